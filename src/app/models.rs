@@ -177,7 +177,7 @@ mod tests {
     /// A configuration reaches each template: by the dialect, by the host, or by what the operator
     /// says.
     #[test]
-    fn every_template_can_be_reached() {
+    fn every_chat_template_is_used_by_some_provider() {
         let service = |base_url: &str, dialect: Option<Dialect>, counted_as: Option<&str>| {
             let base_url = base_url.to_owned();
             let counted_as = counted_as.map(str::to_owned);

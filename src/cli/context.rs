@@ -100,7 +100,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_the_bar_is_coloured_and_its_letters_stay() {
+    fn only_the_context_bar_is_coloured() {
         assert_eq!(
             coloured("[##..xx]"),
             "[\x1b[32m##\x1b[0m\x1b[2m..\x1b[0m\x1b[35mxx\x1b[0m]"

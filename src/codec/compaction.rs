@@ -227,7 +227,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_compaction_survives(compaction in arbitrary::compaction()) {
+        fn compaction_round_trips(compaction in arbitrary::compaction()) {
             prop_assert_eq!(decode(&encode(&compaction)), Ok(compaction));
         }
     }

@@ -259,12 +259,12 @@ mod tests {
 
     proptest! {
         #[test]
-        fn configurations_survive(config in arbitrary::config()) {
+        fn configurations_round_trip(config in arbitrary::config()) {
             prop_assert_eq!(decode(&encode(&config), config.tools.clone()), Ok(config));
         }
 
         #[test]
-        fn an_answer_holds_the_whole_configuration(config in arbitrary::config()) {
+        fn session_response_holds_the_whole_configuration(config in arbitrary::config()) {
             let mut session = pb::Session::default();
             config_into_session(&config, &mut session);
             let tools = tools::from_pb(session.tools.clone().unwrap()).unwrap();
@@ -273,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_keeps_what_is_not_configuration() {
+    fn session_response_keeps_fields_that_are_not_configuration() {
         let mut session = pb::Session {
             session_id: "s1".to_owned(),
             last_seq: 7,

@@ -150,7 +150,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_stretch_survives() {
+    fn delta_chunk_round_trips() {
         let delta = |part, kind| Delta {
             message: MessageId::new("m1"),
             part,
@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn the_arguments_of_a_call_name_the_call() {
+    fn argument_deltas_name_their_call() {
         let delta = Delta {
             message: MessageId::new("m1"),
             part: 1,

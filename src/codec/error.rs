@@ -25,7 +25,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_says_what_and_why() {
+    fn codec_error_names_the_field_and_the_cause() {
         let error = DecodeError::new("part", "its kind is \"hologram\"");
         assert_eq!(
             error.to_string(),

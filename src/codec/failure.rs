@@ -130,7 +130,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn failures_survive(failure in arbitrary::failure()) {
+        fn failures_round_trip(failure in arbitrary::failure()) {
             prop_assert_eq!(from_pb(to_pb(&failure)), Ok(failure));
         }
     }

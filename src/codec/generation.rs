@@ -189,14 +189,14 @@ mod tests {
 
     proptest! {
         #[test]
-        fn wishes_survive(generation in arbitrary::generation()) {
+        fn generation_parameters_round_trip(generation in arbitrary::generation()) {
             prop_assert_eq!(from_pb(to_pb(&generation)), Ok(generation.clone()));
             prop_assert_eq!(from_stored(to_stored(&generation)), Ok(generation));
         }
     }
 
     #[test]
-    fn numbers_out_of_range_are_errors() {
+    fn generation_parameters_out_of_range_are_errors() {
         assert!(
             from_pb(pb::Generation {
                 temperature: Some(2.5),

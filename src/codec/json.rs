@@ -31,7 +31,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_message_is_written_as_protobuf_says() {
+    fn json_of_a_message_follows_the_protobuf_mapping() {
         let note = pb::PromptNote {
             kind: pb::PromptNoteKind::Pruned.into(),
             message_id: "m".to_owned(),

@@ -95,7 +95,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn overrides_survive(limits in arbitrary::limits()) {
+        fn limit_overrides_round_trip(limits in arbitrary::limits()) {
             prop_assert_eq!(override_from_pb(override_to_pb(&limits)), Ok(limits));
             prop_assert_eq!(override_from_stored(override_to_stored(&limits)), Ok(limits));
         }

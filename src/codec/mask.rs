@@ -364,12 +364,12 @@ mod tests {
 
     proptest! {
         #[test]
-        fn all_fields_are_all_of_the_configuration(before in arbitrary::config(), values in arbitrary::config()) {
+        fn a_mask_of_all_fields_replaces_the_whole_configuration(before in arbitrary::config(), values in arbitrary::config()) {
             prop_assert_eq!(apply(&change(&top(), values.clone()), &before), Ok(values));
         }
 
         #[test]
-        fn all_fields_of_all_messages_too(before in arbitrary::config(), values in arbitrary::config()) {
+        fn a_mask_of_all_nested_fields_replaces_the_whole_configuration(before in arbitrary::config(), values in arbitrary::config()) {
             let change = ConfigChange { paths: leaves(SESSION, ""), values };
             let after = apply(&change, &before).unwrap();
             // A message in which nothing is set is none.
@@ -380,12 +380,12 @@ mod tests {
         }
 
         #[test]
-        fn no_field_changes_nothing(before in arbitrary::config(), values in arbitrary::config()) {
+        fn an_empty_mask_changes_nothing(before in arbitrary::config(), values in arbitrary::config()) {
             prop_assert_eq!(apply(&change(&[], values), &before), Ok(before));
         }
 
         #[test]
-        fn one_field_leaves_the_others_alone(before in arbitrary::config(), values in arbitrary::config(), at in 0..9_usize) {
+        fn a_mask_of_one_field_leaves_the_others_unchanged(before in arbitrary::config(), values in arbitrary::config(), at in 0..9_usize) {
             let path = top()[at];
             let after = apply(&change(&[path], values.clone()), &before).unwrap();
             let all: Vec<String> = top().into_iter().map(str::to_owned).collect();
@@ -394,7 +394,7 @@ mod tests {
         }
 
         #[test]
-        fn what_is_set_is_what_is_named(config in arbitrary::config()) {
+        fn set_fields_are_the_mask_where_none_is_given(config in arbitrary::config()) {
             let mut session = pb::Session::default();
             config_into_session(&config, &mut session);
             let named = ConfigChange { paths: set_in(&session), values: config.clone() };
@@ -418,7 +418,7 @@ mod tests {
     }
 
     #[test]
-    fn a_path_leads_to_one_field_and_into_no_list() {
+    fn a_mask_path_names_one_field_and_no_list_element() {
         use WrongPath::{NotConfiguration, Unknown};
         let table = [
             ("model", Ok(())),
@@ -452,7 +452,7 @@ mod tests {
     }
 
     #[test]
-    fn a_field_inside_of_a_message_leaves_its_neighbours_alone() {
+    fn a_nested_mask_path_leaves_sibling_fields_unchanged() {
         let limits = |max_steps, seconds: Option<u64>| SessionConfig {
             limits: LimitsOverride {
                 max_steps,
@@ -509,7 +509,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_set_is_found_in_messages_too() {
+    fn set_fields_of_nested_messages_are_found() {
         let session = pb::Session {
             session_id: "s".to_owned(),
             etag: "1".to_owned(),
@@ -540,7 +540,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_differs_is_told_and_once() {
+    fn changed_paths_are_reported_once_and_only_where_values_differ() {
         let before = SessionConfig {
             model: "a/b".to_owned(),
             ..SessionConfig::default()
@@ -584,7 +584,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_that_are_no_message_are_an_error() {
+    fn undecodable_configuration_bytes_are_an_error() {
         for bytes in [&[0x0b][..], &[0x0a, 5, 1], &[0xff], &[0x09, 1]] {
             assert!(replaced(bytes, &[], &[10]).is_err(), "{bytes:?}");
         }

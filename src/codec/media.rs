@@ -75,13 +75,13 @@ mod tests {
 
     proptest! {
         #[test]
-        fn media_survive(media in arbitrary::media()) {
+        fn media_round_trip(media in arbitrary::media()) {
             prop_assert_eq!(from_pb(to_pb(&media)), Ok(media));
         }
     }
 
     #[test]
-    fn content_itself_is_never_stored_with_a_part() {
+    fn media_content_is_never_stored_in_a_part() {
         let data = pb::Media {
             source: Some(pb::media::Source::Data(vec![1])),
             ..pb::Media::default()

@@ -148,7 +148,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn infos_survive(response in proptest::option::of(arbitrary::response()), metadata in arbitrary::metadata()) {
+        fn message_infos_round_trip(response in proptest::option::of(arbitrary::response()), metadata in arbitrary::metadata()) {
             let queued = vec![Applied { message: MessageId::new("q1"), queued_at: jiff::Timestamp::UNIX_EPOCH, metadata: metadata.clone() }];
             let info = MessageInfo { response, metadata, queued };
             prop_assert_eq!(decode_info(&encode_info(&info)), Ok(info));
@@ -156,12 +156,12 @@ mod tests {
     }
 
     #[test]
-    fn an_empty_info_takes_no_bytes() {
+    fn an_empty_message_info_takes_no_bytes() {
         assert_eq!(encode_info(&MessageInfo::default()), Vec::<u8>::new());
     }
 
     #[test]
-    fn the_size_of_a_message_is_its_parts_and_its_own_overhead() {
+    fn message_size_is_the_sum_of_its_parts_and_its_overhead() {
         let part = |text: &str, tokens| StoredPart {
             part: Part::text(text),
             size: Counted {

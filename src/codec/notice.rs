@@ -54,7 +54,7 @@ mod tests {
 
     /// Row L5
     #[test]
-    fn people_are_told_when_a_conversation_is_compacted_and_when_it_could_not_be() {
+    fn compaction_and_its_failure_have_user_notices() {
         let check = |payload: Payload, expected: Option<(NoticeCode, &str)>| {
             let told = after(&payload);
             assert_eq!(
@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn people_are_told_of_a_wait_for_a_rate_limit_and_of_no_other_retry() {
+    fn only_rate_limit_retries_have_a_user_notice() {
         let retrying = |reason: pb::FailureReason, seconds, nanos| {
             let failure = pb::Failure {
                 reason: reason.into(),

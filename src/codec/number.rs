@@ -34,7 +34,7 @@ mod tests {
     use crate::pb;
 
     #[test]
-    fn numbers_saturate_on_the_way_out_and_are_checked_on_the_way_in() {
+    fn numbers_saturate_when_encoded_and_are_checked_when_decoded() {
         assert_eq!(signed(7), 7);
         assert_eq!(signed(u32::MAX), i32::MAX);
         assert_eq!(unsigned("size", 7), Ok(7));
@@ -45,7 +45,7 @@ mod tests {
     }
 
     #[test]
-    fn zero_stands_for_none() {
+    fn zero_is_decoded_as_none() {
         assert_eq!((or_zero(None), or_zero(Some(3))), (0, 3));
         assert_eq!(
             (non_zero("limit", 0), non_zero("limit", 3)),

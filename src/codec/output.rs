@@ -71,7 +71,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn limits_survive(limits in arbitrary::output_limits()) {
+        fn output_limits_round_trip(limits in arbitrary::output_limits()) {
             prop_assert_eq!(from_pb(to_pb(limits)), Ok(limits));
         }
     }

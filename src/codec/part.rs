@@ -371,13 +371,13 @@ mod tests {
 
     proptest! {
         #[test]
-        fn parts_survive_their_rows(part in arbitrary::part()) {
+        fn parts_round_trip_through_rows(part in arbitrary::part()) {
             let row = to_row(&part);
             prop_assert_eq!(from_row(row), Ok(part));
         }
 
         #[test]
-        fn the_bytes_of_reasoning_say_whether_something_is_attached(
+        fn reasoning_bytes_say_whether_provider_data_is_attached(
             text in "\\PC{0,20}", redacted in any::<bool>(), sanitized in any::<bool>(), attached in any::<bool>(),
         ) {
             let metadata = attached.then(|| r#"{"openai":{"reasoning_details":[]}}"#.to_owned());
@@ -387,7 +387,7 @@ mod tests {
         }
 
         #[test]
-        fn the_body_is_the_words_themselves(part in arbitrary::part()) {
+        fn part_body_is_the_plain_text(part in arbitrary::part()) {
             let row = to_row(&part);
             let words = match &part.content {
                 Content::Text(text) | Content::Refusal(text) | Content::Reasoning { text, redacted: _ } => text.as_str(),
@@ -403,7 +403,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_but_words_needs_no_rest() {
+    fn a_plain_text_part_has_no_extra_bytes() {
         let result = ToolResult {
             call: CallId::new("c1"),
             name: "bash".to_owned(),
@@ -431,7 +431,7 @@ mod tests {
     }
 
     #[test]
-    fn a_result_written_by_a_statement_is_read() {
+    fn a_tool_result_that_sql_wrote_is_decoded() {
         let row = PartRow {
             kind: "tool_result".to_owned(),
             call: Some("c1".to_owned()),
@@ -448,7 +448,7 @@ mod tests {
     }
 
     #[test]
-    fn a_row_that_makes_no_sense_is_an_error() {
+    fn an_inconsistent_part_row_is_an_error() {
         let check = |row: PartRow, expected: &str| {
             assert_eq!(from_row(row).unwrap_err().to_string(), expected)
         };
@@ -485,7 +485,7 @@ mod tests {
     }
 
     #[test]
-    fn on_the_wire_a_part_has_its_size() {
+    fn a_part_on_the_wire_has_its_token_count() {
         let part = Part::text("hello");
         let size = Counted {
             tokens: 2,

@@ -126,19 +126,19 @@ mod tests {
 
     proptest! {
         #[test]
-        fn messages_survive(parts in proptest::collection::vec(arbitrary::said(), 1..4), pinned: bool, metadata in arbitrary::metadata()) {
+        fn queued_messages_round_trip(parts in proptest::collection::vec(arbitrary::said(), 1..4), pinned: bool, metadata in arbitrary::metadata()) {
             let message = InputMessage { role: Role::User, parts, pinned, metadata };
             prop_assert_eq!(decode(&encode(&message)), Ok(message));
         }
 
         #[test]
-        fn bytes_are_a_message_or_an_error(bytes: Vec<u8>) {
+        fn undecodable_queued_message_bytes_are_an_error(bytes: Vec<u8>) {
             let _ = decode(&bytes);
         }
     }
 
     #[test]
-    fn what_no_user_says_is_an_error() {
+    fn a_queued_message_with_parts_that_users_cannot_send_is_an_error() {
         for bytes in [
             b"\xff".as_slice(),
             b"",

@@ -80,7 +80,7 @@ mod tests {
     };
 
     #[test]
-    fn what_is_remembered_is_what_was_answered() {
+    fn stored_receipts_decode_to_the_first_response() {
         let size = TokenCount {
             tokens: 5_120,
             basis: TokenBasis::Heuristic,
@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn a_prune_is_named_by_the_seq_that_its_statement_wrote() {
+    fn prune_receipt_has_the_seq_that_its_statement_wrote() {
         let size = |tokens| TokenCount {
             tokens,
             basis: TokenBasis::Heuristic,

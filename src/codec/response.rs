@@ -103,7 +103,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn responses_survive(response in arbitrary::response()) {
+        fn response_infos_round_trip(response in arbitrary::response()) {
             prop_assert_eq!(from_pb(to_pb(&response)), Ok(response));
         }
     }

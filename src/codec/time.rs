@@ -59,13 +59,13 @@ mod tests {
 
     proptest! {
         #[test]
-        fn durations_survive(seconds in 0..=i64::MAX as u64, nanos in 0..1_000_000_000_u32) {
+        fn durations_round_trip(seconds in 0..=i64::MAX as u64, nanos in 0..1_000_000_000_u32) {
             let duration = Duration::new(seconds, nanos);
             prop_assert_eq!(duration_from_pb(duration_to_pb(duration)), Ok(duration));
         }
 
         #[test]
-        fn timestamps_survive(seconds in -99_999_999_999_i64..99_999_999_999, nanos in 0..1_000_000_000_i32) {
+        fn timestamps_round_trip(seconds in -99_999_999_999_i64..99_999_999_999, nanos in 0..1_000_000_000_i32) {
             let time = Timestamp::new(seconds, nanos).unwrap();
             let wire = timestamp_to_pb(time);
             prop_assert!((0..NANOS_PER_SECOND).contains(&wire.nanos));
@@ -74,7 +74,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_length_of_time_is_an_error() {
+    fn an_invalid_duration_is_an_error() {
         for (seconds, nanos) in [(-1, 0), (0, -1), (0, NANOS_PER_SECOND)] {
             assert!(duration_from_pb(prost_types::Duration { seconds, nanos }).is_err());
         }

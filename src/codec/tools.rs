@@ -158,7 +158,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn tools_survive(tools in arbitrary::tools()) {
+        fn tools_round_trip(tools in arbitrary::tools()) {
             let bytes = encode(&tools);
             prop_assert_eq!(&encode(&tools), &bytes);
             prop_assert_eq!(decode(&bytes), Ok(tools));

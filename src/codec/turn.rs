@@ -227,12 +227,12 @@ mod tests {
 
     proptest! {
         #[test]
-        fn requests_survive(request in arbitrary::turn_request()) {
+        fn turn_requests_round_trip(request in arbitrary::turn_request()) {
             prop_assert_eq!(decode_request(&encode_request(&request)), Ok(request));
         }
 
         #[test]
-        fn an_outcome_says_how_and_what(failure in arbitrary::failure(), result in arbitrary::turn_result()) {
+        fn turn_outcome_has_status_and_reason(failure in arbitrary::failure(), result in arbitrary::turn_result()) {
             let turn = outcome_of(&Ending::Failed(failure.clone()), &result);
             prop_assert_eq!(turn.failure, Some(failure::to_pb(&failure)));
             prop_assert_eq!(turn.result, Some(result_to_pb(&result)));
@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn to_have_no_tools_is_not_to_have_the_sessions() {
+    fn an_empty_tool_list_differs_from_the_sessions_tools() {
         let check = |tools: Option<ToolSet>| {
             let request = TurnRequest {
                 tools: tools.clone(),
@@ -263,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn each_ending_leaves_its_own_mark() {
+    fn every_ending_is_stored_distinctly() {
         let result = TurnResult::default();
         let turn = outcome_of(&Ending::Completed(CompletionReason::Budget), &result);
         assert_eq!(

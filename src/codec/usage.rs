@@ -206,7 +206,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn usage_survives_and_its_total_is_filled_in(usage in arbitrary::usage()) {
+        fn usage_round_trips_and_its_total_is_filled_in(usage in arbitrary::usage()) {
             let wire = to_pb(&usage);
             prop_assert_eq!(i64::from(wire.total_tokens), i64::from(usage.input) + i64::from(usage.output));
             prop_assert_eq!(from_pb(wire), Ok(usage));
@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn an_estimate_states_its_error() {
+    fn an_estimated_count_states_its_error_margin() {
         let check = |estimated, actual, error_tokens, error_ratio| {
             let wire = estimate_to_pb(&Estimate {
                 estimated,

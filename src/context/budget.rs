@@ -171,7 +171,7 @@ mod tests {
 
     /// Row D14
     #[test]
-    fn what_fits_exactly_does_not_overflow() {
+    fn a_prompt_that_fits_exactly_does_not_overflow() {
         let budget = Budget {
             window: 200_000,
             reserve: 16_000,
@@ -185,7 +185,7 @@ mod tests {
 
     /// Row S4
     #[test]
-    fn more_than_nine_tenths_of_the_room_is_nearly_full() {
+    fn context_is_nearly_full_above_nine_tenths_of_the_room() {
         let budget = Budget {
             window: 20_000,
             reserve: 10_000,
@@ -204,7 +204,7 @@ mod tests {
 
     /// Row A8
     #[test]
-    fn free_is_what_the_buffer_leaves_and_never_below_nothing() {
+    fn free_tokens_exclude_the_buffer_and_are_never_negative() {
         let budget = Budget {
             window: 200_000,
             reserve: 16_000,

@@ -50,7 +50,7 @@ mod tests {
     }
 
     #[test]
-    fn only_a_finished_answer_lets_calls_run() {
+    fn tool_calls_run_only_if_the_answer_is_complete() {
         let table = [
             (FinishReason::ToolCalls, Ok(())),
             (FinishReason::Stop, Ok(())),

@@ -75,7 +75,7 @@ mod tests {
 
     /// Row D8
     #[test]
-    fn one_message_stays_as_it_is_and_several_are_introduced() {
+    fn one_queued_message_is_unchanged_and_several_get_an_introduction() {
         let check = |said: &[&[&str]], expected: &[&str]| {
             let merged = coalesce(said.iter().map(|parts| message(parts)).collect());
             assert_eq!(
@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn one_message_keeps_its_labels_and_a_pinned_one_pins_them_all() {
+    fn coalescing_keeps_labels_of_one_message_and_pins_all_if_one_is_pinned() {
         assert_eq!(coalesce(vec![message(&["a"])]), Some(message(&["a"])));
         let pinned = InputMessage {
             pinned: true,
@@ -130,7 +130,7 @@ mod tests {
 
         /// Row D8
         #[test]
-        fn nothing_is_lost_and_the_order_stays(said in proptest::collection::vec(proptest::collection::vec(part(), 1..4), 0..15)) {
+        fn coalescing_keeps_all_parts_in_order(said in proptest::collection::vec(proptest::collection::vec(part(), 1..4), 0..15)) {
             let messages = said.iter().map(|parts| InputMessage { parts: parts.clone(), ..message(&[]) }).collect();
             let merged = coalesce(messages).map(|merged| merged.parts).unwrap_or_default();
             let mut rest = merged.as_slice();

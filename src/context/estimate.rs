@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn a_megabyte_is_counted_exactly() {
+    fn estimating_a_megabyte_is_exact() {
         assert_eq!(text(&"a".repeat(1_000_000)), 250_000);
         assert_eq!(text(&"語".repeat(1_000_000)), 1_300_000);
     }
@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn an_empty_prompt_is_the_priming_alone() {
+    fn an_empty_prompt_costs_only_the_priming() {
         let count = prompt("", &[], &testing::closed(vec![]));
         assert_eq!((count.tokens, count.margin), (3, 1));
     }
@@ -234,7 +234,7 @@ mod tests {
         #![proptest_config(ProptestConfig::with_cases(crate::context::testing::CASES))]
 
         #[test]
-        fn appending_never_makes_a_text_smaller(before in any::<String>(), after in any::<String>()) {
+        fn appending_text_never_lowers_its_estimate(before in any::<String>(), after in any::<String>()) {
             let whole = format!("{before}{after}");
             prop_assert!(text(&whole) >= text(&before));
             prop_assert!(text(&whole) <= text(&before) + text(&after));

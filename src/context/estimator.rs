@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn a_family_counts_words_with_its_vocabulary_and_frames_with_its_prices() {
+    fn a_family_counts_text_by_its_vocabulary_and_framing_by_its_prices() {
         let gpt = family("gpt-4-chat");
         assert_eq!(gpt.name(), "o200k+gpt-4-chat");
         let figures = "3.14159 2.71828 1.41421 1.61803";
@@ -240,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn outside_of_a_transcript_a_family_counts_as_it_counts_a_prompt_without_messages() {
+    fn a_family_counts_non_transcript_tokens_like_a_prompt_without_messages() {
         let tool = testing::tool("look");
         let choices = [
             None,
@@ -284,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn outside_of_a_transcript_characters_are_counted_for_a_model_of_no_family() {
+    fn non_transcript_tokens_of_an_unknown_family_are_counted_by_characters() {
         let tool = testing::tool("look"); // 31 characters
         let table = [
             ("", false, (0, 0)),
@@ -310,7 +310,7 @@ mod tests {
     }
 
     #[test]
-    fn a_medium_costs_the_same_whoever_counts() {
+    fn media_cost_the_same_in_every_estimator() {
         let source = Source::Url("https://example.org/a.png".to_owned());
         let picture = Media {
             media_type: "image/png".to_owned(),

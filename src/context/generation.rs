@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn parallel_calls_are_no_matter_without_tools() {
+    fn parallel_tool_calls_is_left_out_without_tools() {
         let wanted = Generation {
             parallel_tool_calls: Some(false),
             ..Generation::default()
@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_model_cannot_take_is_left_out() {
+    fn unsupported_generation_parameters_are_left_out() {
         let wanted = Generation {
             top_k: Some(1),
             seed: Some(2),

@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn media_cost_what_they_are_and_not_what_their_bytes_would() {
+    fn media_are_priced_by_type_and_not_by_bytes() {
         let url = |media_type: &str| Media {
             source: Source::Url("https://example.org".to_owned()),
             ..kept(media_type, 0, None)
@@ -160,7 +160,7 @@ mod tests {
 
     /// Row D4
     #[test]
-    fn what_a_model_cannot_take_is_counted_as_the_words_that_it_reads() {
+    fn unsupported_media_are_counted_as_their_placeholder_text() {
         let pdf = || kept("application/pdf", 1_000_000, None);
         let mut given = testing::results(&[("look", "seen")]);
         let Content::ToolResult(result) = &mut given.parts[0].part.content else {
@@ -189,7 +189,7 @@ mod tests {
 
     /// Row D4
     #[test]
-    fn what_a_model_cannot_take_becomes_words_and_is_told_of_once() {
+    fn unsupported_media_become_placeholder_text_and_are_reported_once() {
         let picture = || kept("image/png", 1, None);
         let mut given = testing::results(&[("look", "seen")]);
         let Content::ToolResult(result) = &mut given.parts[0].part.content else {

@@ -67,7 +67,7 @@ mod tests {
     };
 
     #[test]
-    fn what_was_cleared_cut_or_summarised_is_named_by_its_place() {
+    fn render_notes_name_the_place_of_cleared_cut_and_summarised_parts() {
         let plain = testing::results(&[("look", "short")]);
         let mut cut = testing::results(&[("look", "short"), ("dig", "long ...")]);
         let truncation = Truncation {

@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn each_format_tells_its_size() {
+    fn image_size_is_read_from_every_format() {
         let exif = [b"\xff\xe1\x01\x02".as_slice(), &[0xff; 256]].concat();
         let frame = b"\xff\xc2\x00\x11\x08\x04\x38\x07\x80";
         let table: [(&str, Vec<u8>, (u32, u32)); 7] = [
@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_picture_has_no_size() {
+    fn a_file_that_is_not_an_image_has_no_size() {
         for bytes in [
             b"".as_slice(),
             b"%PDF-1.7",
@@ -166,7 +166,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_bytes_are_read_to_their_end(start in 0_usize..6, bytes: Vec<u8>) {
+        fn reading_an_image_size_never_panics_on_arbitrary_bytes(start in 0_usize..6, bytes: Vec<u8>) {
             let starts: [&[u8]; 6] = [b"", b"\xff\xd8", b"GIF87a", b"\x89PNG\r\n\x1a\n", b"RIFF\0\0\0\0WEBPVP8X", b"RIFF\0\0\0\0WEBPVP8 "];
             let _ = pixels(&[starts[start], &bytes].concat());
         }

@@ -83,7 +83,7 @@ mod tests {
 
     /// Row L4
     #[test]
-    fn results_get_what_is_left_and_half_of_the_room_in_any_case() {
+    fn tool_results_get_the_free_room_and_at_least_half_of_the_total() {
         for (used, left) in [
             (1_000, 10_904),
             (5_952, 5_952),
@@ -103,7 +103,7 @@ mod tests {
 
     /// Rows L4 and D6
     #[test]
-    fn an_output_that_fits_stays_and_one_that_does_not_is_cut_to_what_fits() {
+    fn an_output_is_cut_only_if_it_does_not_fit_the_room() {
         let limits = OutputLimits {
             max_chars: Some(120_000),
             ..OutputLimits::default()
@@ -136,7 +136,7 @@ mod tests {
 
         /// Row L4
         #[test]
-        fn what_is_cut_fits(
+        fn a_cut_output_fits_its_room(
             words in proptest::collection::vec("[a-zé語0-9 \n]{0,4000}", 1..4),
             room in 0_u32..3_000,
             model in proptest::sample::select(&[("openai", "gpt-4o"), ("scripted", "it")]),

@@ -80,7 +80,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_is_not_text_is_taken_out() {
+    fn only_control_sequences_are_removed_from_text() {
         let table = [
             ("", "", false),
             ("plain\ttext\n", "plain\ttext\n", false),
@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn a_megabyte_of_unfinished_sequences_is_quick() {
+    fn a_megabyte_of_unterminated_escapes_is_sanitized_quickly() {
         let text = "\x1b]".repeat(500_000);
         assert_eq!(clean(&text).text, text);
     }

@@ -315,7 +315,7 @@ mod tests {
 
     /// Row A3
     #[test]
-    fn the_next_input_is_the_last_input_and_output_and_what_is_new() {
+    fn context_size_is_the_last_calls_input_and_output_plus_new_messages() {
         let last = anchor(5_000, 100, 4_700);
         let next = size(Some(&last), 4_700 + 20, 0);
         assert_eq!(
@@ -336,7 +336,7 @@ mod tests {
     }
 
     #[test]
-    fn the_frame_of_the_last_answer_comes_with_what_follows_it() {
+    fn overhead_of_the_last_answer_counts_once_a_message_follows() {
         let last = anchor(5_000, 100, 4_700);
         for (estimated, tokens, new) in [
             (4_700, 5_100, 0),
@@ -353,7 +353,7 @@ mod tests {
 
     /// Row A7
     #[test]
-    fn without_a_usable_call_everything_is_an_estimate() {
+    fn context_size_is_estimated_without_a_usable_anchor() {
         let next = size(None, 1_000, 0);
         assert_eq!(
             (
@@ -386,7 +386,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_call_has_seen_what_stands_before_its_answer() {
+    fn an_anchor_covers_the_messages_before_its_answer() {
         let reported = |input| {
             let mut message = testing::assistant("1234");
             let usage = Usage {
@@ -460,7 +460,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_reported_whole_is_no_estimate_and_what_was_taken_away_is_taken_off() {
+    fn a_complete_anchor_is_not_estimated_and_removed_messages_are_subtracted() {
         let last = anchor(5_000, 100, 4_700);
         let same = size(Some(&last), 4_700, 0);
         assert_eq!(
@@ -490,7 +490,7 @@ mod tests {
         }
 
         #[test]
-        fn more_is_never_smaller(
+        fn context_size_never_shrinks_when_something_is_added(
             known in any::<bool>(),
             frame in 0_u32..9,
             before in 0_i64..1_000_000,

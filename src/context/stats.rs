@@ -420,7 +420,7 @@ mod tests {
 
     /// Rows A6 and A8
     #[test]
-    fn messages_are_what_the_system_prompt_and_the_tools_leave() {
+    fn message_share_is_the_size_without_system_prompt_and_tools() {
         let config = config();
         let ledger = Ledger {
             user: held(10_000, 3),
@@ -457,7 +457,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_family_hides_in_a_prompt_is_not_taken_for_words_of_the_conversation() {
+    fn template_overhead_is_not_attributed_to_messages() {
         let told = config();
         let bare = SessionConfig::default();
         let ledger = Ledger {
@@ -514,7 +514,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_there_is_shown_also_if_it_has_no_tokens_and_nothing_else_is() {
+    fn categories_are_shown_only_if_they_have_parts() {
         let config = SessionConfig::default();
         let ledger = Ledger {
             user: held(100, 1),
@@ -543,7 +543,7 @@ mod tests {
 
     /// Row A6
     #[test]
-    fn a_share_of_the_messages_below_nothing_is_nothing_and_said() {
+    fn a_negative_message_share_is_zero_and_reported() {
         let config = config();
         let ledger = Ledger {
             user: held(10, 1),
@@ -567,7 +567,7 @@ mod tests {
 
     /// Row A10
     #[test]
-    fn blocks_and_tools_are_counted_under_their_tags_and_the_unseen_not_at_all() {
+    fn blocks_and_tools_are_counted_by_tag_and_hidden_ones_are_not() {
         let block = |name: &str, kind| PinnedBlock {
             name: name.to_owned(),
             text: "x".repeat(400),
@@ -626,7 +626,7 @@ mod tests {
     }
 
     #[test]
-    fn the_forecast_counts_steps_at_the_rate_of_the_last_ones() {
+    fn forecast_extrapolates_the_growth_of_the_last_steps() {
         let budget = Budget {
             window: 200_000,
             reserve: 16_000,

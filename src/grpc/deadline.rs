@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_call_that_is_not_answered_by_its_deadline_gets_the_promised_status() {
+    async fn a_unary_call_past_its_deadline_gets_the_documented_status() {
         let silent = service_fn(|_: Request<()>| pending::<Result<Response<Body>, Infallible>>());
         let begun = Instant::now();
         let response = Deadlines.layer(silent).oneshot(asked("20m")).await.unwrap();
@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_stream_ends_at_its_deadline_with_the_promised_status() {
+    async fn a_stream_past_its_deadline_ends_with_the_documented_status() {
         let pieces =
             || tokio_stream::iter([Ok::<_, Status>(Frame::data(Bytes::from_static(b"piece")))]);
         let answering = service_fn(move |_: Request<()>| async move {

@@ -43,7 +43,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_is_shown_once_until_a_prompt_was_smaller() {
+    fn nearly_full_notice_is_shown_once_until_the_prompt_shrinks() {
         let mut shown = false;
         let mut step = |tokens, window, reserve| {
             let context_tokens = Some(pb::TokenCount {

@@ -89,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn a_token_gives_its_position_back() {
+    fn a_page_token_round_trips() {
         for position in ["", "17", "2026-01-01T00:00:00Z/c-1", "ü"] {
             assert_eq!(
                 decode(&encode("ListTurns", "t/s", position), "ListTurns", "t/s").as_deref(),
@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn nonsense_is_refused() {
+    fn an_arbitrary_page_token_is_refused() {
         for token in ["", "?", "AQ", "=====", "ü", &"A".repeat(5_000)] {
             assert_eq!(decode(token, "ListTurns", "t/s"), Err(BadToken), "{token}");
         }

@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn the_largest_texts_are_cut_until_the_rest_fits() {
+    fn preview_cuts_the_largest_texts_until_the_event_fits() {
         let mut parts = vec![text(200_000), text(900_000), text(100_000), text(4_000)];
         let whole = parts[1].clone();
         let wholes = cut(&mut parts);
@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn many_results_fit_however_many_there_are() {
+    fn preview_fits_any_number_of_results() {
         let result = || pb::Part {
             content: Some(Content::ToolResult(pb::ToolResult {
                 parts: vec![text(480_000)],
@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn arguments_are_left_out_whole_since_half_of_a_json_is_none() {
+    fn preview_leaves_out_whole_arguments() {
         let call = pb::ToolCall {
             arguments_json: format!("[{}]", "1,".repeat(600_000)),
             ..pb::ToolCall::default()

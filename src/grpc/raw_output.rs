@@ -94,7 +94,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_whole_text_stands_where_the_first_text_is_and_media_stay() {
+    fn raw_output_replaces_the_first_text_and_keeps_media() {
         let part = |content| pb::Part {
             content: Some(content),
             ..pb::Part::default()

@@ -305,7 +305,7 @@ mod tests {
 
     /// Row A8
     #[test]
-    fn the_classic_display() {
+    fn stats_text_shows_the_documented_layout() {
         let expected = "\
 Context of main/m
 52,100 of 200,000 tokens (26%) (the newest estimated)
@@ -328,7 +328,7 @@ Compaction starts at 184,001 tokens: 131,891 to go, some 1,319 steps
 
     /// Row S4
     #[test]
-    fn a_window_that_is_nearly_full_says_so_first() {
+    fn stats_text_begins_with_a_nearly_full_warning() {
         let text = text(
             &pb::ContextStats {
                 approaching_limit: true,
@@ -347,7 +347,7 @@ Compaction starts at 184,001 tokens: 131,891 to go, some 1,319 steps
 
     /// Row A7
     #[test]
-    fn what_is_estimated_says_so_and_so_does_an_assumed_window() {
+    fn stats_text_marks_estimates_and_an_assumed_window() {
         let second = |stats: &pb::ContextStats, assumed| {
             text(stats, assumed)
                 .lines()
@@ -374,7 +374,7 @@ Compaction starts at 184,001 tokens: 131,891 to go, some 1,319 steps
     }
 
     #[test]
-    fn numbers_have_their_thousands_apart() {
+    fn stats_text_groups_thousands() {
         for (plain, expected) in [
             (0, "0"),
             (999, "999"),
@@ -386,7 +386,7 @@ Compaction starts at 184,001 tokens: 131,891 to go, some 1,319 steps
     }
 
     #[test]
-    fn a_bar_is_as_wide_as_ever_whatever_the_numbers() {
+    fn stats_bar_has_a_constant_width() {
         for (used, buffer, window) in [
             (0, 0, 0),
             (300_000, 16_000, 200_000),

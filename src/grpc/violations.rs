@@ -85,26 +85,26 @@ mod tests {
     }
 
     #[test]
-    fn twenty_five_are_listed_and_the_others_counted() {
+    fn at_most_25_violations_are_listed_and_the_rest_counted() {
         let all: Violations = (0..30).map(|_| violation("is wrong")).collect();
         assert_eq!((all.listed.len(), all.cut), (25, 5));
     }
 
     #[test]
-    fn long_ones_end_the_list_early() {
+    fn long_violations_shorten_the_list() {
         let all: Violations = (0..6).map(|_| violation(&"x".repeat(1_000))).collect();
         assert_eq!((all.listed.len(), all.cut), (4, 2));
     }
 
     #[test]
-    fn after_the_first_that_is_cut_none_is_listed() {
+    fn no_violation_is_listed_after_the_first_that_was_cut() {
         let mut all: Violations = (0..5).map(|_| violation(&"x".repeat(1_000))).collect();
         all.add(violation("short"));
         assert_eq!((all.listed.len(), all.cut), (4, 2));
     }
 
     #[test]
-    fn nothing_wrong_is_empty() {
+    fn no_violation_gives_an_empty_list() {
         assert!(Violations::default().is_empty());
         assert!(!Violations::from_iter([violation("")]).is_empty());
     }

@@ -217,7 +217,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_summary_takes_an_eighth_of_the_window_at_most_and_never_nothing() {
+    fn summary_tokens_are_at_most_an_eighth_of_the_window_and_never_zero() {
         let shipped = CompactionPolicy::default();
         let most = shipped.summary_max_tokens;
         for (window, expected) in [

@@ -298,7 +298,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_stay_in_their_ranges() {
+    fn generation_numbers_are_clamped_to_their_ranges() {
         for (number, fits) in [
             (0.0, true),
             (-0.0, true),
@@ -314,7 +314,7 @@ mod tests {
     }
 
     #[test]
-    fn each_field_that_is_set_wins_over_the_layer_below() {
+    fn each_set_generation_field_overrides_the_layer_below() {
         let format = |name: &str| {
             Some(ResponseFormat {
                 schema: None,

@@ -146,7 +146,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_next_fence_is_of_the_same_owner() {
+    fn next_fence_keeps_the_epoch() {
         assert_eq!(Fence { epoch: 4, op: 7 }.next(), Fence { epoch: 4, op: 8 });
     }
 }

@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn a_type_tells_what_it_is_whatever_its_case_and_parameters() {
+    fn media_kind_ignores_case_and_parameters() {
         let table = [
             ("image/png", Kind::Image, "image/*", true),
             ("IMAGE/PNG; q=1", Kind::Image, "image/png", true),
@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn content_is_never_printed() {
+    fn media_content_is_not_in_debug_output() {
         let content = NewContent::new("image/png".to_owned(), b"secret".to_vec());
         let mut contents = Contents::default();
         contents.insert(content.id().clone(), content.bytes().into());

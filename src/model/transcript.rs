@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_voided_does_not_count() {
+    fn voided_messages_do_not_count_in_a_transcript() {
         let mut voided = message("a:1");
         voided.voided_at = Some(Seq(9));
         let closed = Transcript::new(vec![message("u"), voided]).close();

@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn versions_are_read_from_what_the_program_says() {
+    fn postgres_version_is_parsed_from_the_programs_output() {
         assert_eq!(
             version_in("postgres (PostgreSQL) 15.18 (Debian 15.18-0+deb12u1)\n").as_deref(),
             Some("15.18")
@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn newer_directories_come_first() {
+    fn newer_postgres_directories_are_tried_first() {
         let root = tempfile::tempdir().unwrap();
         for name in ["postgresql@9.6", "postgresql@17", "postgresql@14", "other"] {
             fs::create_dir(root.path().join(name)).unwrap();
@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn each_reason_says_what_to_do() {
+    fn every_missing_program_error_says_what_to_do() {
         let settings = Settings::new("/data", "/contextd");
         let none = explain(&settings, &[], Some("15")).to_string();
         assert!(

@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn our_own_process_is_a_stranger_both_ways() {
+    fn our_own_process_is_not_taken_for_a_postmaster() {
         let pid = i32::try_from(std::process::id()).unwrap();
         assert_eq!(look(pid, Path::new("/nowhere")), Postmaster::Stranger);
         if Path::new("/bin/ps").exists() {

@@ -107,7 +107,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_path_of_a_hundred_bytes_is_too_long() {
+    fn a_socket_path_of_100_bytes_is_too_long() {
         let dir = |length: usize| PathBuf::from(format!("/{}", "x".repeat(length - 1)));
         let socket = "/.s.PGSQL.5432".len();
         assert!(check_length(&dir(99 - socket)).is_ok());

@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn the_shipped_table_is_whole_and_keeps_its_own_rules() {
+    fn model_catalog_is_complete_and_consistent() {
         for (_, vendor) in HOSTS {
             assert!(SHIPPED[vendor].len() >= 5, "{vendor}");
         }
@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn a_model_is_known_by_its_name_its_date_or_not_at_all() {
+    fn a_model_is_found_by_exact_name_or_dated_name() {
         let limit = |tokens| Some(Limit::new(tokens, Source::Shipped));
         let catalog = openai(&[]);
         let gpt = catalog.model("gpt-5").unwrap();
@@ -309,7 +309,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_declared_wins_fact_by_fact() {
+    fn declared_model_facts_override_the_catalog_one_by_one() {
         let declared = Declared {
             display_name: Some("Our GPT".into()),
             aliases: vec!["best".into()],
@@ -343,7 +343,7 @@ mod tests {
     }
 
     #[test]
-    fn a_model_that_takes_no_temperature_is_told_of_none() {
+    fn temperature_is_not_sent_to_models_that_refuse_it() {
         let wanted = Generation {
             temperature: Temperature::new(1.0),
             seed: Some(1),
@@ -364,7 +364,7 @@ mod tests {
     }
 
     #[test]
-    fn a_host_has_its_vendors_models_and_another_host_none() {
+    fn catalog_models_belong_to_their_vendors_hosts() {
         let names = |host: &str| Catalog::new(host, BTreeMap::new()).models().len();
         assert!(names("eu.api.openai.com") > 50);
         assert_eq!(
@@ -378,7 +378,7 @@ mod tests {
     }
 
     #[test]
-    fn only_dates_are_cut_off() {
+    fn only_date_suffixes_of_model_names_are_ignored() {
         let table = [
             ("gpt-5-2025-08-07", Some("gpt-5")),
             ("claude-sonnet-4-5-20250929", Some("claude-sonnet-4-5")),

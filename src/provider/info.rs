@@ -214,7 +214,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_effort_becomes_the_nearest_level_that_there_is() {
+    fn reasoning_effort_is_mapped_to_the_nearest_supported_level() {
         use ReasoningEffort::{High, Low, Max, Medium, Minimal, None as Not, Xhigh};
         let table: [(&[ReasoningEffort], ReasoningEffort, Option<ReasoningEffort>); 12] = [
             (&[], High, None),
@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_known_of_a_model_decides_what_it_is_told() {
+    fn model_facts_decide_which_parameters_are_sent() {
         use crate::model::generation::ResponseFormat;
         let schema = |schema: Option<&str>| ResponseFormat {
             schema: schema.map(str::to_owned),

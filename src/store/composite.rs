@@ -143,14 +143,14 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_ends_early_is_refused(cut in 1_usize..50) {
+        fn a_truncated_composite_is_refused(cut in 1_usize..50) {
             let sent = sent();
             prop_assume!(cut < sent.len());
             prop_assert!(read(&sent[..sent.len() - cut]).is_none());
         }
 
         #[test]
-        fn no_bytes_are_fatal(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
+        fn decoding_composites_never_panics_on_arbitrary_bytes(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
             drop(read(&bytes));
         }
     }

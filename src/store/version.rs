@@ -57,7 +57,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_number_tells_transcripts_and_configurations_apart() {
+    fn context_version_distinguishes_transcripts_and_configurations() {
         let first = Version {
             context: 3,
             epoch: 2,

@@ -203,7 +203,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_poll_leaves_time_to_do_what_it_finds_and_polls_are_spread() {
+    fn poll_intervals_leave_time_to_act_and_have_jitter() {
         let interval = Duration::from_secs(1);
         let pauses: Vec<Duration> = (0..1000).map(|_| Pace::Within(interval).pause()).collect();
         let least = pauses.iter().min().unwrap();

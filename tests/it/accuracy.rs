@@ -28,7 +28,7 @@ fn recorded() -> Vec<cases::Case> {
 
 /// Row A11
 #[test]
-fn prompts_of_which_nothing_was_reported_are_predicted_within_the_goal() {
+fn first_prompts_are_predicted_within_the_error_goal() {
     let pairs: Vec<Pair> = recorded().iter().map(score::cold).collect();
     let score = Score::of(&pairs);
     assert!(score.count >= 667, "{score:?}");
@@ -38,7 +38,7 @@ fn prompts_of_which_nothing_was_reported_are_predicted_within_the_goal() {
 }
 
 #[test]
-fn prompts_that_continue_a_reported_one_are_predicted_closer() {
+fn prompts_after_a_usage_report_are_predicted_more_closely() {
     let cases = recorded();
     let pairs: Vec<Pair> = score::anchored(&cases)
         .into_iter()
@@ -53,7 +53,7 @@ fn prompts_that_continue_a_reported_one_are_predicted_closer() {
 /// What a family says of its own accuracy must not be wishful: nearly every family with enough
 /// recordings keeps its margin.
 #[test]
-fn families_keep_their_margins() {
+fn model_families_stay_within_their_error_margins() {
     let cases = recorded();
     for template in Template::all() {
         let own = |case: &&cases::Case| {
@@ -297,7 +297,7 @@ async fn context_stats_and_steps_before_the_first_call_are_as_close_as_count_tok
 
 /// The score itself, on numbers that can be checked by hand.
 #[test]
-fn a_score_tells_the_error_as_it_is() {
+fn accuracy_score_reports_the_actual_error() {
     let pair = |predicted, actual| Pair {
         predicted,
         margin: 5,

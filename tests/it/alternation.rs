@@ -214,7 +214,7 @@ async fn a_service_with_a_strict_template_takes_every_request_of_a_long_session(
 
 /// Row S11
 #[tokio::test(flavor = "multi_thread")]
-async fn a_summary_and_the_users_next_words_are_one_message_where_two_are_refused() {
+async fn a_summary_and_the_next_user_message_are_merged_for_strict_templates() {
     let dialects: Vec<&Dialect> = DIALECTS.iter().collect();
     let (upstreams, host) = services(&dialects).await;
     for (dialect, upstream) in dialects.into_iter().zip(&upstreams) {
@@ -250,7 +250,7 @@ async fn a_summary_and_the_users_next_words_are_one_message_where_two_are_refuse
 
 /// Row S11
 #[tokio::test(flavor = "multi_thread")]
-async fn what_a_strict_service_gets_beside_the_messages_is_counted_with_them() {
+async fn messages_that_a_strict_template_adds_are_counted() {
     let dialects: Vec<&Dialect> = DIALECTS.iter().collect();
     let (_upstreams, host) = services(&dialects).await;
     let count = async |dialect: &Dialect, messages: Vec<pb::InputMessage>| {

@@ -89,7 +89,7 @@ async fn size(host: &Host, session: &str) -> (i32, TokenBasis) {
 
 /// Rows A3 and A7
 #[tokio::test(flavor = "multi_thread")]
-async fn a_count_of_a_session_begins_with_what_was_measured() {
+async fn counting_a_session_starts_from_its_anchor() {
     let host = host().await;
     host.create(pb::Session {
         session_id: "s".to_owned(),
@@ -158,7 +158,7 @@ async fn a_count_of_a_session_begins_with_what_was_measured() {
 
 /// Rows A3, A7 and D30
 #[tokio::test(flavor = "multi_thread")]
-async fn another_model_is_measured_anew_and_the_first_one_is_not_forgotten_before() {
+async fn a_model_switch_starts_a_new_anchor_and_keeps_the_old_one_until_then() {
     let host = host().await;
     host.create(pb::Session {
         session_id: "s".to_owned(),
@@ -194,7 +194,7 @@ async fn another_model_is_measured_anew_and_the_first_one_is_not_forgotten_befor
 
 /// Rows A3 and A7
 #[tokio::test(flavor = "multi_thread")]
-async fn a_fork_is_estimated_until_its_first_call_and_leaves_its_source_measured() {
+async fn a_fork_is_estimated_until_its_first_call_and_its_source_keeps_its_anchor() {
     let host = host().await;
     host.create(pb::Session {
         session_id: "s".to_owned(),
@@ -217,7 +217,7 @@ async fn a_fork_is_estimated_until_its_first_call_and_leaves_its_source_measured
 
 /// Row A3
 #[tokio::test(flavor = "multi_thread")]
-async fn an_import_is_new_behind_what_was_measured() {
+async fn appended_messages_are_estimated_after_the_anchor() {
     let host = host().await;
     host.create(pb::Session {
         session_id: "s".to_owned(),
@@ -239,7 +239,7 @@ async fn an_import_is_new_behind_what_was_measured() {
 
 /// Rows A7 and D18
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_taken_back_takes_its_measure_with_it_and_leaves_the_one_of_before() {
+async fn a_rollback_restores_the_previous_anchor() {
     let upstream = Upstream::start().await;
     let options = answering(&[reports("Fine.", 5_000, 100)])
         .script(
@@ -288,7 +288,7 @@ async fn what_is_taken_back_takes_its_measure_with_it_and_leaves_the_one_of_befo
 
 /// Rows A7 and A11
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_appended_is_counted_as_the_model_will_read_it() {
+async fn appended_messages_are_counted_as_the_model_will_read_them() {
     const FIGURES: &str = "3.14159 2.71828 1.41421 1.61803";
     let upstream = Upstream::start().await;
     let host = Host::with(

@@ -306,7 +306,7 @@ fn append_asks() -> Vec<Ask> {
 }
 
 #[test]
-fn every_rpc_is_either_built_or_not() {
+fn every_rpc_is_listed_as_implemented_or_unimplemented() {
     let named: Vec<&str> = BUILT.to_vec();
     let unique: BTreeSet<String> = named.iter().map(|&rpc| rpc.to_owned()).collect();
     assert_eq!(unique.len(), named.len(), "an RPC is named twice");
@@ -314,7 +314,7 @@ fn every_rpc_is_either_built_or_not() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_built_answers() {
+async fn every_implemented_rpc_responds() {
     let (_database, replica) = Replica::alone(Options::default()).await;
     let channel = replica.channel().await;
     for rpc in BUILT {
@@ -329,7 +329,7 @@ async fn what_is_built_answers() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_rpc_or_service_that_never_was_says_so_by_name() {
+async fn an_unknown_rpc_or_service_is_refused_by_name() {
     let (_database, replica) = Replica::alone(Options::default()).await;
     let channel = replica.channel().await;
     for rpc in [
@@ -345,7 +345,7 @@ async fn an_rpc_or_service_that_never_was_says_so_by_name() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_field_that_is_not_built_says_so_by_name() {
+async fn an_unimplemented_field_is_refused_by_name() {
     let (database, replica) = Replica::alone(Options::default()).await;
     let channel = replica.channel().await;
     let before = database.row_counts().await;
@@ -414,7 +414,7 @@ macro_rules! reflected {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn both_versions_of_reflection_know_every_service_and_the_details_of_errors() {
+async fn both_reflection_versions_list_every_service_and_the_error_details() {
     let (_database, replica) = Replica::alone(Options::default()).await;
     let channel = replica.channel().await;
     for listed in [
@@ -450,7 +450,7 @@ fn service(name: &str) -> HealthCheckRequest {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn health_knows_the_server_each_service_and_the_process() {
+async fn health_reports_the_server_each_service_and_liveness() {
     let (_database, replica) = Replica::alone(Options::default()).await;
     let mut health = HealthClient::new(replica.channel().await);
     let services: Vec<String> = services().into_iter().collect();
@@ -473,7 +473,7 @@ async fn health_knows_the_server_each_service_and_the_process() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_watch_of_health_tells_of_the_drain() {
+async fn a_health_watch_reports_the_drain() {
     let (_database, replica) = Replica::alone(Options::default()).await;
     let mut health = HealthClient::new(replica.channel().await);
     for name in ["", "contextd.v1.TurnService"] {
@@ -495,7 +495,7 @@ async fn a_watch_of_health_tells_of_the_drain() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_server_that_drains_refuses_new_turns_and_says_when_to_come_again() {
+async fn a_draining_server_refuses_new_turns_with_a_retry_delay() {
     use tonic_types::StatusExt;
     let (database, replica) = Replica::alone(Options::default()).await;
     let mut turns = replica.turns().await;

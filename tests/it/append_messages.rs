@@ -97,7 +97,7 @@ fn conversation() -> Vec<pb::InputMessage> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_appended_conversation_is_kept_listed_and_told_to_the_model() {
+async fn an_appended_conversation_is_stored_listed_and_sent_to_the_model() {
     let host = host().await;
     let appended = host.append("chat", conversation()).await;
     let listed = host.messages("chat").await;
@@ -153,7 +153,7 @@ async fn an_appended_conversation_is_kept_listed_and_told_to_the_model() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn appended_messages_are_events_of_no_turn_and_reach_who_follows_elsewhere() {
+async fn appended_messages_are_events_without_a_turn_and_reach_remote_readers() {
     let host = host().await;
     let other = host.beside(talks()).await;
     let mut stream = other.watch("chat", "", 0).await;
@@ -179,7 +179,7 @@ async fn appended_messages_are_events_of_no_turn_and_reach_who_follows_elsewhere
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn appended_results_are_cleaned_and_cut_as_in_a_turn_and_the_whole_is_kept() {
+async fn appended_results_are_sanitized_and_truncated_as_in_a_turn() {
     let host = Host::with(talks()).await;
     let mut short = tool("look");
     short.output_limits = Some(pb::ToolOutputLimits {
@@ -242,7 +242,7 @@ async fn appended_results_are_cleaned_and_cut_as_in_a_turn_and_the_whole_is_kept
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn behind_appended_calls_only_their_results_come_and_no_turn_runs() {
+async fn after_appended_calls_only_their_results_are_accepted() {
     let host = host().await;
     host.append(
         "chat",
@@ -366,7 +366,7 @@ async fn a_message_that_does_not_fit_is_named_by_its_field() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_append_that_was_prepared_before_something_came_in_between_is_refused() {
+async fn an_append_prepared_before_another_change_is_refused() {
     let host = host().await;
     let versioned = |version| pb::AppendMessagesRequest {
         context_version: version,
@@ -405,7 +405,7 @@ async fn an_append_that_was_prepared_before_something_came_in_between_is_refused
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_repeated_append_is_answered_as_before_also_beside_the_first() {
+async fn a_repeated_append_returns_the_first_response_even_concurrently() {
     let host = host().await;
     let other = host.beside(talks()).await;
     let once = |round: usize, words: &str| {
@@ -447,7 +447,7 @@ async fn a_repeated_append_is_answered_as_before_also_beside_the_first() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_running_turn_refuses_messages_by_its_name() {
+async fn append_is_refused_during_a_turn_with_its_turn_id() {
     let waits = answering(&[json!([{"text": "One"}, {"wait_for": "go"}])]);
     let host = Host::with(waits).await;
     let mut stream = host.execute(turn("chat", MODEL, "Hello")).await;
@@ -480,7 +480,7 @@ async fn a_running_turn_refuses_messages_by_its_name() {
 /// Appends and turns on two replicas, all at once, round after round: a turn is never interrupted,
 /// calls are answered before anything else, and what was acknowledged is there.
 #[tokio::test(flavor = "multi_thread")]
-async fn appends_and_turns_on_two_replicas_never_come_between_each_other() {
+async fn appends_and_turns_on_two_replicas_never_interleave() {
     let script = || {
         answering(&[
             json!([{"tool_call": {"name": "look"}}]),
@@ -689,7 +689,7 @@ async fn act(
 }
 
 #[test]
-fn whatever_is_appended_the_counters_equal_a_recount_and_calls_are_answered_before_anything_else() {
+fn after_any_appends_counters_equal_a_recount_and_batches_are_closed() {
     let runtime = tokio::runtime::Runtime::new().unwrap();
     let (host, client) = runtime.block_on(async {
         let host = Host::with(talks()).await;

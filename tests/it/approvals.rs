@@ -61,7 +61,7 @@ fn asked(events: &[pb::Event]) -> Vec<String> {
 
 /// Row D25
 #[tokio::test(flavor = "multi_thread")]
-async fn a_call_is_asked_about_then_requested_then_answered() {
+async fn a_call_is_approved_then_requested_then_answered() {
     let host = Host::with(options()).await;
     let mut stream = host.execute(asks("s")).await;
     let (head, action) = until_action(&mut stream).await;
@@ -297,7 +297,7 @@ async fn an_edited_call_runs_with_the_approvers_arguments_and_the_model_is_told(
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn results_and_decisions_come_together_and_the_last_of_them_goes_on() {
+async fn results_and_approvals_in_one_request_resume_the_turn() {
     let host = Host::with(options()).await;
     let mut stream = host.execute(asks("s")).await;
     let calls = calls_made(&until_action(&mut stream).await.0);
@@ -371,7 +371,7 @@ async fn a_denial_can_be_the_last_answer() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_repeated_request_is_answered_as_before() {
+async fn a_repeated_approval_request_returns_the_first_response() {
     let host = Host::with(options()).await;
     let mut stream = host.execute(asks("s")).await;
     let calls = calls_made(&until_action(&mut stream).await.0);
@@ -410,7 +410,7 @@ async fn a_repeated_request_is_answered_as_before() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_call_that_needs_no_approval_is_none_the_worse_for_one_and_cannot_be_denied() {
+async fn a_call_without_approval_ignores_an_approval_and_refuses_a_denial() {
     let host = Host::with(options()).await;
     let mut stream = host.execute(asks("s")).await;
     let (head, _) = until_action(&mut stream).await;
@@ -424,8 +424,7 @@ async fn a_call_that_needs_no_approval_is_none_the_worse_for_one_and_cannot_be_d
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_call_that_nobody_decides_about_gets_an_error_result_and_an_approved_one_has_its_time_anew()
- {
+async fn an_undecided_call_times_out_and_an_approved_call_restarts_its_timeout() {
     let host = Host::with(options()).await;
     let impatient = |name: &str, millis| pb::Tool {
         timeout: Some(Duration::from_millis(millis).try_into().unwrap()),
@@ -496,7 +495,7 @@ async fn a_call_that_nobody_decides_about_gets_an_error_result_and_an_approved_o
 
 /// Row D28
 #[tokio::test(flavor = "multi_thread")]
-async fn one_after_the_other_a_person_is_asked_when_the_calls_turn_comes() {
+async fn sequential_calls_request_approval_one_at_a_time() {
     let host = Host::with(options()).await;
     let mut stream = host
         .execute(pb::ExecuteTurnRequest {
@@ -554,7 +553,7 @@ async fn one_after_the_other_a_person_is_asked_when_the_calls_turn_comes() {
 // --- Races ---------------------------------------------------------------------------------------------------------
 
 #[tokio::test(flavor = "multi_thread")]
-async fn of_a_yes_and_a_no_at_once_on_two_replicas_one_wins() {
+async fn of_concurrent_approval_and_denial_on_two_replicas_one_wins() {
     let host = Host::with(answering(&[
         json!([call("pay")]),
         json!([{"text": "Done."}]),
@@ -611,7 +610,7 @@ async fn of_a_yes_and_a_no_at_once_on_two_replicas_one_wins() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_approval_and_a_cancel_at_once_leave_a_cancelled_turn_and_a_closed_call() {
+async fn a_concurrent_approval_and_cancel_leave_a_cancelled_turn_and_a_closed_call() {
     let host = Host::with(options()).await;
     let other = host.beside(options()).await;
     for round in 0..10 {
@@ -645,7 +644,7 @@ async fn an_approval_and_a_cancel_at_once_leave_a_cancelled_turn_and_a_closed_ca
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_approval_at_the_moment_when_the_time_is_up_counts_or_is_told_that_it_came_too_late() {
+async fn an_approval_at_the_timeout_is_accepted_or_reported_stale() {
     let host = Host::with(answering(&[
         json!([call("pay")]),
         json!([{"text": "Done."}]),

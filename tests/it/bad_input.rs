@@ -21,7 +21,7 @@ use rows::{Row, table};
 use scene::Scene;
 
 #[tokio::test(flavor = "multi_thread")]
-async fn every_mistake_is_named_and_changes_nothing() {
+async fn every_invalid_field_is_named_and_changes_nothing() {
     let (database, _replica, scene) = Box::pin(Scene::set()).await;
     let client = database.client().await;
     let before = database.contents(&client).await;
@@ -44,7 +44,7 @@ async fn every_mistake_is_named_and_changes_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn more_than_25_mistakes_are_counted() {
+async fn more_than_25_violations_are_counted() {
     let (_database, _replica, scene) = Box::pin(Scene::set()).await;
     let nameless = pb::ToolSet {
         host_tools: vec![pb::Tool::default(); 30],
@@ -61,7 +61,7 @@ async fn more_than_25_mistakes_are_counted() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_answer_to_a_finished_call_is_stale_and_changes_nothing() {
+async fn a_result_for_a_finished_call_is_stale_and_changes_nothing() {
     let (database, replica, scene) = Box::pin(Scene::set()).await;
     let mut turns = replica.turns().await;
     let cancel = pb::CancelTurnRequest {

@@ -26,7 +26,7 @@ fn many_calls(calls: usize) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn forty_large_results_are_one_event_of_previews_and_stay_whole_as_blobs() {
+async fn forty_large_results_are_previewed_in_one_event_and_kept_whole_as_blobs() {
     let (_database, replica) =
         Replica::alone(Options::default().script("many", many_calls(CALLS))).await;
     let mut turns = replica.turns().await;
@@ -122,7 +122,7 @@ async fn forty_large_results_are_one_event_of_previews_and_stay_whole_as_blobs()
 
 /// Row D6
 #[tokio::test(flavor = "multi_thread")]
-async fn the_whole_of_a_cut_output_is_read_by_its_id_and_by_range() {
+async fn a_truncated_output_is_read_whole_and_by_range_from_its_blob() {
     let (_database, replica) =
         Replica::alone(Options::default().script("many", many_calls(1))).await;
     let mut turns = replica.turns().await;

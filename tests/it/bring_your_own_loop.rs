@@ -98,7 +98,7 @@ fn check(shown: &Value, came: &Value, kept: &mut BTreeMap<String, String>, at: &
 
 /// Row S12
 #[tokio::test(flavor = "multi_thread")]
-async fn the_worked_example_does_what_it_says() {
+async fn bring_your_own_loop_example_in_the_docs_works() {
     let upstream = Upstream::start().await;
     let host = Host::with(upstream.options("openai")).await;
     let mut kept: BTreeMap<String, String> = BTreeMap::new();

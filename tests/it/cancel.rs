@@ -64,7 +64,7 @@ fn state(response: &pb::CancelTurnResponse) -> (TurnState, CancelOutcome) {
 
 /// Row D18
 #[tokio::test(flavor = "multi_thread")]
-async fn a_cancelled_answer_is_kept_as_far_as_it_got_and_the_next_turn_sees_it() {
+async fn a_cancelled_partial_answer_is_kept_and_seen_by_the_next_turn() {
     let host = host().await;
     let mut stream = host.execute(asks("s", "Speak slowly")).await;
     until_written(&mut stream, "So far").await;
@@ -123,7 +123,7 @@ async fn a_cancelled_answer_is_kept_as_far_as_it_got_and_the_next_turn_sees_it()
 
 /// Row D18
 #[tokio::test(flavor = "multi_thread")]
-async fn a_cancel_before_the_first_word_leaves_the_input_alone() {
+async fn a_cancel_before_the_first_token_keeps_only_the_input() {
     let host = host().await;
     let mut stream = host.execute(asks("s", "Please think")).await;
     until(&mut stream, |payload| {
@@ -144,7 +144,7 @@ async fn a_cancel_before_the_first_word_leaves_the_input_alone() {
 
 /// Row D18
 #[tokio::test(flavor = "multi_thread")]
-async fn a_cancel_closes_the_calls_that_wait_and_keeps_the_results_that_came() {
+async fn a_cancel_closes_open_calls_and_keeps_submitted_results() {
     let host = host().await;
     let mut stream = host.execute(asks("s", "Use tools")).await;
     let calls = requested(
@@ -230,7 +230,7 @@ async fn a_cancel_of_an_idle_session_changes_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_cancel_of_what_is_not_there_is_refused() {
+async fn a_cancel_of_an_unknown_session_or_turn_is_refused() {
     let host = host().await;
     host.ask("s", "Hello").await;
     for (session, turn, reason) in [
@@ -252,7 +252,7 @@ async fn a_cancel_of_what_is_not_there_is_refused() {
 
 /// Row D18
 #[tokio::test(flavor = "multi_thread")]
-async fn a_turn_is_cancelled_once_however_often_that_is_asked() {
+async fn repeated_cancels_cancel_a_turn_once() {
     let host = host().await;
     for (session, words) in [("talk", "Speak slowly"), ("call", "Use tools")] {
         let mut stream = host.execute(asks(session, words)).await;
@@ -293,7 +293,7 @@ async fn a_turn_is_cancelled_once_however_often_that_is_asked() {
 
 /// Row D18
 #[tokio::test(flavor = "multi_thread")]
-async fn a_cancel_from_another_replica_reaches_the_one_that_runs_the_turn() {
+async fn a_cancel_on_one_replica_stops_a_turn_on_another() {
     let host = host().await;
     let other = host.beside(options()).await;
     let mut stream = host.execute(asks("s", "Speak slowly")).await;
@@ -322,7 +322,7 @@ async fn a_cancel_from_another_replica_reaches_the_one_that_runs_the_turn() {
 
 /// Row D18
 #[tokio::test(flavor = "multi_thread")]
-async fn a_turn_of_a_replica_that_is_gone_can_be_cancelled() {
+async fn a_turn_of_a_dead_replica_can_be_cancelled() {
     let gone = Host::with(options()).await;
     let mut stream = gone.execute(asks("s", "Speak slowly")).await;
     until_written(&mut stream, "So far").await;
@@ -355,7 +355,7 @@ async fn a_turn_of_a_replica_that_is_gone_can_be_cancelled() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_cancel_of_an_ended_turn_leaves_the_running_one_alone() {
+async fn a_cancel_of_an_ended_turn_does_not_affect_the_running_one() {
     let host = host().await;
     let ended = turn_id(&host.ask("s", "Hello").await);
     let mut stream = host.execute(asks("s", "Speak slowly")).await;

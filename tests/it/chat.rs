@@ -77,7 +77,7 @@ async fn newest_turn(served: &Served, session: &str) -> pb::Turn {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_demos_turn_with_two_tools_runs_in_a_script() {
+async fn a_demo_turn_with_two_tools_runs_non_interactively() {
     let database = TestDatabase::new().await;
     let place = Place::new(SHORT_LEASE);
     let served = place.serve_over(&database).await;
@@ -152,8 +152,7 @@ Have a good trip!
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_server_that_is_killed_in_mid_answer_and_comes_back_finishes_the_answer_on_the_same_screen()
- {
+async fn chat_continues_an_answer_after_its_server_was_killed_and_restarted() {
     let place = Place::new(SHORT_LEASE).script("slow", &slow());
     let served = place.serve().await;
     let address = served.address;
@@ -185,7 +184,7 @@ async fn a_server_that_is_killed_in_mid_answer_and_comes_back_finishes_the_answe
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn ctrl_c_cancels_the_turn_and_keeps_what_was_said() {
+async fn ctrl_c_cancels_the_turn_and_keeps_its_text() {
     let database = TestDatabase::new().await;
     let place = Place::new(SHORT_LEASE).script("slow", &slow());
     let served = place.serve_over(&database).await;
@@ -222,7 +221,7 @@ async fn ctrl_c_cancels_the_turn_and_keeps_what_was_said() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn ctrl_c_leaves_when_it_is_pressed_twice_although_the_server_is_gone() {
+async fn ctrl_c_pressed_twice_exits_even_if_the_server_is_down() {
     let stall = json!({ "steps": [{ "say": [{ "text": "Hm." }, { "stall": true }] }] });
     let place = Place::new(SHORT_LEASE).script("stall", &stall);
     let served = place.serve().await;
@@ -245,7 +244,7 @@ async fn ctrl_c_leaves_when_it_is_pressed_twice_although_the_server_is_gone() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_person_talks_looks_back_and_leaves() {
+async fn chat_runs_turns_shows_history_and_exits() {
     let database = TestDatabase::new().await;
     let place = Place::new(SHORT_LEASE);
     let served = place.serve_over(&database).await;
@@ -298,7 +297,7 @@ async fn a_person_talks_looks_back_and_leaves() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_conversation_in_which_a_turn_runs_is_followed_first() {
+async fn chat_first_follows_a_turn_that_already_runs() {
     let database = TestDatabase::new().await;
     let place = Place::new(SHORT_LEASE).script("slow", &slow());
     let served = place.serve_over(&database).await;
@@ -321,7 +320,7 @@ async fn a_conversation_in_which_a_turn_runs_is_followed_first() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_a_script_cannot_do_is_told_with_exit_code_1() {
+async fn chat_errors_in_a_script_exit_with_code_1() {
     let database = TestDatabase::new().await;
     let place = Place::new(SHORT_LEASE);
     let served = place.serve_over(&database).await;
@@ -384,7 +383,7 @@ fn in_order(screen: &str, texts: &[&str]) -> bool {
 
 /// Row D10: typed while the agent works, taken by the same turn.
 #[tokio::test(flavor = "multi_thread")]
-async fn what_a_person_types_while_the_agent_works_is_queued_and_taken() {
+async fn input_typed_during_a_turn_is_queued_and_applied() {
     let database = TestDatabase::new().await;
     let place = Place::new(SHORT_LEASE).script("slow", &slow_unless_asked());
     let served = place.serve_over(&database).await;
@@ -425,7 +424,7 @@ async fn what_a_person_types_while_the_agent_works_is_queued_and_taken() {
 
 /// Row D19
 #[tokio::test(flavor = "multi_thread")]
-async fn what_was_typed_before_a_turn_was_cancelled_goes_with_the_next_one() {
+async fn input_typed_before_a_cancel_goes_into_the_next_turn() {
     let database = TestDatabase::new().await;
     let place = Place::new(SHORT_LEASE).script("slow", &slow_unless_asked());
     let served = place.serve_over(&database).await;
@@ -454,7 +453,7 @@ async fn what_was_typed_before_a_turn_was_cancelled_goes_with_the_next_one() {
 
 /// Row D19
 #[tokio::test(flavor = "multi_thread")]
-async fn what_was_typed_and_did_not_arrive_is_named_to_who_leaves() {
+async fn unsent_input_is_listed_on_exit() {
     let place = Place::new(SHORT_LEASE).script("slow", &slow_unless_asked());
     for (begun, expected) in [
         (false, "\nnot sent: Look at the tests too\n"),
@@ -489,7 +488,7 @@ async fn what_was_typed_and_did_not_arrive_is_named_to_who_leaves() {
 
 /// What the demo's manual tells to try.
 #[tokio::test(flavor = "multi_thread")]
-async fn the_demo_takes_a_hint_while_it_speaks() {
+async fn demo_applies_a_message_sent_while_it_answers() {
     let database = TestDatabase::new().await;
     let place = Place::new(SHORT_LEASE);
     let served = place.serve_over(&database).await;
@@ -514,7 +513,7 @@ async fn the_demo_takes_a_hint_while_it_speaks() {
 const BOTH: &str = "What is the weather and time in Paris?";
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_person_lets_one_call_run_and_not_the_other() {
+async fn chat_user_approves_one_call_and_denies_another() {
     let database = TestDatabase::new().await;
     let place = Place::new(SHORT_LEASE);
     let served = place.serve_over(&database).await;
@@ -557,7 +556,7 @@ async fn a_person_lets_one_call_run_and_not_the_other() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_person_changes_the_arguments_of_a_call() {
+async fn chat_user_edits_the_arguments_of_a_call() {
     let database = TestDatabase::new().await;
     let place = Place::new(SHORT_LEASE);
     let served = place.serve_over(&database).await;
@@ -610,7 +609,7 @@ async fn without_a_terminal_a_call_is_denied_and_the_turn_goes_on() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_server_may_be_killed_while_a_person_thinks() {
+async fn chat_survives_a_killed_server_while_waiting_for_input() {
     let place = Place::new(SHORT_LEASE);
     let served = place.serve().await;
     let address = served.address;

@@ -69,7 +69,7 @@ fn from_file(file: &str) -> Given<'_> {
 }
 
 #[test]
-fn a_flag_wins_over_a_variable_which_wins_over_the_file_which_wins_over_the_default() {
+fn settings_precedence_is_flag_variable_file_default() {
     fn check(file: &str, variables: &[(&str, &str)], flags: &[(&str, &str)], expected: &str) {
         let config = Given {
             file,
@@ -137,7 +137,7 @@ fn every_setting_with_a_flag_can_be_given_by_its_flag_and_by_its_variable() {
 }
 
 #[test]
-fn an_unknown_key_is_refused_with_the_key_that_was_meant() {
+fn an_unknown_key_is_refused_with_a_suggestion() {
     fn check(file: &str, expected: &str) {
         assert_eq!(from_file(file).problems(), [expected.to_owned()], "{file}");
     }
@@ -177,7 +177,7 @@ fn an_unknown_key_is_refused_with_the_key_that_was_meant() {
 }
 
 #[test]
-fn an_unknown_variable_is_refused_with_the_variable_that_was_meant() {
+fn an_unknown_variable_is_refused_with_a_suggestion() {
     fn check(variable: &str, expected: &[&str]) {
         let given = Given {
             variables: &[(variable, "x")],
@@ -209,7 +209,7 @@ fn an_unknown_variable_is_refused_with_the_variable_that_was_meant() {
 }
 
 #[test]
-fn variables_that_kubernetes_sets_for_a_service_of_that_name_are_nobodys_mistake() {
+fn service_variables_of_kubernetes_are_ignored() {
     let variables = [
         ("CONTEXTD_SERVICE_HOST", "10.0.0.1"),
         ("CONTEXTD_SERVICE_PORT", "7070"),
@@ -228,7 +228,7 @@ fn variables_that_kubernetes_sets_for_a_service_of_that_name_are_nobodys_mistake
 }
 
 #[test]
-fn everything_that_is_wrong_is_told_at_once() {
+fn all_configuration_problems_are_reported_together() {
     let given = Given {
         file: "
             [server]
@@ -269,7 +269,7 @@ fn everything_that_is_wrong_is_told_at_once() {
 }
 
 #[test]
-fn a_pool_that_the_embedded_database_cannot_hold_is_refused() {
+fn a_pool_larger_than_the_embedded_max_connections_is_refused() {
     let too_large = "[database]\npool_size = 33";
     assert_eq!(
         from_file(too_large).problems(),
@@ -286,7 +286,7 @@ fn a_pool_that_the_embedded_database_cannot_hold_is_refused() {
 }
 
 #[test]
-fn other_machines_are_served_without_authentication_only_when_that_is_said() {
+fn listening_on_other_interfaces_requires_insecure_no_auth() {
     fn check(listen: &str, insecure: &str, allowed: bool) {
         let given = Given {
             flags: &[("listen", listen), ("insecure-no-auth", insecure)],
@@ -310,7 +310,7 @@ fn other_machines_are_served_without_authentication_only_when_that_is_said() {
 }
 
 #[test]
-fn durations_are_read_as_people_write_them() {
+fn durations_are_parsed_in_human_form() {
     fn check(text: &str, expected: Option<Duration>) {
         assert_eq!(parse_duration(text).ok(), expected, "{text}");
     }
@@ -336,7 +336,7 @@ fn a_duration_that_was_written_is_read_back_as_the_same() {
 }
 
 #[test]
-fn passwords_never_leave_a_url() {
+fn passwords_of_urls_are_redacted() {
     fn check(url: &str, expected: &str) {
         assert_eq!(redact_url(url), expected);
     }
@@ -435,7 +435,7 @@ fn a_named_file_that_is_not_there_is_refused_and_an_unnamed_one_is_not() {
 }
 
 #[test]
-fn data_lives_in_the_users_own_folder() {
+fn default_data_dir_is_in_the_users_home() {
     fn check(variables: &[(&str, &str)], expected: &str) {
         let config = Given {
             variables,
@@ -517,7 +517,7 @@ fn a_policy_keeps_what_it_does_not_set_from_the_shipped_one() {
 }
 
 #[test]
-fn what_print_prints_loads_as_the_same_settings() {
+fn config_print_output_loads_as_the_same_settings() {
     let file = "
         turn.lease_ttl = '1500ms'
         [policies.'dotted.name'.tools.output_limits.'my tool']
@@ -536,7 +536,7 @@ fn the_defaults_are_valid() {
 }
 
 #[test]
-fn every_setting_names_a_key_and_has_a_default_or_says_what_happens_without() {
+fn every_setting_has_a_key_and_a_default_or_a_description_of_its_absence() {
     let defaults = defaults();
     for setting in SETTINGS {
         assert!(
@@ -598,7 +598,7 @@ fn config_print_prints_the_settings_in_force() {
 }
 
 #[test]
-fn config_validate_says_so_or_names_every_problem_with_exit_code_2() {
+fn config_validate_succeeds_or_names_every_problem_with_exit_code_2() {
     let valid = contextd(
         &[
             "config",
@@ -677,7 +677,7 @@ fn health_of_a_server_that_is_not_there_is_exit_code_1() {
 }
 
 #[tokio::test]
-async fn health_tells_what_the_server_says_of_itself() {
+async fn health_command_prints_the_servers_status() {
     let (reporter, service) = tonic_health::server::health_reporter();
     reporter
         .set_service_status(

@@ -121,7 +121,7 @@ fn sent(said: InputMessage, contents: Contents) -> Value {
 
 /// Row D8: one part on a line, so that the table can be read.
 #[test]
-fn each_shape_of_waiting_messages_is_sent_as_the_table_says() {
+fn queued_messages_are_coalesced_as_the_table_says() {
     let mut shapes = BTreeMap::new();
     for kind in ["text", "images", "files", "mixed", "images only"] {
         for number in NUMBERS {

@@ -218,7 +218,7 @@ pub(crate) fn asked(host: &Host) -> Vec<String> {
 
 /// Rows D12, S11, S16, S19 and A7
 #[tokio::test(flavor = "multi_thread")]
-async fn a_summary_stands_for_older_messages_and_these_stay_readable() {
+async fn a_summary_replaces_older_messages_which_stay_readable() {
     let host = host().await;
     session(&host, 100_000, pb::CompactionPolicy::default(), &[1_000; 5]).await;
     let before = host.stats("s").await.used.unwrap();
@@ -314,7 +314,7 @@ async fn a_summary_stands_for_older_messages_and_these_stay_readable() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_same_request_is_told_of_the_same_compaction() {
+async fn a_repeated_compact_request_returns_the_same_compaction() {
     let host = host().await;
     session(&host, 100_000, pb::CompactionPolicy::default(), &[1_000; 5]).await;
     let first = compact(&host, "once").await;
@@ -339,7 +339,7 @@ async fn the_same_request_is_told_of_the_same_compaction() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_look_at_what_would_be_compacted_changes_nothing() {
+async fn a_dry_run_of_compaction_changes_nothing() {
     let host = host().await;
     session(&host, 100_000, pb::CompactionPolicy::default(), &[1_000; 5]).await;
     let before = stored(&host).await;
@@ -379,7 +379,7 @@ async fn a_look_at_what_would_be_compacted_changes_nothing() {
 
 /// Rows I5 and S3
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_taken_back_leaves_what_was_stored() {
+async fn reverting_a_compaction_restores_the_previous_context() {
     let host = host().await;
     session(&host, 100_000, pb::CompactionPolicy::default(), &[1_000; 5]).await;
     let before = stored(&host).await;
@@ -447,7 +447,7 @@ async fn what_is_taken_back_leaves_what_was_stored() {
 
 /// Rows S9, S10 and D12
 #[tokio::test(flavor = "multi_thread")]
-async fn the_next_summary_is_made_of_the_one_before_and_what_is_new() {
+async fn the_next_summary_is_made_from_the_previous_one_and_new_messages() {
     let host = host().await;
     let wishes = pb::CompactionPolicy {
         instructions: "Keep all ticket numbers.".to_owned(),
@@ -542,7 +542,7 @@ async fn a_turn_that_does_not_fit_is_compacted_before_its_first_call() {
 
 /// Rows D13 and L7
 #[tokio::test(flavor = "multi_thread")]
-async fn a_share_of_the_window_sets_off_the_strategies_that_have_one() {
+async fn threshold_strategies_compact_at_their_share_of_the_window() {
     use CompactionStrategy::{MiddleRemoval, ProactiveThreshold};
     for (strategy, window, calls) in [(ProactiveThreshold, 10_000, 1), (MiddleRemoval, 6_900, 0)] {
         let host = host().await;
@@ -577,7 +577,7 @@ async fn a_share_of_the_window_sets_off_the_strategies_that_have_one() {
 
 /// Rows D15, S10 and L6
 #[tokio::test(flavor = "multi_thread")]
-async fn a_summary_that_is_no_good_gives_way_to_the_next_strategy() {
+async fn a_failed_summary_falls_back_to_the_next_strategy() {
     let long = json!([{"repeat": {"text": "word ", "times": 30_000}}]);
     let bad = [
         (
@@ -637,7 +637,7 @@ async fn a_summary_that_is_no_good_gives_way_to_the_next_strategy() {
 
 /// Rows D15 and I7
 #[tokio::test(flavor = "multi_thread")]
-async fn what_was_compacted_in_vain_is_let_be_until_it_has_to_become_smaller() {
+async fn an_ineffective_compaction_is_not_repeated_until_it_is_required() {
     let answers = [json!([call("look")]), json!([{"text": "Fine."}])];
     let host = Host::with(answering(&answers, &json!([{"text": " "}]))).await;
     let policy = pb::CompactionPolicy {
@@ -679,7 +679,7 @@ async fn what_was_compacted_in_vain_is_let_be_until_it_has_to_become_smaller() {
 
 /// Row S8
 #[tokio::test(flavor = "multi_thread")]
-async fn what_does_not_fit_the_summarisers_window_is_folded_in_pieces() {
+async fn input_larger_than_the_summary_models_window_is_summarised_in_pieces() {
     let small =
         json!({"context_window": 3_000, "max_output": 300, "steps": [{"say": [{"text": "In short."}]}]}).to_string();
     let fine = json!({"steps": [{"say": [{"text": "Fine."}]}]}).to_string();
@@ -741,7 +741,7 @@ async fn what_does_not_fit_the_summarisers_window_is_folded_in_pieces() {
 
 /// Rows S14 and S18
 #[tokio::test(flavor = "multi_thread")]
-async fn messages_that_come_while_a_context_is_compacted_are_in_the_very_next_call() {
+async fn messages_queued_during_a_compaction_are_in_the_next_call() {
     let waits = json!([{"wait_for": "go"}, {"text": "In short."}]);
     let host = Host::with(options(&waits)).await;
     session(&host, 6_000, pb::CompactionPolicy::default(), &[1_000; 5]).await;
@@ -785,7 +785,7 @@ async fn messages_that_come_while_a_context_is_compacted_are_in_the_very_next_ca
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_cannot_come_in_force_is_paid_for_once() {
+async fn a_compaction_that_cannot_be_applied_is_billed_once() {
     let host = Host::with(options(&json!([{"wait_for": "go"}, {"text": "In short."}]))).await;
     session(&host, 100_000, pb::CompactionPolicy::default(), &[1_000; 5]).await;
     try_compact(
@@ -819,7 +819,7 @@ async fn what_cannot_come_in_force_is_paid_for_once() {
 
 /// Rows D18 and F38
 #[tokio::test(flavor = "multi_thread")]
-async fn a_cancel_ends_a_turn_that_is_being_compacted() {
+async fn a_cancel_ends_a_turn_during_its_compaction() {
     let host = Host::with(options(&json!([{"stall": true}]))).await;
     session(&host, 6_000, pb::CompactionPolicy::default(), &[1_000; 5]).await;
     let mut stream = host.execute(turn("s", "", "Well?")).await;
@@ -839,7 +839,7 @@ async fn a_cancel_ends_a_turn_that_is_being_compacted() {
 
 /// Row I5
 #[tokio::test(flavor = "multi_thread")]
-async fn a_rollback_takes_back_what_was_compacted_of_its_turn_and_says_so() {
+async fn a_rollback_reverts_compactions_of_its_turn_and_reports_it() {
     let looks: Vec<_> = (0..4).map(|_| json!([call("look")])).collect();
     let host = Host::with(answering(&looks, &in_short())).await;
     session(&host, 100_000, pb::CompactionPolicy::default(), &[1_000; 5]).await;
@@ -931,7 +931,7 @@ async fn a_rollback_takes_back_what_was_compacted_of_its_turn_and_says_so() {
 
 /// Row F38
 #[tokio::test(flavor = "multi_thread")]
-async fn a_compaction_whose_replica_dies_leaves_the_old_context_in_force_and_is_made_again() {
+async fn a_compaction_of_a_dead_replica_has_no_effect_and_is_repeated() {
     let waits = json!([{"wait_for": "go"}, {"text": "In short."}]);
     let host = Host::with(options(&waits)).await;
     session(&host, 6_000, pb::CompactionPolicy::default(), &[1_000; 5]).await;
@@ -990,7 +990,7 @@ async fn a_compaction_whose_replica_dies_leaves_the_old_context_in_force_and_is_
 
 /// Row D12
 #[tokio::test(flavor = "multi_thread")]
-async fn pinned_messages_stay_word_for_word() {
+async fn pinned_messages_stay_verbatim_through_compaction() {
     let host = host().await;
     session(&host, 100_000, pb::CompactionPolicy::default(), &[]).await;
     let pinned = pb::InputMessage {
@@ -1022,7 +1022,7 @@ async fn pinned_messages_stay_word_for_word() {
 
 /// Row D12
 #[tokio::test(flavor = "multi_thread")]
-async fn a_fork_has_what_its_source_was_compacted_to() {
+async fn a_fork_has_the_compacted_context_of_its_source() {
     let host = host().await;
     session(&host, 100_000, pb::CompactionPolicy::default(), &[1_000; 5]).await;
     let made = compact(&host, "").await;
@@ -1040,7 +1040,7 @@ async fn a_fork_has_what_its_source_was_compacted_to() {
 
 /// Rows S12 and D14
 #[tokio::test(flavor = "multi_thread")]
-async fn a_preparation_compacts_what_does_not_fit_and_reports_it() {
+async fn prepare_context_compacts_what_does_not_fit_and_reports_it() {
     let host = host().await;
     session(&host, 6_000, pb::CompactionPolicy::default(), &[1_000; 5]).await;
     host.append(
@@ -1100,7 +1100,7 @@ fn notices(events: &[pb::Event], code: pb::NoticeCode) -> Vec<&str> {
 
 /// Row D25
 #[tokio::test(flavor = "multi_thread")]
-async fn who_follows_a_turn_is_told_that_the_context_is_nearly_full() {
+async fn readers_of_a_turn_get_a_nearly_full_notice() {
     let host = host().await;
     session(
         &host,
@@ -1164,7 +1164,7 @@ fn step_started(event: &pb::Event) -> Option<&pb::StepStarted> {
 
 /// Rows D12, D13 and D15
 #[tokio::test(flavor = "multi_thread")]
-async fn a_target_is_kept_by_every_strategy_or_nothing_is_changed() {
+async fn every_strategy_meets_the_target_size_or_changes_nothing() {
     use CompactionStrategy::{MiddleRemoval, ProactiveThreshold, ReactiveOverflow, Truncation};
     // A summary of 1,100 tokens, however few it may have.
     let host = Host::with(options(
@@ -1238,7 +1238,7 @@ async fn a_target_is_kept_by_every_strategy_or_nothing_is_changed() {
 
 /// Row D12
 #[tokio::test(flavor = "multi_thread")]
-async fn a_summary_may_have_what_the_target_leaves_for_it() {
+async fn a_summary_is_bounded_by_the_target_size() {
     let host = host().await;
     session(&host, 100_000, pb::CompactionPolicy::default(), &[300; 12]).await;
     let made = try_compact(

@@ -60,7 +60,7 @@ fn summaries(host: &Host) -> Vec<usize> {
 
 /// Rows D11 and S14
 #[tokio::test(flavor = "multi_thread")]
-async fn a_turn_goes_on_while_its_context_is_summarised_and_sees_the_summary_from_its_next_step() {
+async fn a_turn_continues_during_a_background_summary_and_uses_it_from_the_next_step() {
     let host = host(&[json!([call("look")]), json!([{"text": "Fine."}])]).await;
     nearly_full(&host, true).await;
     let mut stream = host.execute(look()).await;
@@ -99,7 +99,7 @@ async fn a_turn_goes_on_while_its_context_is_summarised_and_sees_the_summary_fro
 
 /// Row D11
 #[tokio::test(flavor = "multi_thread")]
-async fn a_summary_that_is_not_ready_when_the_turn_ends_comes_in_force_after_it() {
+async fn a_background_summary_is_applied_after_its_turn_if_it_finishes_later() {
     let host = host(&[json!([{"text": "Fine."}])]).await;
     nearly_full(&host, true).await;
     let events = host.run(turn("s", "", "Well?")).await;
@@ -116,7 +116,7 @@ async fn a_summary_that_is_not_ready_when_the_turn_ends_comes_in_force_after_it(
 
 /// Rows D11 and D14
 #[tokio::test(flavor = "multi_thread")]
-async fn what_no_longer_fits_waits_for_the_summary_that_is_being_written() {
+async fn a_prompt_that_does_not_fit_waits_for_the_background_summary() {
     let host = host(&[json!([call("look")]), json!([{"text": "Fine."}])]).await;
     nearly_full(&host, true).await;
     let mut stream = host.execute(look()).await;
@@ -139,7 +139,7 @@ async fn what_no_longer_fits_waits_for_the_summary_that_is_being_written() {
 
 /// Rows D11 and D17
 #[tokio::test(flavor = "multi_thread")]
-async fn old_results_stay_while_a_summary_of_them_is_written() {
+async fn results_are_not_pruned_while_they_are_summarised() {
     let host = host(&[
         json!([call("look")]),
         json!([call("look")]),
@@ -191,7 +191,7 @@ async fn old_results_stay_while_a_summary_of_them_is_written() {
 
 /// Row D11
 #[tokio::test(flavor = "multi_thread")]
-async fn nothing_is_summarised_ahead_of_need_where_the_policy_does_not_say_so() {
+async fn no_background_summary_without_the_policy() {
     let host = host(&[json!([{"text": "Fine."}])]).await;
     nearly_full(&host, false).await;
     host.run(turn("s", "", "Well?")).await;

@@ -420,7 +420,7 @@ async fn run(host: &Host, client: &Client, session: &str, deeds: &[Deed]) {
 
 /// Rows I4, I5, I6 and D16
 #[test]
-fn whatever_is_done_to_a_context_its_books_are_right_and_no_word_is_lost() {
+fn after_any_context_operations_counters_equal_a_recount_and_no_text_is_lost() {
     let runtime = tokio::runtime::Runtime::new().unwrap();
     let (host, client) = runtime.block_on(async {
         let host = Host::with(answering(

@@ -242,7 +242,7 @@ async fn pictures_in_tool_results_are_counted_as_the_words_that_another_model_re
 
 /// Row L4
 #[tokio::test(flavor = "multi_thread")]
-async fn media_that_the_model_does_not_read_take_no_room_from_results() {
+async fn unsupported_media_take_no_room_from_results() {
     let calls = json!([call("look"), ends("tool_calls", None)]);
     let host = Host::with(models(&[calls, json!([{"text": "Seen."}])])).await;
     switched(&host, "s", vec![text("Read this."), document()]).await;

@@ -89,7 +89,7 @@ fn assert_adds_up(stats: &pb::ContextStats) {
 
 /// Rows A3, A4, A7 and I6
 #[tokio::test(flavor = "multi_thread")]
-async fn the_size_is_the_last_call_and_what_is_new_and_is_the_one_that_decides() {
+async fn context_size_is_the_anchor_plus_new_messages_and_drives_the_triggers() {
     let host = Host::scripted(&[says("Hello.", 5_000, 100)]).await;
     let before = host.replica.engine.rules().default_model.clone();
     assert_eq!(before, "scripted/demo");
@@ -161,7 +161,7 @@ impl Logged {
 
 /// Rows A5, A2 and L8
 #[tokio::test(flavor = "current_thread")]
-async fn each_call_tells_its_prediction_beside_the_report_and_the_last_one_is_kept() {
+async fn each_call_reports_predicted_and_actual_tokens_and_the_last_is_stored() {
     let logged = Logged::default();
     let writer = logged.clone();
     // The whole server runs on this thread.
@@ -266,7 +266,7 @@ async fn each_call_tells_its_prediction_beside_the_report_and_the_last_one_is_ke
 
 /// Row A12
 #[tokio::test(flavor = "multi_thread")]
-async fn what_calls_taught_of_a_model_outlives_the_server_and_corrects_its_counts() {
+async fn calibration_of_a_model_survives_a_restart_and_corrects_counts() {
     let options = || answering(&[says("Fine.", 1_000, 2)]);
     let host = Host::with(Options {
         workers: false,
@@ -356,7 +356,7 @@ async fn what_calls_taught_of_a_model_outlives_the_server_and_corrects_its_count
 
 /// Row A10
 #[tokio::test(flavor = "multi_thread")]
-async fn each_category_is_counted_apart_and_the_rest_of_the_window_is_free() {
+async fn context_stats_count_each_category_and_the_free_window() {
     let host = Host::with(as_shipped(answering(&[says("Hello.", 5_000, 100)]))).await;
     let block = |name: &str, category: C, letters: usize| pb::PinnedBlock {
         name: name.to_owned(),
@@ -477,7 +477,7 @@ async fn each_category_is_counted_apart_and_the_rest_of_the_window_is_free() {
 
 /// Rows A6 and A8
 #[tokio::test(flavor = "multi_thread")]
-async fn a_large_context_is_told_in_shares_that_add_up() {
+async fn context_stats_of_a_large_context_add_up() {
     let host = Host::scripted(&[says("Hello.", 50_000, 2_000)]).await;
     let tool = pb::Tool {
         name: "look".to_owned(),
@@ -565,7 +565,7 @@ async fn a_large_context_is_told_in_shares_that_add_up() {
 
 /// Rows A7 and D30
 #[tokio::test(flavor = "multi_thread")]
-async fn a_changed_prompt_keeps_the_last_call_and_another_model_estimates() {
+async fn a_changed_system_prompt_keeps_the_anchor_and_another_model_estimates() {
     let host = Host::with(as_shipped(answering(&[says("Hello.", 5_000, 100)]))).await;
     let made = pb::Session {
         model: MODEL.to_owned(),
@@ -639,7 +639,7 @@ async fn a_changed_prompt_keeps_the_last_call_and_another_model_estimates() {
 
 /// Row A7
 #[tokio::test(flavor = "multi_thread")]
-async fn a_call_without_reported_usage_leaves_the_one_before() {
+async fn a_call_without_usage_keeps_the_previous_anchor() {
     let silent =
         json!([{"text": "four times four."}, {"finish": {"reason": "stop", "usage": null}}]);
     let first = json!({"when": {"user_contains": "first"}, "say": says("Hello.", 5_000, 100)});
@@ -666,7 +666,7 @@ async fn a_call_without_reported_usage_leaves_the_one_before() {
 
 /// Row S4
 #[tokio::test(flavor = "multi_thread")]
-async fn a_context_says_when_more_than_nine_tenths_of_its_room_are_used() {
+async fn context_stats_report_nearly_full_above_nine_tenths() {
     let full = json!({"when": {"user_contains": "full"}, "say": says("Hello.", 8_900, 101)});
     let script = json!({"steps": [full, {"say": says("Hello.", 8_900, 100)}]});
     let host = Host::with(Options::default().script("it", script.to_string())).await;
@@ -749,7 +749,7 @@ async fn an_unknown_window_is_assumed_or_refused() {
 
 /// Row A2
 #[tokio::test(flavor = "multi_thread")]
-async fn what_comes_from_caches_is_told_and_growth_makes_a_forecast_of_steps() {
+async fn context_stats_report_cached_tokens_and_a_step_forecast() {
     let finish = |reason: &str, input: u32, cached: u32| json!({"finish": {"reason": reason, "usage": {"input": input, "output": 10, "cache_read": cached}}});
     let answers = [
         json!([call("look"), finish("tool_calls", 1_000, 0)]),
@@ -803,7 +803,7 @@ fn unknown_window() -> Options {
 
 /// Row L8
 #[tokio::test(flavor = "multi_thread")]
-async fn it_can_be_asked_at_any_time() {
+async fn context_stats_are_available_at_any_time() {
     let calls = |stats: &pb::ContextStats| {
         stats
             .usage

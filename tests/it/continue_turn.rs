@@ -63,7 +63,7 @@ async fn after_a_failure_a_turn_without_input_answers_what_was_asked() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn after_results_that_nobody_read_a_turn_without_input_calls_the_model_in_its_first_step() {
+async fn after_unread_results_a_turn_without_input_calls_the_model_at_once() {
     let host = Host::scripted(&[json!([call("look")]), json!([{"text": "{{result:look}}"}])]).await;
     let limits = Some(pb::TurnLimits {
         max_steps: 1,
@@ -120,7 +120,7 @@ async fn after_a_cancel_while_tools_ran_a_turn_without_input_sees_a_closed_trans
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_poisoned_turn_is_gone_on_with_by_a_turn_without_input() {
+async fn a_turn_without_input_continues_after_a_poisoned_turn() {
     let slow = |words: &str| {
         let say = json!([{"text": words}, {"wait_for": "go"}]);
         Options {
@@ -157,7 +157,7 @@ async fn a_poisoned_turn_is_gone_on_with_by_a_turn_without_input() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_the_model_has_answered_is_not_continued() {
+async fn a_turn_without_input_is_refused_after_a_complete_answer() {
     let host = Host::with(failing_once()).await;
     host.ask("s", "Hello").await;
     host.run(go_on("s")).await;
@@ -190,7 +190,7 @@ async fn what_the_model_has_answered_is_not_continued() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_repeated_request_attaches_to_the_turn_that_it_began_also_after_its_end() {
+async fn a_repeated_request_attaches_to_its_turn_even_after_the_end() {
     let host = Host::with(failing_once()).await;
     host.ask("s", "Hello").await;
     let request = go_on("s");
@@ -207,7 +207,7 @@ async fn a_repeated_request_attaches_to_the_turn_that_it_began_also_after_its_en
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn of_several_that_continue_at_once_on_two_replicas_one_does() {
+async fn of_concurrent_continuations_on_two_replicas_one_runs() {
     let options = || {
         let error = json!({"error": {"kind": "bad_request", "message": "no"}});
         let steps = json!([{"when": {"user_contains": "fail"}, "say": [error]}, {"say": [{"text": "Hello."}]}]);
@@ -254,7 +254,7 @@ async fn of_several_that_continue_at_once_on_two_replicas_one_does() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_turn_that_runs_is_not_continued() {
+async fn a_running_turn_cannot_be_continued() {
     let host = Host::with(answering(&[json!([call("look")])])).await;
     let mut stream = host
         .execute(pb::ExecuteTurnRequest {

@@ -137,7 +137,7 @@ async fn each_family_is_counted_with_its_vocabulary_or_with_a_margin_without_it(
 
 /// Rows S5, A11
 #[tokio::test(flavor = "multi_thread")]
-async fn everything_that_a_model_reads_is_counted_where_it_belongs() {
+async fn count_tokens_counts_everything_in_its_category() {
     let (_database, _replica, mut contexts) = service().await;
     let messages = vec![
         says(pb::Role::User, "Look twice."),
@@ -214,7 +214,7 @@ async fn messages_are_added_to_a_sessions_next_prompt_and_nothing_is_stored() {
 
 /// Row A12
 #[tokio::test(flavor = "multi_thread")]
-async fn what_was_learnt_of_a_model_corrects_its_counts() {
+async fn calibration_corrects_count_tokens() {
     let (database, _replica, mut contexts) = service().await;
     let long = pb::CountTokensRequest {
         messages: vec![says(pb::Role::User, &"hello ".repeat(500))],
@@ -233,7 +233,7 @@ async fn what_was_learnt_of_a_model_corrects_its_counts() {
 
 /// Row A12
 #[tokio::test(flavor = "multi_thread")]
-async fn calls_teach_how_large_prompts_are() {
+async fn calls_update_the_calibration() {
     let says = r#"{"steps": [{"say": [{"text": "Fine."}, {"finish": {"usage": {"input": 1000, "output": 2}}}]}]}"#;
     let (database, replica) = Replica::alone(
         Options {
@@ -287,7 +287,7 @@ async fn calls_teach_how_large_prompts_are() {
 
 /// Row A11: what the two kinds of servers are asked, beside the version in their address.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_server_that_counts_is_asked_where_the_count_shall_be_exact() {
+async fn an_exact_count_calls_the_providers_counting_endpoint() {
     let tables = [
         (
             "vllm",

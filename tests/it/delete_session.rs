@@ -159,7 +159,7 @@ async fn rows(host: &Host, session: &str) -> Vec<(String, i64)> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_deleted_session_is_found_by_no_rpc() {
+async fn every_rpc_reports_a_deleted_session_as_not_found() {
     let host = host().await;
     let other = host.beside(options()).await;
     let told = host.run(asks("s", "Hello")).await;
@@ -246,7 +246,7 @@ async fn a_deleted_session_is_found_by_no_rpc() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn its_id_is_taken_until_its_rows_are_gone() {
+async fn a_deleted_sessions_id_is_reserved_until_its_rows_are_purged() {
     let host = host().await;
     host.run(asks("s", "Hello")).await;
     let cut = host
@@ -315,7 +315,7 @@ async fn its_id_is_taken_until_its_rows_are_gone() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_purge_that_is_late_leaves_the_next_session_of_that_id_alone() {
+async fn a_late_purge_does_not_touch_a_new_session_with_the_same_id() {
     let host = host().await;
     host.run(asks("s", "Hello")).await;
     delete(&host, "s").await;
@@ -457,7 +457,7 @@ async fn streams_everywhere_show_the_end_of_the_turn_and_end_with_session_not_fo
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_model_that_speaks_is_cut_short_wherever_it_runs() {
+async fn a_deletion_stops_the_model_call_on_any_replica() {
     let host = host().await;
     let other = host.beside(options()).await;
     for (session, by) in [("here", &host), ("there", &other)] {
@@ -505,7 +505,7 @@ async fn a_session_whose_owner_is_gone_is_deleted_at_once() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_etag_that_is_not_the_sessions_keeps_it() {
+async fn a_deletion_with_a_stale_etag_is_refused() {
     let host = host().await;
     let session = create(&host, "s", "").await.unwrap();
     let with = |etag: &str| pb::DeleteSessionRequest {
@@ -600,7 +600,7 @@ async fn deletions_at_once_on_two_replicas_delete_once() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_made_a_deleted_session_does_not_make_it_again() {
+async fn a_repeated_create_request_does_not_recreate_a_deleted_session() {
     let host = host().await;
     create(&host, "s", "made").await.unwrap();
     let session_less = pb::ExecuteTurnRequest {
@@ -622,7 +622,7 @@ async fn what_made_a_deleted_session_does_not_make_it_again() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_cancel_that_waits_for_a_turn_of_a_deleted_session_is_told() {
+async fn a_cancel_waiting_on_a_deleted_session_returns_not_found() {
     let gone = host().await;
     let mut stream = gone.execute(asks("s", "Speak slowly")).await;
     until_written(&mut stream, "So far").await;

@@ -122,7 +122,7 @@ async fn deltas_come_before_the_commit_and_add_up_to_it() {
 
 /// Row D3: the stream is opened late on purpose, as on a busy machine.
 #[tokio::test(flavor = "multi_thread")]
-async fn who_starts_a_turn_misses_none_of_its_words_however_quick_they_are() {
+async fn the_caller_gets_every_delta_of_the_turn_it_starts() {
     let host =
         Host::scripted(&[json!([{"text": "One two three four."}, {"wait_for": "go"}])]).await;
     let engine = &host.replica.engine;
@@ -196,7 +196,7 @@ async fn who_starts_a_turn_misses_none_of_its_words_however_quick_they_are() {
 
 /// Row D3
 #[tokio::test(flavor = "multi_thread")]
-async fn a_newcomer_gets_the_open_message_whole_and_then_what_follows_it() {
+async fn a_new_reader_gets_the_open_message_and_then_its_deltas() {
     let host = Host::scripted(&[json!([
         {"reasoning": "Hm."}, {"text": "It is 18 °C"}, {"wait_for": "go"}, {"text": " and sunny. ☂?", "chunk_chars": 1}
     ])])
@@ -251,7 +251,7 @@ async fn a_newcomer_gets_the_open_message_whole_and_then_what_follows_it() {
 
 /// Row D21
 #[tokio::test(flavor = "multi_thread")]
-async fn reasoning_is_stored_apart_and_its_tokens_are_counted_apart() {
+async fn reasoning_is_stored_and_counted_separately() {
     let usage = json!({"finish": {"usage": {"input": 50, "output": 30, "reasoning": 12}}});
     let host = Host::scripted(&[
         json!([{"reasoning": "Let me think."}, {"text": "42."}, {"wait_for": "go"}, usage]),
@@ -297,7 +297,7 @@ async fn reasoning_is_stored_apart_and_its_tokens_are_counted_apart() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_answer_of_10_000_words_comes_in_a_few_deltas_and_the_first_word_at_once() {
+async fn a_fast_long_answer_is_sent_in_few_deltas_with_the_first_at_once() {
     // Nothing but the size of what waits makes a delta go out, after the first.
     let answer = json!([{"text": "first "}, {"wait_for": "more"}, {"repeat": {"text": "word ", "times": 10_000}}]);
     let options = Options {
@@ -340,7 +340,7 @@ fn hides_its_reasoning() -> Reply {
 
 /// Row D3: the part that is hidden has an index, and no delta.
 #[tokio::test(flavor = "multi_thread")]
-async fn text_after_hidden_reasoning_is_streamed_whole_on_every_replica() {
+async fn text_after_hidden_reasoning_is_streamed_completely_on_every_replica() {
     let upstream = Upstream::start().await;
     upstream.answer(hides_its_reasoning());
     let host = Host::with(upstream.options("openrouter")).await;
@@ -441,7 +441,7 @@ fn deltas(events: &[pb::Event]) -> BTreeSet<String> {
 /// Row D3: the second turn begins while the channel still has the answer of the first one, and its
 /// model is called a moment later.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_turn_that_follows_at_once_does_not_stream_the_answer_before_it() {
+async fn a_turn_does_not_stream_the_previous_turns_answer() {
     // The first answer waits until it is seen, so that it is not shown by its commit alone.
     let answer = json!([{"reasoning": "Hm."}, {"text": "One two."}, {"wait_for": "seen"}]);
     // No worker tidies the channel up.
@@ -501,7 +501,7 @@ async fn a_turn_that_follows_at_once_does_not_stream_the_answer_before_it() {
 
 /// Row D3: a stream that begins after an answer was committed.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_reader_that_handled_a_commit_is_not_shown_its_message_as_open() {
+async fn a_reader_past_a_commit_is_not_sent_its_message_as_open() {
     // No worker tidies the channel up.
     let host = Host::with(Options {
         workers: false,

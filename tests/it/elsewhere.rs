@@ -206,7 +206,7 @@ fn asks(session: &str) -> pb::ExecuteTurnRequest {
 
 /// Row D3
 #[tokio::test(flavor = "multi_thread")]
-async fn a_reader_on_another_replica_sees_the_words_as_they_come() {
+async fn a_reader_on_another_replica_gets_deltas_live() {
     let host = Host::with(speaks()).await;
     let other = host.beside(speaks()).await;
     let mut own = host.execute(asks("s")).await;
@@ -243,7 +243,7 @@ async fn a_reader_on_another_replica_sees_the_words_as_they_come() {
 
 /// Row D3
 #[tokio::test(flavor = "multi_thread")]
-async fn a_newcomer_on_another_replica_gets_the_text_so_far_and_then_what_follows() {
+async fn a_new_reader_on_another_replica_gets_the_text_so_far_and_then_deltas() {
     let host = Host::with(speaks()).await;
     let other = host.beside(Options::default()).await;
     let mut own = host.execute(asks("s")).await;
@@ -297,7 +297,7 @@ async fn a_newcomer_on_another_replica_gets_the_text_so_far_and_then_what_follow
 
 /// Row D3
 #[tokio::test(flavor = "multi_thread")]
-async fn text_is_written_down_only_while_another_replica_has_a_reader() {
+async fn partial_text_is_stored_only_while_another_replica_has_a_reader() {
     let host = Host::with(speaks()).await;
     let other = host.beside(speaks()).await;
     for host in [&host, &other] {
@@ -323,7 +323,7 @@ async fn text_is_written_down_only_while_another_replica_has_a_reader() {
 /// Row D3: words that died with their replica are void, and those of its successor come in their
 /// place.
 #[tokio::test(flavor = "multi_thread")]
-async fn words_that_are_lost_with_their_replica_are_voided_on_every_other() {
+async fn partial_text_of_a_dead_replica_is_voided_on_every_other() {
     let gone = Host::with(speaks()).await;
     let first = gone.beside(speaks()).await;
     let second = gone.beside(speaks()).await;
@@ -428,7 +428,7 @@ async fn restless(
 /// Row D3: I1, with words. A seed that fails is named in the output; the timing of the run is not
 /// part of it.
 #[tokio::test(flavor = "multi_thread")]
-async fn no_event_and_no_word_is_lost_or_doubled_however_often_a_reader_moves_between_replicas() {
+async fn no_event_or_delta_is_lost_or_duplicated_when_a_reader_switches_replicas() {
     const WORDS: &str =
         "All the words of a long answer, one after the other — and not one of them twice ☂.";
     let options = || {
@@ -478,7 +478,7 @@ async fn narrow(replica: &Replica) -> TurnServiceClient<Channel> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_reader_that_stalls_holds_nobody_up_and_gets_everything_later() {
+async fn a_stalled_reader_blocks_nobody_and_gets_everything_later() {
     let long = json!([{"text": "Hear "}, {"repeat": {"text": "word ", "times": 20_000}}]);
     let options = Options {
         reader: Waiting {
@@ -525,7 +525,7 @@ async fn a_reader_that_stalls_holds_nobody_up_and_gets_everything_later() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_stream_on_which_nothing_happens_gives_a_sign_of_life() {
+async fn an_idle_stream_sends_heartbeats() {
     let host = Host::scripted(&[json!([{"text": "Hello."}])]).await;
     host.ask("s", "Hello").await;
     let request = pb::WatchEventsRequest {

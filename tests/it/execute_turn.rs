@@ -187,7 +187,7 @@ async fn calls_of_an_unfinished_answer_are_closed_and_never_requested() {
 
 /// Row D1
 #[tokio::test(flavor = "multi_thread")]
-async fn an_answer_that_was_cut_short_without_calls_ends_the_turn_with_its_reason() {
+async fn a_truncated_answer_without_calls_ends_the_turn_with_its_reason() {
     let table = [
         ("stop", CompletionReason::Stop),
         ("length", CompletionReason::Length),
@@ -208,7 +208,7 @@ async fn an_answer_that_was_cut_short_without_calls_ends_the_turn_with_its_reaso
 
 /// Row D1
 #[tokio::test(flavor = "multi_thread")]
-async fn a_call_that_cannot_run_is_closed_and_the_model_goes_on_with_an_error() {
+async fn a_call_that_cannot_run_gets_an_error_result_and_the_turn_continues() {
     let broken = json!({"tool_call": {"name": "look", "raw_arguments": "{\"a\":"}});
     let table = [
         (
@@ -254,7 +254,7 @@ async fn a_call_that_cannot_run_is_closed_and_the_model_goes_on_with_an_error() 
 
 /// Row D1
 #[tokio::test(flavor = "multi_thread")]
-async fn calls_that_can_run_are_requested_beside_one_that_cannot() {
+async fn valid_calls_are_requested_alongside_an_invalid_one() {
     let host = Host::scripted(&[
         json!([call("fly"), call("look")]),
         json!([{"text": "Done."}]),
@@ -323,7 +323,7 @@ async fn a_turn_stops_at_its_token_budget_after_the_results_are_in() {
 
 /// Row D1
 #[tokio::test(flavor = "multi_thread")]
-async fn the_deadline_keeps_what_was_said_so_far() {
+async fn a_turn_timeout_keeps_the_partial_answer() {
     let host = Host::scripted(&[json!([{"text": "So far so good"}, {"wait_for": "never"}])]).await;
     let limits = pb::TurnLimits {
         turn_timeout: Some(brief(400)),
@@ -352,7 +352,7 @@ async fn the_deadline_keeps_what_was_said_so_far() {
 
 /// Row D1
 #[tokio::test(flavor = "multi_thread")]
-async fn the_deadline_closes_calls_that_nobody_answers() {
+async fn a_turn_timeout_closes_unanswered_calls() {
     let host = Host::scripted(&[json!([call("look")]), json!([{"text": "Never."}])]).await;
     let limits = pb::TurnLimits {
         turn_timeout: Some(brief(400)),
@@ -380,7 +380,7 @@ fn brief(millis: u64) -> prost_types::Duration {
 
 /// Row D2
 #[tokio::test(flavor = "multi_thread")]
-async fn messages_are_stored_in_the_order_in_which_they_belong() {
+async fn messages_of_a_turn_are_stored_in_order() {
     let host = Host::scripted(&[
         json!([{"text": "First."}, call("look"), call("list")]),
         json!([{"text": "Second."}, call("look")]),
@@ -595,7 +595,7 @@ async fn usage_is_kept_for_each_message_and_summed_for_turn_and_session() {
 
 /// Row A2
 #[tokio::test(flavor = "multi_thread")]
-async fn a_call_without_reported_usage_is_counted_as_a_call_and_as_no_tokens() {
+async fn a_call_without_usage_counts_as_a_call_with_zero_tokens() {
     let host = Host::scripted(&[json!([{"text": "Done."}, {"finish": {"usage": null}}])]).await;
     let seen = host.ask("s", "Hello").await;
     assert_eq!(
@@ -619,7 +619,7 @@ async fn a_call_without_reported_usage_is_counted_as_a_call_and_as_no_tokens() {
 
 /// Row D24
 #[tokio::test(flavor = "multi_thread")]
-async fn a_model_without_tool_support_is_told_of_no_tools() {
+async fn no_tools_are_sent_to_a_model_without_tool_support() {
     for (supports, expected) in [(false, vec![]), (true, vec!["look".to_owned()])] {
         let script =
             json!({"tools": supports, "steps": [{"say": [{"text": "Hello."}]}]}).to_string();
@@ -771,7 +771,7 @@ async fn eight_identical_requests_at_once_make_one_turn() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_request_without_session_finds_the_session_it_made() {
+async fn a_repeated_request_without_session_id_finds_its_session() {
     let host = Host::scripted(&[json!([{"text": "Hello."}])]).await;
     let request = pb::ExecuteTurnRequest {
         session: None,
@@ -797,7 +797,7 @@ async fn a_request_without_session_finds_the_session_it_made() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_busy_session_rejects_a_turn_and_says_which_one_runs() {
+async fn a_busy_session_refuses_a_turn_and_names_the_running_one() {
     let host = Host::scripted(&[json!([{"wait_for": "go"}, {"text": "Hello."}])]).await;
     let mut stream = host.execute(turn("s", MODEL, "Hello")).await;
     let head = until(&mut stream, |payload| {
@@ -873,7 +873,7 @@ async fn a_trailer_repeats_how_the_turn_ended() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn two_turns_of_one_session_have_one_line_of_seqs() {
+async fn turns_of_one_session_share_one_seq_sequence() {
     let host = Host::with(answering(&[json!([{"text": "Hello {{user}}."}])])).await;
     let first = host.ask("s", "one").await;
     let second = host.ask("s", "two").await;

@@ -114,7 +114,7 @@ async fn an_error_before_the_first_byte_fails_the_turn_with_its_reason() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_error_in_mid_stream_fails_the_turn_with_its_reason() {
+async fn a_mid_stream_error_fails_the_turn_with_its_reason() {
     for (kind, reason, recoverable) in KINDS {
         let host = failing(json!([{"text": "I was about to"}, {"error": {"kind": kind}}])).await;
         let failure = check(&host, reason, FailurePhase::Stream).await;
@@ -131,7 +131,7 @@ async fn an_error_in_mid_stream_fails_the_turn_with_its_reason() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_answer_without_its_end_is_never_taken_for_a_whole_one() {
+async fn an_answer_without_an_end_marker_is_never_complete() {
     let table = [
         (
             json!([{"end_without_finish": true}]),
@@ -153,7 +153,7 @@ async fn an_answer_without_its_end_is_never_taken_for_a_whole_one() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_answer_larger_than_the_server_takes_fails_the_turn() {
+async fn an_answer_over_the_size_limit_fails_the_turn() {
     let host = failing(
         json!([{"repeat": {"text": "words and ", "times": 80_000}, "chunk_chars": 100_000}]),
     )
@@ -163,7 +163,7 @@ async fn an_answer_larger_than_the_server_takes_fails_the_turn() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_failure_in_a_later_step_keeps_the_steps_before_it() {
+async fn a_failed_step_keeps_the_previous_steps() {
     let script = json!({"steps": [
         {"when": {"call": 0, "user_contains": "fail"}, "say": [{"text": "Hm."}, {"tool_call": {"name": "look", "arguments": {}}}]},
         {"when": {"call": 1, "user_contains": "fail"}, "say": [{"text": "And"}, {"error": {"kind": "overloaded"}}]},

@@ -50,7 +50,7 @@ fn of_fork(messages: &[pb::Message], session: &str) -> Vec<pb::Message> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_fork_is_what_was_there_at_its_seq_and_the_original_is_untouched() {
+async fn a_fork_copies_the_session_at_its_seq_and_leaves_the_source_unchanged() {
     let host = Host::with(looks()).await;
     let History { points, .. } = History::make(&host, "chat").await;
     let client = host.database.client().await;
@@ -147,7 +147,7 @@ async fn a_fork_is_what_was_there_at_its_seq_and_the_original_is_untouched() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_turn_on_a_fork_goes_on_with_the_history_and_numbers_its_events_behind_it() {
+async fn a_turn_on_a_fork_sees_the_history_and_numbers_its_events_after_it() {
     let host = Host::with(looks()).await;
     host.create(pb::Session {
         session_id: "chat".to_owned(),
@@ -216,7 +216,7 @@ async fn a_turn_on_a_fork_goes_on_with_the_history_and_numbers_its_events_behind
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_fork_between_a_call_and_its_result_is_refused_by_the_call() {
+async fn a_fork_between_a_call_and_its_result_is_refused_naming_the_call() {
     let host = Host::with(looks()).await;
     host.create(pb::Session {
         session_id: "chat".to_owned(),
@@ -262,7 +262,7 @@ async fn a_fork_between_a_call_and_its_result_is_refused_by_the_call() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_repeated_fork_is_the_same_fork_also_beside_the_first() {
+async fn a_repeated_fork_request_returns_the_same_fork_even_concurrently() {
     let host = Host::with(looks()).await;
     let other = host.beside(looks()).await;
     host.create(pb::Session {
@@ -312,7 +312,7 @@ async fn a_repeated_fork_is_the_same_fork_also_beside_the_first() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn whole_outputs_stay_readable_from_a_fork() {
+async fn full_tool_outputs_stay_readable_from_a_fork() {
     let host = Host::with(looks()).await;
     host.create(pb::Session {
         session_id: "chat".to_owned(),
@@ -345,7 +345,7 @@ async fn whole_outputs_stay_readable_from_a_fork() {
 /// Forks of a session on one replica while its turns run on another: none waits, each is a closed
 /// beginning of the original with counters of its own, and the original never notices.
 #[tokio::test(flavor = "multi_thread")]
-async fn forks_of_a_running_session_are_closed_beginnings_of_it_and_disturb_nobody() {
+async fn forks_of_a_running_session_are_closed_prefixes_and_do_not_disturb_it() {
     let script = || {
         let looks = json!([{"tool_call": {"name": "look"}}, {"tool_call": {"name": "look"}}]);
         answering(&[looks.clone(), looks, json!([{"text": "Fine."}])])
@@ -522,7 +522,7 @@ async fn rows_of(client: &tokio_postgres::Client, session: &str) -> Vec<(String,
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_session_is_forked_however_long_a_statement_would_take_for_it() {
+async fn a_session_too_large_for_one_statement_is_forked_in_batches() {
     let host = Host::with(looks()).await;
     let client = host.database.client().await;
     long_session(&host).await;
@@ -552,7 +552,7 @@ async fn a_session_is_forked_however_long_a_statement_would_take_for_it() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_fork_that_fails_half_way_leaves_nothing_and_can_be_repeated() {
+async fn a_fork_that_fails_midway_leaves_nothing_and_can_be_retried() {
     let host = Host::with(looks()).await;
     let client = host.database.client().await;
     long_session(&host).await;
@@ -582,7 +582,7 @@ async fn a_fork_that_fails_half_way_leaves_nothing_and_can_be_repeated() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_fork_that_was_abandoned_is_invisible_and_is_purged() {
+async fn an_abandoned_fork_is_invisible_and_purged() {
     let host = Host::with(looks()).await;
     let client = host.database.client().await;
     long_session(&host).await;
@@ -667,7 +667,7 @@ async fn a_fork_that_was_abandoned_is_invisible_and_is_purged() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn repeated_forks_of_a_long_session_at_once_make_one() {
+async fn concurrent_repeated_forks_of_a_long_session_make_one() {
     let host = Host::with(looks()).await;
     long_session(&host).await;
     let request = pb::ForkSessionRequest {
@@ -691,7 +691,7 @@ async fn repeated_forks_of_a_long_session_at_once_make_one() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_fork_whose_source_is_deleted_while_it_is_copied_is_not_made() {
+async fn a_fork_fails_if_its_source_is_deleted_during_the_copy() {
     let host = Host::with(looks()).await;
     long_session(&host).await;
     let key = |id: &str| SessionKey::new(TenantId::new("default"), SessionId::new(id));

@@ -97,7 +97,7 @@ fn prompted(host: &Host) -> Vec<Generation> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_asked_for_reaches_the_model_and_the_turns_wishes_win_field_by_field() {
+async fn generation_parameters_reach_the_model_and_the_turns_override_field_by_field() {
     let host = Host::scripted(&[json!([{"text": "Fine."}])]).await;
     let turns_own = pb::Generation {
         temperature: Some(0.0),
@@ -137,7 +137,7 @@ async fn what_is_asked_for_reaches_the_model_and_the_turns_wishes_win_field_by_f
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_request_with_other_wishes_is_not_the_same_request() {
+async fn generation_parameters_are_part_of_the_request_hash() {
     let host = Host::scripted(&[json!([{"text": "Fine."}])]).await;
     let first = asks(Some(pb::Generation {
         temperature: Some(0.5),
@@ -164,7 +164,7 @@ async fn a_request_with_other_wishes_is_not_the_same_request() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_forced_call_holds_for_the_first_step_of_a_turn_only() {
+async fn a_forced_tool_choice_applies_to_the_first_step_of_a_turn_only() {
     let host = Host::scripted(&[json!([call("look")]), json!([{"text": "Done."}])]).await;
     for choice in [required(), choose(Choice::ToolName("look".to_owned()))] {
         let generation = Some(pb::Generation {
@@ -196,7 +196,7 @@ async fn a_forced_call_holds_for_the_first_step_of_a_turn_only() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_call_of_a_tool_that_is_not_there_is_left_out_and_reported() {
+async fn a_forced_choice_of_an_unknown_tool_is_dropped_and_reported() {
     let host = Host::scripted(&[json!([{"text": "Fine."}])]).await;
     let hidden = pb::Tool {
         deferred: true,

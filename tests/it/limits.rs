@@ -50,7 +50,7 @@ fn offered(host: &Host) -> Vec<usize> {
 
 /// Row D29
 #[tokio::test(flavor = "multi_thread")]
-async fn a_turn_whose_tools_are_late_may_conclude_without_them() {
+async fn a_turn_past_its_time_may_conclude_in_one_step_without_tools() {
     let host = Host::scripted(&[
         json!([{"text": "Hm."}, call("look"), call("list")]),
         json!([{"text": "In short."}]),
@@ -89,7 +89,7 @@ async fn a_turn_whose_tools_are_late_may_conclude_without_them() {
 
 /// Row D29
 #[tokio::test(flavor = "multi_thread")]
-async fn an_answer_on_its_way_comes_to_its_end_but_asks_for_no_tool() {
+async fn an_answer_in_progress_at_the_timeout_finishes_without_running_tools() {
     let host = Host::scripted(&[
         json!([{"text": "Working"}, {"wait_for": "late"}, call("look")]),
         json!([{"text": "In short."}, call("look")]),
@@ -122,7 +122,7 @@ async fn an_answer_on_its_way_comes_to_its_end_but_asks_for_no_tool() {
 
 /// Row D29
 #[tokio::test(flavor = "multi_thread")]
-async fn the_prompt_that_is_shown_of_the_last_step_has_no_tools_either() {
+async fn a_rendered_prompt_of_the_grace_step_has_no_tools() {
     let host = Host::scripted(&[
         json!([call("look")]),
         json!([{"text": "In short"}, {"wait_for": "go"}]),
@@ -167,7 +167,7 @@ async fn the_prompt_that_is_shown_of_the_last_step_has_no_tools_either() {
 
 /// Row D29
 #[tokio::test(flavor = "multi_thread")]
-async fn grace_has_an_end_and_what_was_said_until_then_is_kept() {
+async fn grace_period_ends_and_keeps_the_partial_answer() {
     let host = Host::scripted(&[
         json!([call("look")]),
         json!([{"text": "In sh"}, {"wait_for": "never"}]),
@@ -180,7 +180,7 @@ async fn grace_has_an_end_and_what_was_said_until_then_is_kept() {
 
 /// Row D29: a batch that is handed out one by one is closed as a whole.
 #[tokio::test(flavor = "multi_thread")]
-async fn calls_that_wait_for_their_turn_do_not_hold_the_last_step_up() {
+async fn sequential_calls_do_not_delay_the_grace_step() {
     let host = Host::scripted(&[
         json!([call("look"), call("list"), call("look")]),
         json!([{"text": "In short."}]),
@@ -201,7 +201,7 @@ async fn calls_that_wait_for_their_turn_do_not_hold_the_last_step_up() {
 
 /// Row D1
 #[tokio::test(flavor = "multi_thread")]
-async fn a_turn_that_nobody_owns_ends_when_its_time_is_up_also_on_another_replica() {
+async fn a_waiting_turn_times_out_on_any_replica() {
     let options = || answering(&[json!([{"text": "Hm."}, call("look")])]);
     let gone = Host::with(options()).await;
     let other = gone.beside(options()).await;
@@ -225,7 +225,7 @@ async fn a_turn_that_nobody_owns_ends_when_its_time_is_up_also_on_another_replic
 
 /// Row D19
 #[tokio::test(flavor = "multi_thread")]
-async fn whatever_ends_a_turn_leaves_the_session_idle_and_nothing_behind() {
+async fn every_ending_leaves_the_session_idle_and_clean() {
     let error = json!({"error": {"kind": "bad_request", "message": "No.", "status": 400}});
     let script = json!({"steps": [
         {"when": {"user_contains": "fail"}, "say": [{"text": "So far"}, error]},
@@ -312,7 +312,7 @@ async fn ends_as(host: &Host, turn: &str, state: TurnState) -> pb::Turn {
 
 /// Row D19
 #[tokio::test(flavor = "multi_thread")]
-async fn a_turn_that_nobody_reads_is_cancelled_if_it_asked_for_that() {
+async fn a_turn_without_readers_is_cancelled_if_it_requested_that() {
     for (first, outcome) in [
         (
             json!([{"text": "So far"}, {"wait_for": "never"}]),
@@ -350,7 +350,7 @@ async fn a_turn_that_nobody_reads_is_cancelled_if_it_asked_for_that() {
 
 /// Row D19
 #[tokio::test(flavor = "multi_thread")]
-async fn a_reader_on_another_replica_keeps_a_turn_alive_and_so_does_one_who_comes_back() {
+async fn a_remote_or_returning_reader_keeps_a_turn_alive() {
     let first = json!([{"text": "So far"}, {"wait_for": "go"}]);
     let (options, request) = read_by_somebody(first.clone());
     let host = Host::with(options).await;
@@ -376,7 +376,7 @@ async fn a_reader_on_another_replica_keeps_a_turn_alive_and_so_does_one_who_come
 
 /// Row D19: I8.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_client_that_leaves_cancels_nothing_unless_it_asked_for_that() {
+async fn a_disconnect_cancels_nothing_unless_requested() {
     let host =
         Host::scripted(&[json!([{"text": "So far"}, {"wait_for": "go"}, {"text": " so good."}])])
             .await;
@@ -402,7 +402,7 @@ async fn a_client_that_leaves_cancels_nothing_unless_it_asked_for_that() {
 
 /// Row D18
 #[tokio::test(flavor = "multi_thread")]
-async fn a_cancel_breaks_the_connection_to_the_model_service_off() {
+async fn a_cancel_closes_the_connection_to_the_model_service() {
     let upstream = Upstream::start().await;
     upstream.answer(Reply::events(event(&json!({"content": "So far"}))).stall());
     let host = Host::with(upstream.options("openai")).await;

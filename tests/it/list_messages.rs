@@ -148,7 +148,7 @@ async fn the_live_view_is_the_summary_and_what_follows_it() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_pruned_result_is_whole_in_the_view_of_all_and_a_placeholder_in_the_live_one() {
+async fn a_pruned_result_is_whole_in_the_full_view_and_a_placeholder_in_the_live_view() {
     let host = Host::with(looks()).await;
     let History { points, .. } = History::make(&host, "chat").await;
     let result = |messages: &[pb::Message]| {
@@ -189,7 +189,7 @@ async fn a_pruned_result_is_whole_in_the_view_of_all_and_a_placeholder_in_the_li
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_void_is_marked_in_the_view_of_all_and_missing_in_the_live_one() {
+async fn voided_messages_are_marked_in_the_full_view_and_absent_from_the_live_view() {
     let host = Host::with(looks()).await;
     let History { points, .. } = History::make(&host, "chat").await;
     let rolled_back = point(&points, "a rollback");
@@ -213,7 +213,7 @@ async fn what_is_void_is_marked_in_the_view_of_all_and_missing_in_the_live_one()
 
 /// Row I5
 #[tokio::test(flavor = "multi_thread")]
-async fn a_list_as_of_a_seq_is_the_list_that_was_there_then() {
+async fn a_list_as_of_a_seq_is_the_list_at_that_time() {
     let host = Host::with(looks()).await;
     let History { points, .. } = History::make(&host, "chat").await;
     for Point {
@@ -265,7 +265,7 @@ async fn a_list_as_of_a_seq_is_the_list_that_was_there_then() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_model_is_told_what_the_live_view_shows() {
+async fn the_model_gets_what_the_live_view_shows() {
     let host = Host::with(looks()).await;
     History::make(&host, "chat").await;
     let live = host.live("chat").await;
@@ -308,7 +308,7 @@ async fn the_model_is_told_what_the_live_view_shows() {
 
 /// A call's id that a compaction took out of the prompt is still taken.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_call_id_that_the_model_no_longer_sees_is_not_given_again() {
+async fn a_call_id_outside_the_live_view_is_not_reused() {
     let says_again = json!([{"tool_call": {"name": "look", "id": "c1"}}]);
     let host = Host::with(answering(&[says_again, json!([{"text": "Fine."}])])).await;
     History::make(&host, "chat").await;
@@ -324,7 +324,7 @@ async fn a_call_id_that_the_model_no_longer_sees_is_not_given_again() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_page_token_belongs_to_the_seq_it_was_made_for() {
+async fn a_page_token_is_bound_to_its_seq() {
     let host = Host::with(looks()).await;
     host.create(pb::Session {
         session_id: "chat".to_owned(),

@@ -283,7 +283,7 @@ async fn check(strict: Arc<Strict>, strategy: CompactionStrategy) {
 
 /// Rows D12, D16, S1, S20 and I7
 #[tokio::test(flavor = "multi_thread")]
-async fn three_hundred_steps_run_through_windows_of_8_16_and_128_thousand_tokens() {
+async fn three_hundred_steps_complete_in_windows_of_8_16_and_128_thousand_tokens() {
     for window in [8_000, 16_000, 128_000] {
         let strict = Strict::new(window, Writes::Well);
         check(Arc::clone(&strict), CompactionStrategy::ReactiveOverflow).await;
@@ -303,7 +303,7 @@ async fn three_hundred_steps_run_through_windows_of_8_16_and_128_thousand_tokens
 
 /// Rows D11 and D13
 #[tokio::test(flavor = "multi_thread")]
-async fn they_run_with_every_strategy() {
+async fn long_turns_complete_with_every_strategy() {
     use CompactionStrategy::{MiddleRemoval, ProactiveThreshold, Truncation};
     for strategy in [ProactiveThreshold, MiddleRemoval, Truncation] {
         check(Strict::new(16_000, Writes::Well), strategy).await;
@@ -312,7 +312,7 @@ async fn they_run_with_every_strategy() {
 
 /// Rows D15 and S10
 #[tokio::test(flavor = "multi_thread")]
-async fn they_run_with_summarisers_that_are_no_good() {
+async fn long_turns_complete_with_bad_summary_models() {
     for writes in [
         Writes::Fails,
         Writes::Nothing,
@@ -329,7 +329,7 @@ async fn they_run_with_summarisers_that_are_no_good() {
 
 /// Rows D15, D20 and I7
 #[tokio::test(flavor = "multi_thread")]
-async fn a_window_that_was_declared_too_large_is_found_out_and_recovered_from() {
+async fn an_overstated_context_window_is_detected_and_recovered_from() {
     let strict = Arc::new(Strict {
         declared: 20_000,
         steps: 6,
@@ -360,7 +360,7 @@ async fn a_window_that_was_declared_too_large_is_found_out_and_recovered_from() 
 
 /// Rows D15, D20 and I7
 #[tokio::test(flavor = "multi_thread")]
-async fn words_that_turn_out_too_long_for_the_provider_are_summarised() {
+async fn a_prompt_too_long_for_the_provider_is_summarised() {
     let strict = Arc::new(Strict {
         declared: 20_000,
         steps: 0,
@@ -499,8 +499,7 @@ async fn talks(always: bool) -> (Vec<pb::Event>, Host) {
 
 /// Rows L3, L5 and L7
 #[tokio::test(flavor = "multi_thread")]
-async fn an_answer_that_fills_the_window_of_a_local_model_is_stopped_and_made_again_after_a_compaction()
- {
+async fn an_answer_that_fills_the_window_is_stopped_and_retried_after_a_compaction() {
     let (events, host) = talks(false).await;
     let all = kinds(&events);
     let about: Vec<_> = all
@@ -540,7 +539,7 @@ async fn an_answer_that_fills_the_window_of_a_local_model_is_stopped_and_made_ag
 
 /// Rows L3 and L5
 #[tokio::test(flavor = "multi_thread")]
-async fn an_answer_that_fills_it_again_and_again_ends_the_turn_with_what_fills_the_window() {
+async fn an_answer_that_keeps_filling_the_window_fails_with_the_breakdown() {
     let (events, _host) = talks(true).await;
     assert_eq!(
         kinds(&events)
@@ -726,7 +725,7 @@ impl Provider for Busy {
 
 /// Row L5
 #[tokio::test(flavor = "multi_thread")]
-async fn a_step_that_is_made_again_runs_no_tool_twice_and_keeps_the_results_that_it_was_made_for() {
+async fn a_restarted_step_runs_no_tool_twice_and_keeps_its_results() {
     let busy = Arc::new(Busy::default());
     let options = Options {
         context: ContextPolicy::default(),

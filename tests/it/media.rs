@@ -147,7 +147,7 @@ async fn count(host: &Host, table: &str) -> i64 {
 
 /// Row D5
 #[tokio::test(flavor = "multi_thread")]
-async fn a_picture_is_stored_once_and_shown_to_the_model_with_every_prompt() {
+async fn an_image_is_stored_once_and_sent_with_every_prompt() {
     let upstream = Upstream::start().await;
     let sees = json!({"input_media_types": ["image/*"], "steps": [{"say": [{"text": "Yes."}]}]});
     let host = Host::with(seeing(&upstream, "openai").script("sees", sees.to_string())).await;
@@ -243,7 +243,7 @@ async fn a_picture_is_stored_once_and_shown_to_the_model_with_every_prompt() {
 
 /// Rows D4 and D5
 #[tokio::test(flavor = "multi_thread")]
-async fn what_a_model_cannot_take_is_words_to_it_and_told_once() {
+async fn unsupported_media_are_sent_as_text_and_reported_once() {
     let host = Host::with(echoing()).await;
     let events = host
         .run(asks(
@@ -309,7 +309,7 @@ async fn what_a_model_cannot_take_is_words_to_it_and_told_once() {
 
 /// Rows D4 and S1
 #[tokio::test(flavor = "multi_thread")]
-async fn what_a_model_cannot_take_fills_its_window_as_the_words_that_it_reads() {
+async fn unsupported_media_fill_the_window_as_their_placeholder_text() {
     let steps = json!([
         {"when": {"user_contains": "wait"}, "say": [{"text": "Well, "}, {"wait_for": "go"}, {"text": "done."}]},
         {"when": {"otherwise": true}, "say": [{"text": "Fine."}]}
@@ -410,7 +410,7 @@ async fn what_a_model_cannot_take_fills_its_window_as_the_words_that_it_reads() 
 
 /// Row D4
 #[tokio::test(flavor = "multi_thread")]
-async fn a_prompt_that_is_shown_notes_each_medium_that_words_stand_for() {
+async fn a_rendered_prompt_notes_each_replaced_medium() {
     let host = Host::with(echoing()).await;
     let session = |model: &str| pb::Session {
         session_id: "s".to_owned(),
@@ -509,7 +509,7 @@ async fn a_prompt_that_is_shown_notes_each_medium_that_words_stand_for() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn empty_content_can_be_named() {
+async fn an_empty_blob_can_be_referenced() {
     let host = Host::with(echoing()).await;
     let id = derive::blob(b"");
     host.replica
@@ -531,7 +531,7 @@ async fn empty_content_can_be_named() {
 
 /// Rows D4 and D5: Chat Completions has no media in results.
 #[tokio::test(flavor = "multi_thread")]
-async fn media_of_results_follow_them_as_what_the_user_shows() {
+async fn media_of_results_are_sent_in_a_following_user_message() {
     for (dialect, between) in [
         ("openai", None),
         (
@@ -593,7 +593,7 @@ async fn media_of_results_follow_them_as_what_the_user_shows() {
 
 /// Row D8
 #[tokio::test(flavor = "multi_thread")]
-async fn queued_media_wait_as_blobs_and_are_taken_where_they_were_said() {
+async fn queued_media_are_stored_as_blobs_and_applied_in_place() {
     let script = json!({"input_media_types": ["image/*"], "steps": [
         {"when": {"user_contains": "wait"}, "say": [{"text": "Well, "}, {"wait_for": "go"}, {"text": "done."}]},
         {"when": {"user_shows": "image/gif"}, "say": [{"echo_prompt": true}]},
@@ -678,7 +678,7 @@ async fn queued_media_wait_as_blobs_and_are_taken_where_they_were_said() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn media_that_were_appended_are_shown_counted_and_forked_like_others() {
+async fn appended_media_are_sent_counted_and_forked_like_others() {
     let host = Host::with(echoing()).await;
     host.create(pb::Session {
         session_id: "s".to_owned(),
@@ -735,7 +735,7 @@ async fn media_that_were_appended_are_shown_counted_and_forked_like_others() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_prompt_holds_the_newest_media_and_only_so_many_bytes_of_them() {
+async fn a_prompt_has_the_newest_media_up_to_its_byte_limit() {
     let host = Host::with(Options {
         max_prompt_media_bytes: 50,
         ..echoing()
@@ -758,7 +758,7 @@ async fn a_prompt_holds_the_newest_media_and_only_so_many_bytes_of_them() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn content_stays_while_something_refers_to_it_and_a_day_longer() {
+async fn a_blob_is_kept_while_referenced_and_one_day_longer() {
     let host = Host::with(echoing()).await;
     let events = host.run(asks("s", "scripted/sees", vec![picture()])).await;
     let used = blob(&messages(&events)[0].parts[0]);
@@ -831,7 +831,7 @@ async fn content_stays_while_something_refers_to_it_and_a_day_longer() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_call_that_a_replica_lost_is_made_again_with_its_media() {
+async fn a_call_repeated_after_a_takeover_includes_its_media() {
     let script = json!({"input_media_types": ["image/*"], "steps": [
         {"when": {"call": 0, "user_shows": "image/*"}, "say": [call("look")]},
         {"when": {"otherwise": true}, "say": [{"echo_prompt": true}]}
@@ -856,7 +856,7 @@ async fn a_call_that_a_replica_lost_is_made_again_with_its_media() {
 
 /// What the references of messages are for.
 #[tokio::test(flavor = "multi_thread")]
-async fn without_its_reference_content_that_is_shown_would_be_swept() {
+async fn without_the_reference_guard_a_referenced_blob_is_swept() {
     let host = Host::with(Options {
         replace: Some(without_references),
         ..echoing()
@@ -883,7 +883,7 @@ async fn without_its_reference_content_that_is_shown_would_be_swept() {
 
 /// Invariant I10
 #[tokio::test(flavor = "multi_thread")]
-async fn a_blob_of_another_tenant_is_none() {
+async fn a_blob_of_another_tenant_is_not_found() {
     let host = Host::with(echoing()).await;
     let events = host.run(asks("s", "scripted/sees", vec![picture()])).await;
     let id = blob(&messages(&events)[0].parts[0]);
@@ -909,7 +909,7 @@ async fn a_blob_of_another_tenant_is_none() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_count_is_of_what_the_model_would_read() {
+async fn count_tokens_counts_media_as_the_model_reads_them() {
     let host = Host::with(echoing()).await;
     let count = async |model: &str| {
         let request = pb::CountTokensRequest {

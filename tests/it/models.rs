@@ -123,7 +123,7 @@ async fn list(
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_model_shows_what_is_known_of_it_and_who_said_it() {
+async fn get_model_reports_facts_with_their_source() {
     let (_replica, mut models) = service().await;
     let efforts = |efforts: &[ReasoningEffort]| {
         efforts
@@ -181,7 +181,7 @@ async fn a_model_shows_what_is_known_of_it_and_who_said_it() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_alias_means_its_model() {
+async fn an_alias_resolves_to_its_model() {
     let (_replica, mut models) = service().await;
     let model = get(&mut models, "openai/gpt-4o").await;
     assert_eq!(model.aliases, ["openai/best", "openai/largest"]);
@@ -191,7 +191,7 @@ async fn an_alias_means_its_model() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn of_a_model_that_nobody_knows_nothing_is_claimed() {
+async fn an_unknown_model_has_no_facts() {
     let (_replica, mut models) = service().await;
     let unknown = get(&mut models, "own/some/new-model").await;
     assert_eq!(
@@ -258,7 +258,7 @@ async fn models_are_listed_by_reference_page_by_page() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn only_the_models_of_one_provider_are_listed_where_one_is_asked_for() {
+async fn models_can_be_filtered_by_provider() {
     let (_replica, mut models) = service().await;
     let of = async |models: &mut ModelServiceClient<Channel>, provider: &str| {
         let listed = list(models, provider, 20).await;

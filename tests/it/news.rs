@@ -105,7 +105,7 @@ fn held(signal: &str) -> Value {
 
 /// Row F10
 #[tokio::test(flavor = "multi_thread")]
-async fn a_remote_reader_sees_a_turn_start_speak_wait_go_on_elsewhere_and_end() {
+async fn a_remote_reader_sees_every_phase_of_a_turn() {
     let answers = || {
         answering(&[
             json!([held("first"), {"text": "One."}, held("spoken"), call("look")]),
@@ -287,7 +287,7 @@ async fn a_remote_reader_sees_what_changes_a_session_without_a_turn() {
 /// A wake-up names its session: the other sessions that are followed are left to their own
 /// wake-ups.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_wakeup_makes_a_replica_look_at_the_session_that_it_names() {
+async fn a_wakeup_makes_a_replica_check_the_named_session() {
     let options = || answering(&[json!([{"text": "Fine."}])]);
     let host = Host::with(without_polls(options())).await;
     let readers = host.beside(without_polls(options())).await;

@@ -266,7 +266,7 @@ async fn requests_are_what_the_service_documents() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn wishes_are_told_and_what_cannot_be_told_is_reported() {
+async fn generation_parameters_are_sent_and_unsupported_ones_reported() {
     let upstream = Upstream::start().await;
     upstream.answer(Reply::events(answer(&["Fine."])));
     let host = Host::with(upstream.options("openai")).await;
@@ -305,7 +305,7 @@ async fn wishes_are_told_and_what_cannot_be_told_is_reported() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn reasoning_with_its_proof_goes_back_to_the_model_that_wrote_it() {
+async fn signed_reasoning_is_sent_back_to_the_model_that_wrote_it() {
     let upstream = Upstream::start().await;
     let first = "openrouter/rig__reasoning_tool_order_matrix__streaming_signed_agent_roundtrip.sse";
     upstream.answer(Reply::events(recorded(first)));
@@ -340,7 +340,7 @@ async fn reasoning_with_its_proof_goes_back_to_the_model_that_wrote_it() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn arguments_that_the_limit_cut_off_are_never_run() {
+async fn calls_with_truncated_arguments_never_run() {
     let upstream = Upstream::start().await;
     upstream.answer(Reply::events(recorded(
         "openrouter/rig__tool_truncation_contract_matrix__streaming_gpt41_low_agent.sse",
@@ -361,7 +361,7 @@ async fn arguments_that_the_limit_cut_off_are_never_run() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_cancel_breaks_the_request_off() {
+async fn a_cancel_aborts_the_provider_request() {
     let upstream = Upstream::start().await;
     upstream.answer(Reply::events(event(&json!({"content": "So far"}))).stall());
     let host = Host::with(upstream.options("openai")).await;
@@ -378,7 +378,7 @@ async fn a_cancel_breaks_the_request_off() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_cancel_before_the_first_byte_breaks_the_request_off_too() {
+async fn a_cancel_before_the_first_byte_aborts_the_provider_request() {
     let upstream = Upstream::start().await;
     upstream.answer(Reply::events(answer(&["Never."])).after("never"));
     let host = Host::with(upstream.options("openai")).await;
@@ -393,7 +393,7 @@ async fn a_cancel_before_the_first_byte_breaks_the_request_off_too() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn megabytes_of_arguments_end_the_call_before_they_are_read() {
+async fn oversized_call_arguments_fail_before_they_are_buffered() {
     let upstream = Upstream::start().await;
     let begin = json!({"tool_calls": [{"index": 0, "id": "a", "function": {"name": "look", "arguments": "{\"a\": \""}}]});
     let more = event(
@@ -424,7 +424,7 @@ async fn megabytes_of_arguments_end_the_call_before_they_are_read() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_event_without_an_end_is_not_gathered_for_ever() {
+async fn an_endless_sse_event_is_not_buffered_without_bound() {
     let upstream = Upstream::start().await;
     let mut reply = Reply::events("data: ");
     for _ in 0..300 {
@@ -444,7 +444,7 @@ async fn an_event_without_an_end_is_not_gathered_for_ever() {
 
 /// A window of no tokens says that nobody knows it.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_declared_model_has_its_window_and_none_is_made_up_for_another() {
+async fn a_declared_model_has_its_window_and_others_have_none() {
     let upstream = Upstream::start().await;
     let provider = declaring(
         "main",

@@ -56,7 +56,7 @@ fn failure(events: &[pb::Event]) -> pb::Failure {
 
 /// Row D20
 #[tokio::test(flavor = "multi_thread")]
-async fn a_prompt_that_the_provider_finds_too_long_is_made_smaller_and_sent_again() {
+async fn a_prompt_too_long_for_the_provider_is_shrunk_and_resent() {
     let host = too_long(1).await;
     with_results(&host).await;
     let events = host.run(turn("s", "", "Well?")).await;
@@ -90,7 +90,7 @@ async fn a_prompt_that_the_provider_finds_too_long_is_made_smaller_and_sent_agai
 
 /// Rows D20 and I7
 #[tokio::test(flavor = "multi_thread")]
-async fn it_is_tried_once_and_the_end_names_what_fills_the_window() {
+async fn overflow_recovery_runs_once_and_the_failure_has_the_breakdown() {
     let host = too_long(9).await;
     with_results(&host).await;
     let events = host.run(turn("s", "", "Well?")).await;
@@ -123,7 +123,7 @@ async fn it_is_tried_once_and_the_end_names_what_fills_the_window() {
 
 /// Row D20
 #[tokio::test(flavor = "multi_thread")]
-async fn where_nothing_can_be_cleared_the_turn_ends_at_once() {
+async fn an_overflow_with_nothing_to_prune_fails_at_once() {
     let host = too_long(9).await;
     let events = host.ask("s", "Hello").await;
     assert!(!kinds(&events).contains(&"turn_retrying"));
@@ -136,7 +136,7 @@ async fn where_nothing_can_be_cleared_the_turn_ends_at_once() {
 
 /// Rows S1 and I7
 #[tokio::test(flavor = "multi_thread")]
-async fn what_the_window_cannot_hold_is_not_sent() {
+async fn a_prompt_larger_than_the_window_is_not_sent() {
     let host = Host::scripted(&[json!([{"text": "Fine."}])]).await;
     let compaction = Some(pb::CompactionPolicy {
         enabled: Some(false),
@@ -187,7 +187,7 @@ fn cleared(request: &Value) -> usize {
 
 /// Row D20
 #[tokio::test(flavor = "multi_thread")]
-async fn a_limit_in_bytes_that_the_service_tells_of_is_met_by_a_smaller_prompt() {
+async fn a_byte_limit_reported_by_the_service_is_met_by_a_smaller_prompt() {
     let page = "<html><head><title>413 Request Entity Too Large</title></head></html>";
     let refusals = [
         Reply::new(413, "text/html").then(page),
@@ -241,7 +241,7 @@ async fn a_request_over_a_known_limit_in_bytes_is_not_sent() {
 
 /// Row D20
 #[tokio::test(flavor = "multi_thread")]
-async fn a_request_that_stays_over_the_limit_in_bytes_ends_the_turn_with_what_fills_it() {
+async fn a_request_that_stays_over_the_byte_limit_fails_with_the_breakdown() {
     let upstream = Upstream::start().await;
     let host = narrow(&upstream, Some(1_500)).await;
     let events = host.run(turn("s", "main/gpt-4o", "Well?")).await;

@@ -140,7 +140,7 @@ async fn each_message_is_listed_once_whatever_the_page() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn no_page_is_empty_where_the_list_ends_with_a_page() {
+async fn a_list_that_ends_at_a_page_boundary_has_no_empty_page() {
     let (_database, replica, _) = session(&short(25)).await;
     let mut sessions = replica.sessions().await;
     for page_size in [0, 25, 50] {

@@ -189,7 +189,7 @@ async fn soon<T>(what: &str, future: impl Future<Output = T>) -> T {
 }
 
 #[tokio::test]
-async fn an_empty_place_gets_a_utf8_cluster_with_checksums_on_a_private_socket_only() {
+async fn an_empty_directory_gets_a_utf8_cluster_with_checksums_on_a_private_socket() {
     let place = Place::new();
     let postgres = place.start().await;
     let client = connect(&postgres.config("contextd")).await;
@@ -223,7 +223,7 @@ async fn a_durable_server_flushes_what_it_acknowledges() {
 }
 
 #[tokio::test]
-async fn further_settings_reach_the_server() {
+async fn extra_settings_reach_the_embedded_server() {
     let place = Place::new();
     let server_settings = vec![("work_mem".to_owned(), "7MB".to_owned())];
     let postgres = start(Settings {
@@ -524,7 +524,7 @@ async fn a_cluster_made_as_root_serves_its_owner_too_and_the_other_way_round() {
 }
 
 #[tokio::test]
-async fn a_half_made_cluster_is_thrown_away() {
+async fn a_half_initialized_cluster_is_discarded() {
     let place = Place::new();
     let draft = place.root.path().join("data.init");
     fs::create_dir(&draft).unwrap();
@@ -534,7 +534,7 @@ async fn a_half_made_cluster_is_thrown_away() {
 }
 
 #[tokio::test]
-async fn a_directory_that_holds_something_else_is_left_alone() {
+async fn a_foreign_directory_is_not_touched() {
     let place = Place::new();
     fs::create_dir(place.data_dir()).unwrap();
     fs::write(place.data_dir().join("thesis.txt"), "years of work").unwrap();
@@ -547,8 +547,7 @@ async fn a_directory_that_holds_something_else_is_left_alone() {
 }
 
 #[tokio::test]
-async fn a_stranger_with_the_pid_of_a_dead_server_is_not_harmed_and_does_not_keep_the_next_from_starting()
- {
+async fn a_process_that_reuses_a_dead_servers_pid_is_ignored() {
     let place = Place::with_a_cluster().await;
     let mut stranger = Command::new("/bin/sleep");
     stranger.arg("600");
@@ -571,7 +570,7 @@ async fn a_stranger_with_the_pid_of_a_dead_server_is_not_harmed_and_does_not_kee
 }
 
 #[tokio::test]
-async fn a_second_holder_is_told_who_the_first_is() {
+async fn a_second_contextd_on_a_data_directory_is_refused_with_the_pid_of_the_first() {
     let place = Place::new();
     let _first = place.start().await;
     let error = failure(place.settings()).await;
@@ -599,7 +598,7 @@ async fn a_running_server_is_found_by_its_data_directory_and_a_stopped_one_is_no
 }
 
 #[tokio::test]
-async fn another_user_is_not_let_in() {
+async fn connections_of_another_user_are_refused() {
     if !geteuid().is_root() {
         return;
     }
@@ -660,7 +659,7 @@ async fn a_runtime_directory_that_the_server_can_enter_is_used_and_a_closed_one_
 }
 
 #[tokio::test]
-async fn a_closed_directory_on_the_way_is_named() {
+async fn an_inaccessible_parent_directory_is_named() {
     if !geteuid().is_root() {
         return; // an ordinary user's server can go wherever that user can
     }
@@ -688,7 +687,7 @@ async fn a_cluster_of_another_version_names_both() {
 }
 
 #[tokio::test]
-async fn without_programs_the_message_says_how_to_get_them() {
+async fn missing_postgres_programs_are_reported_with_instructions() {
     let place = Place::new();
     let empty = place.root.path().to_owned();
     let error = failure(Settings {
@@ -703,7 +702,7 @@ async fn without_programs_the_message_says_how_to_get_them() {
 }
 
 #[tokio::test]
-async fn a_server_that_will_not_start_is_quoted() {
+async fn the_log_of_a_server_that_fails_to_start_is_quoted() {
     let place = Place::with_a_cluster().await;
     let server_settings = vec![("no_such_setting".to_owned(), "1".to_owned())];
     let error = failure(Settings {
@@ -718,7 +717,7 @@ async fn a_server_that_will_not_start_is_quoted() {
 }
 
 #[tokio::test]
-async fn scratch_servers_get_a_slot_each_and_a_later_one_finds_it_empty() {
+async fn scratch_servers_get_a_slot_each_and_reuse_it_empty() {
     let place = Place::new();
     let parent = place.root.path();
     let first = Postgres::scratch(parent, place.settings()).await.unwrap();

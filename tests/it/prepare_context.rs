@@ -70,7 +70,7 @@ fn tokens(count: &Option<pb::TokenCount>) -> i32 {
 
 /// Rows S12, S7 and A9
 #[tokio::test(flavor = "multi_thread")]
-async fn a_preparation_clears_what_the_policy_says_and_reports_each_size() {
+async fn prepare_context_prunes_by_policy_and_reports_each_size() {
     let host = host().await;
     host.with_turns("s", &[30_000, 20_000, 20_000, 20_000, 5, 5])
         .await;
@@ -168,7 +168,7 @@ async fn a_preparation_clears_what_the_policy_says_and_reports_each_size() {
 
 /// Rows S12, D14 and S19
 #[tokio::test(flavor = "multi_thread")]
-async fn a_preparation_that_clears_and_compacts_is_told_again_as_it_was() {
+async fn a_repeated_prepare_context_returns_the_first_response() {
     let host = host().await;
     host.with_turns("s", &[2_000, 2_000]).await;
     for _ in 0..3 {
@@ -222,7 +222,7 @@ async fn a_preparation_that_clears_and_compacts_is_told_again_as_it_was() {
 
 /// Row S12
 #[tokio::test(flavor = "multi_thread")]
-async fn what_fits_is_left_alone_and_is_measured_by_the_last_report() {
+async fn prepare_context_changes_nothing_if_the_prompt_fits() {
     let host = host().await;
     host.with_turns("s", &[300]).await;
     host.append("s", vec![says(pb::Role::User, "And now?")])
@@ -324,8 +324,7 @@ async fn measure(host: &Host, session: &str, input_tokens: i32) {
 
 /// Row S12
 #[tokio::test(flavor = "multi_thread")]
-async fn a_prompt_that_cannot_be_made_or_does_not_fit_is_refused_and_nothing_is_cleared_for_an_open_one()
- {
+async fn prepare_context_refuses_an_open_or_oversized_prompt_without_pruning() {
     let host = Host::scripted(&[json!([call("look")]), json!([{"text": "Fine."}])]).await;
     host.with_turns("s", &[300]).await;
     // What is pruned or compacted would fit.
@@ -421,7 +420,7 @@ fn applied(report: &pb::PrepareReport) -> Vec<&str> {
 
 /// Rows S12 and D8
 #[tokio::test(flavor = "multi_thread")]
-async fn what_waits_is_taken_into_the_prompt_where_the_host_asks_for_it() {
+async fn prepare_context_applies_queued_messages_on_request() {
     let host = host().await;
     host.run(turn("s", MODEL, "Hello")).await;
     let one = waits(&host, enqueue("s", "Look at the tests")).await;
@@ -484,7 +483,7 @@ async fn what_waits_is_taken_into_the_prompt_where_the_host_asks_for_it() {
 
 /// Row I3
 #[tokio::test(flavor = "multi_thread")]
-async fn what_cannot_be_taken_goes_on_waiting_and_what_is_late_expires() {
+async fn prepare_context_leaves_messages_it_cannot_apply_and_expires_late_ones() {
     let host = host().await;
     for session in ["s", "t"] {
         host.run(turn(session, MODEL, "Hello")).await;
@@ -545,7 +544,7 @@ async fn what_cannot_be_taken_goes_on_waiting_and_what_is_late_expires() {
 
 /// Row I3
 #[tokio::test(flavor = "multi_thread")]
-async fn a_message_that_is_withdrawn_while_it_is_taken_is_one_or_the_other() {
+async fn a_concurrently_withdrawn_message_is_either_applied_or_withdrawn() {
     let host = host().await;
     host.run(turn("s", MODEL, "Hello")).await;
     for round in 0..20 {

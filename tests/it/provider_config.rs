@@ -144,7 +144,7 @@ fn secrets_of_services_are_hidden_in_print_in_debug_output_and_in_errors() {
 }
 
 #[test]
-fn what_is_wrong_with_a_service_is_told_at_once() {
+fn all_problems_of_a_provider_configuration_are_reported_together() {
     let file = "
         [providers.main]
         kind = 'openai'
@@ -338,7 +338,7 @@ async fn no_key_is_in_logs_events_or_the_database() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_key_that_is_not_there_stops_the_server_with_its_place() {
+async fn a_missing_api_key_stops_the_server_and_names_its_setting() {
     let database = TestDatabase::new().await;
     let place = Place::new("[providers.main]\nkind = 'openai'\napi_key_env = 'NO_SUCH_KEY'\n");
     let output = place.run_over(&database, "serve").await;
@@ -402,7 +402,7 @@ fn the_manual_lists_every_well_known_variable() {
 }
 
 #[test]
-fn what_is_configured_wins_over_a_well_known_variable() {
+fn configured_providers_override_well_known_variables() {
     const KEYS: &[(&str, &str)] = &[("OPENAI_API_KEY", "k"), ("GROQ_API_KEY", "g")];
     let openai = "[providers.openai]\nkind = 'openai'\nbase_url = 'http://127.0.0.1:1/v1'\n";
     let gateway = "[providers.main]\nkind = 'openai'\nbase_url = 'http://127.0.0.1:1/v1'\napi_key_env = 'OPENAI_API_KEY'\n";
@@ -461,7 +461,7 @@ fn what_is_configured_wins_over_a_well_known_variable() {
 }
 
 #[test]
-fn the_key_of_openai_goes_to_the_address_that_goes_with_it() {
+fn openai_api_key_is_sent_to_openai_base_url() {
     let at = |base_url| {
         load_with(
             "",

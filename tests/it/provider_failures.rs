@@ -45,7 +45,7 @@ async fn failure(reply: Reply) -> pb::Failure {
 
 /// Row D20
 #[tokio::test(flavor = "multi_thread")]
-async fn every_refusal_ends_the_turn_with_its_reason_and_what_the_service_said() {
+async fn every_provider_error_fails_the_turn_with_its_reason_and_message() {
     let error = |status: u16, code: &str| {
         Reply::error(status, code, "It says no.").header("x-request-id", "req_7")
     };
@@ -140,7 +140,7 @@ async fn every_refusal_ends_the_turn_with_its_reason_and_what_the_service_said()
 
 /// Row D20
 #[tokio::test(flavor = "multi_thread")]
-async fn a_wait_that_the_service_asks_for_is_told() {
+async fn a_requested_retry_delay_is_reported() {
     for (name, value, seconds, nanos) in [
         ("retry-after", "7", 7, 0),
         ("retry-after-ms", "1500", 1, 500_000_000),
@@ -154,7 +154,7 @@ async fn a_wait_that_the_service_asks_for_is_told() {
 
 /// Row D20
 #[tokio::test(flavor = "multi_thread")]
-async fn an_answer_that_cannot_be_read_is_said_to_be_so() {
+async fn an_undecodable_answer_fails_the_turn_with_its_reason() {
     let begun = || Reply::events(event(&json!({"content": "So far"})));
     let html = "<html><head><title>Sign in</title></head></html>";
     let end = finished("stop");
@@ -234,7 +234,7 @@ async fn an_answer_that_cannot_be_read_is_said_to_be_so() {
 
 /// Row D20
 #[tokio::test(flavor = "multi_thread")]
-async fn a_connection_that_breaks_is_no_end_of_an_answer() {
+async fn a_broken_connection_does_not_complete_an_answer() {
     let whole = [event(&json!({"content": "So far"})), finished("stop")].concat();
     let marker = whole.len() - b"data: [DONE]\n\n".len();
     for cut in [10, marker] {
@@ -250,7 +250,7 @@ async fn a_connection_that_breaks_is_no_end_of_an_answer() {
 
 /// Row D20
 #[tokio::test(flavor = "multi_thread")]
-async fn a_service_that_is_not_there_fails_the_turn_and_never_blocks_it() {
+async fn an_unreachable_service_fails_the_turn_without_blocking() {
     let port = TcpListener::bind("127.0.0.1:0")
         .await
         .unwrap()
@@ -284,7 +284,7 @@ async fn a_service_that_is_not_there_fails_the_turn_and_never_blocks_it() {
 
 /// Row D20
 #[tokio::test(flavor = "multi_thread")]
-async fn silence_before_or_within_an_answer_ends_it() {
+async fn a_stalled_answer_times_out() {
     let table = [
         (Reply::events("").after("never"), FailurePhase::Generate),
         (Reply::events("").stall(), FailurePhase::Generate),
@@ -315,7 +315,7 @@ async fn silence_before_or_within_an_answer_ends_it() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_service_that_repeats_the_key_does_not_make_us_tell_it() {
+async fn an_api_key_echoed_by_a_service_is_redacted() {
     for status in [401, 400] {
         let message = format!("Incorrect API key provided: {KEY}. You sent Bearer {KEY}.");
         let failure =

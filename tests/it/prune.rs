@@ -70,7 +70,7 @@ fn results_in(prompt: &Prompt) -> Vec<&str> {
 
 /// Row S17
 #[tokio::test(flavor = "multi_thread")]
-async fn results_that_were_answered_are_cleared_behind_the_turn_however_it_ends() {
+async fn results_are_pruned_after_every_kind_of_turn_end() {
     for (last, end) in [
         (json!([{"text": "Done."}]), "turn_completed"),
         (json!([{"text": "We"}, {"stall": true}]), "turn_cancelled"),
@@ -143,7 +143,7 @@ async fn stored(host: &Host, session: &str) -> (String, String) {
 
 /// Rows D17, S7 and S19
 #[tokio::test(flavor = "multi_thread")]
-async fn old_results_are_cleared_for_the_model_and_stay_for_everybody_else() {
+async fn pruned_results_are_hidden_from_the_model_and_kept_for_readers() {
     let host = Host::scripted(&[json!([{"text": "Fine."}])]).await;
     host.with_turns("s", &[30_000, 20_000, 20_000, 20_000, 5, 5])
         .await;
@@ -213,7 +213,7 @@ async fn old_results_are_cleared_for_the_model_and_stay_for_everybody_else() {
 
 /// Rows D17, A9 and I5
 #[tokio::test(flavor = "multi_thread")]
-async fn a_prune_that_is_taken_back_leaves_what_was_stored() {
+async fn reverting_a_prune_restores_the_results() {
     let host = Host::scripted(&[json!([{"text": "Fine."}])]).await;
     host.with_turns("s", &[30_000, 20_000, 20_000, 20_000, 5, 5])
         .await;
@@ -251,7 +251,7 @@ async fn a_prune_that_is_taken_back_leaves_what_was_stored() {
 
 /// Rows D17 and S7
 #[tokio::test(flavor = "multi_thread")]
-async fn a_request_may_choose_other_numbers() {
+async fn a_prune_request_may_override_the_policy_numbers() {
     let host = Host::scripted(&[json!([{"text": "Fine."}])]).await;
     host.with_turns("s", &[300, 300, 300]).await;
     assert_eq!(
@@ -315,7 +315,7 @@ async fn run(policy: pb::PrunePolicy, cached: u32, window: i32) -> (Host, Vec<&'
 
 /// Row S17
 #[tokio::test(flavor = "multi_thread")]
-async fn results_are_cleared_after_a_turn_that_failed() {
+async fn results_are_pruned_after_a_failed_turn() {
     // Nothing is cleared before the call: by the policy of then there is room. The one in force
     // when the turn has failed clears.
     let refused = json!([{"wait_for": "go"}, {"error": {"kind": "bad_request", "message": "no"}}]);
@@ -384,7 +384,7 @@ fn mode(mode: pb::PruneMode) -> pb::PrunePolicy {
 
 /// Rows D17, S1 and S17
 #[tokio::test(flavor = "multi_thread")]
-async fn a_turn_clears_by_its_policy_and_its_next_prompt_is_smaller() {
+async fn a_turn_prunes_by_policy_and_its_next_prompt_is_smaller() {
     let huge = 1_000_000;
     let (host, kinds) = run(mode(pb::PruneMode::Always), 99_000, huge).await;
     let pruned: Vec<usize> = (0..kinds.len())
@@ -432,7 +432,7 @@ async fn a_turn_clears_by_its_policy_and_its_next_prompt_is_smaller() {
 
 /// Rows L4 and D4
 #[tokio::test(flavor = "multi_thread")]
-async fn a_result_without_room_is_cut_to_what_fits_and_kept_whole() {
+async fn a_result_larger_than_the_room_is_truncated_and_kept_as_a_blob() {
     let answers = [json!([call("look")]), json!([{"text": "Done."}])];
     let options = Options {
         context: ContextPolicy::default(),
@@ -522,7 +522,7 @@ async fn as_of(host: &Host, session: &str, seq: i64, look: &str) -> [Vec<pb::Mes
 
 /// Rows D17 and I5
 #[tokio::test(flavor = "multi_thread")]
-async fn a_view_as_of_a_seq_is_the_same_before_and_after_results_come_back_and_are_cleared_again() {
+async fn a_view_as_of_a_seq_does_not_change_with_later_prunes_and_restores() {
     let host = Host::scripted(&[json!([{"text": "Fine."}])]).await;
     host.with_turns("s", &[30_000, 20_000, 20_000, 20_000, 5, 5])
         .await;
@@ -586,7 +586,7 @@ async fn a_view_as_of_a_seq_is_the_same_before_and_after_results_come_back_and_a
 
 /// Row I5
 #[tokio::test(flavor = "multi_thread")]
-async fn a_fork_in_batches_has_the_prunes_that_were_taken_back_and_the_order_of_compactions() {
+async fn a_batched_fork_keeps_reverted_prunes_and_the_order_of_compactions() {
     let host = Host::scripted(&[json!([{"text": "Fine."}])]).await;
     let client = host.database.client().await;
     host.with_turns("s", &[30_000, 20_000, 20_000, 20_000])

@@ -81,7 +81,7 @@ fn id(response: &pb::EnqueueMessageResponse) -> String {
 
 /// Row D7
 #[tokio::test(flavor = "multi_thread")]
-async fn a_message_is_acknowledged_with_its_position_listed_withdrawn_and_cleared() {
+async fn a_queued_message_can_be_listed_withdrawn_and_cleared() {
     let host = Host::with(options()).await;
     let (begun, _) = until_action(&mut host.execute(asks("s", "Look.")).await).await;
     assert_eq!(host.clear("s").await, Vec::<String>::new());
@@ -136,7 +136,7 @@ fn input_of(words: &str) -> pb::InputMessage {
 /// Rows D8, D10: while tools are awaited, messages wait; they go in with the results, as one
 /// message.
 #[tokio::test(flavor = "multi_thread")]
-async fn guidance_sent_while_tools_run_is_in_the_next_call_as_one_message() {
+async fn messages_sent_while_tools_run_are_one_message_in_the_next_call() {
     let host = Host::with(options()).await;
     let mut stream = host.execute(asks("s", "Look.")).await;
     let (begun, [calls, _]) = until_action(&mut stream).await;
@@ -230,7 +230,7 @@ async fn a_message_sent_during_the_last_step_keeps_the_turn_going() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_policy_says_how_many_are_taken() {
+async fn take_policy_decides_how_many_queued_messages_are_applied() {
     let host = Host::with(options()).await;
     let check = async |session: &str, mode: pb::TakeMode| {
         let queue = pb::QueuePolicy {
@@ -276,7 +276,7 @@ async fn a_policy_says_how_many_are_taken() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_full_queue_says_how_much_it_holds_and_when_to_come_again() {
+async fn a_full_queue_is_refused_with_its_limit_and_a_retry_delay() {
     let host = Host::with(options()).await;
     let queue = pb::QueuePolicy {
         max_pending: Some(2),
@@ -326,7 +326,7 @@ async fn a_full_queue_says_how_much_it_holds_and_when_to_come_again() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_repeated_request_queues_once_and_is_told_what_became_of_it() {
+async fn a_repeated_enqueue_queues_once_and_returns_the_current_state() {
     let host = Host::with(options()).await;
     let (_, [calls, _]) = until_action(&mut host.execute(asks("s", "Look.")).await).await;
     let request = enqueue("s", "tell");
@@ -364,7 +364,7 @@ async fn a_repeated_request_queues_once_and_is_told_what_became_of_it() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_message_whose_time_passes_ends_with_an_event_and_is_not_taken() {
+async fn an_expired_message_has_an_event_and_is_not_applied() {
     let host = Host::with(options()).await;
     let mut stream = host.execute(asks("s", "Look.")).await;
     let (_, [calls, _]) = until_action(&mut stream).await;
@@ -408,7 +408,7 @@ async fn a_message_whose_time_passes_ends_with_an_event_and_is_not_taken() {
 
 /// Row F30
 #[tokio::test(flavor = "multi_thread")]
-async fn what_cannot_be_read_is_given_up_with_a_reason_and_later_messages_go_on() {
+async fn an_undecodable_queued_message_is_dropped_with_a_reason() {
     let host = Host::with(options()).await;
     let mut stream = host.execute(asks("s", "Look.")).await;
     let (_, [calls, _]) = until_action(&mut stream).await;
@@ -470,7 +470,7 @@ async fn what_cannot_be_read_is_given_up_with_a_reason_and_later_messages_go_on(
 
 /// Row D9
 #[tokio::test(flavor = "multi_thread")]
-async fn a_queue_outlives_the_replica_that_took_its_messages() {
+async fn a_queue_survives_the_replica_that_accepted_it() {
     let host = Host::with(options()).await;
     let mut stream = host.execute(asks("s", "Please wait.")).await;
     until_written(&mut stream, "Well, ").await;
@@ -495,7 +495,7 @@ async fn all_so_far(host: &Host) -> Vec<pb::Event> {
 
 /// Row S18
 #[tokio::test(flavor = "multi_thread")]
-async fn a_message_during_a_compaction_waits_and_is_no_error() {
+async fn a_message_enqueued_during_a_compaction_waits_without_error() {
     let host = Host::with(options()).await;
     host.run(asks("s", "Please tell.")).await;
     let sql =
@@ -523,7 +523,7 @@ async fn a_message_during_a_compaction_waits_and_is_no_error() {
 
 /// A turn that is begun by what waits, and a transcript that is gone on with, look at the queue.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_turn_without_input_begins_with_what_waits() {
+async fn a_turn_without_input_starts_from_queued_messages() {
     let host = Host::with(options()).await;
     host.run(asks("s", "Please tell.")).await;
     let without = || pb::ExecuteTurnRequest {
@@ -572,7 +572,7 @@ async fn a_turn_without_input_begins_with_what_waits() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_turn_whose_message_was_withdrawn_before_it_began_ends_without_a_call() {
+async fn a_turn_whose_message_was_withdrawn_first_ends_without_a_model_call() {
     let host = Host::with(Options {
         workers: false,
         ..options()
@@ -605,7 +605,7 @@ async fn a_turn_whose_message_was_withdrawn_before_it_began_ends_without_a_call(
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_does_not_fit_into_the_window_alone_is_given_up() {
+async fn a_queued_message_larger_than_the_window_is_dropped() {
     let steps = json!([{"say": [{"text": "Fine."}]}]);
     let small = json!({"context_window": 500, "max_output": 100, "steps": steps}).to_string();
     let scripts = options()
@@ -661,7 +661,7 @@ async fn what_does_not_fit_into_the_window_alone_is_given_up() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn whoever_follows_the_session_is_shown_what_waits() {
+async fn session_readers_see_queued_messages() {
     let host = Host::scripted(&[json!([{"text": "One. "}, {"wait_for": "go"}])]).await;
     let mut stream = host.execute(turn("s", MODEL, "Hello")).await;
     until_written(&mut stream, "One. ").await;
@@ -739,7 +739,7 @@ fn new_words(host: &Host) -> Vec<Vec<String>> {
 
 /// Rows D8 and D10
 #[tokio::test(flavor = "multi_thread")]
-async fn one_at_a_time_gives_each_call_of_the_model_one_message_that_waited() {
+async fn one_at_a_time_applies_one_queued_message_per_model_call() {
     let host = Host::with(reporting()).await;
     one_at_a_time(&host, "s").await;
     let mut stream = host.execute(asks("s", "Please look.")).await;
@@ -825,7 +825,7 @@ fn assert_predicted(events: &[pb::Event]) -> usize {
 
 /// Rows A4 and D10
 #[tokio::test(flavor = "multi_thread")]
-async fn a_step_says_the_size_of_its_prompt_with_the_messages_that_waited_for_it() {
+async fn step_started_size_includes_applied_queued_messages() {
     let long = "x".repeat(1_800);
     let host = Host::with(reporting()).await;
     let mut stream = host.execute(asks("s", "Please look.")).await;

@@ -104,7 +104,7 @@ fn words(events: &[pb::Event]) -> Vec<String> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn in_an_idle_session_a_message_holds_or_starts_a_turn() {
+async fn a_message_to_an_idle_session_waits_or_starts_a_turn() {
     let host = Host::with(options()).await;
     host.run(asks("s", "Hello")).await;
     let held = host.enqueue(enqueue("s", "one")).await;
@@ -145,7 +145,7 @@ async fn in_an_idle_session_a_message_holds_or_starts_a_turn() {
 /// Row D19: what waits for the end of a turn starts the next one in the transaction that ends it,
 /// and takes all that waited.
 #[tokio::test(flavor = "multi_thread")]
-async fn what_waits_for_the_end_starts_the_next_turn_in_the_same_transaction() {
+async fn messages_for_after_the_turn_start_the_next_turn_in_the_same_transaction() {
     let host = Host::with(options()).await;
     let mut stream = waiting(&host, "s").await;
     let held = id(&host.enqueue(later(enqueue("s", "held"))).await);
@@ -180,7 +180,7 @@ async fn assert_followed_at_once(host: &Host, events: &[pb::Event]) {
 
 /// Row D19
 #[tokio::test(flavor = "multi_thread")]
-async fn after_a_cancel_or_a_failure_messages_stay_and_are_listed() {
+async fn queued_messages_stay_after_a_cancel_or_a_failure() {
     let host = Host::with(options()).await;
     let stream = waiting(&host, "cancelled").await;
     let stays = id(&host.enqueue(starts("cancelled", "stays")).await);
@@ -211,7 +211,7 @@ async fn after_a_cancel_or_a_failure_messages_stay_and_are_listed() {
 
 /// Row D19
 #[tokio::test(flavor = "multi_thread")]
-async fn after_its_last_step_a_turn_is_followed_by_what_asked_for_one() {
+async fn a_turn_at_its_step_limit_is_followed_by_the_turn_of_queued_messages() {
     let limits = pb::TurnLimits {
         max_steps: 1,
         ..pb::TurnLimits::default()
@@ -259,7 +259,7 @@ async fn is_followed(limits: pb::TurnLimits, answers: bool, reason: pb::Completi
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_message_that_interrupts_keeps_what_was_said_and_starts_a_turn_by_itself() {
+async fn an_interrupting_message_keeps_the_partial_answer_and_starts_a_turn() {
     let host = Host::with(options()).await;
     let mut stream = waiting(&host, "s").await;
     let held = id(&host.enqueue(later(enqueue("s", "held"))).await);
@@ -339,7 +339,7 @@ async fn an_interrupt_in_an_idle_session_starts_a_turn_and_cancels_nothing() {
 
 /// Row D9: sending to a busy session queues.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_turn_asked_for_while_one_runs_attaches_and_ends_with_what_took_its_input() {
+async fn a_turn_queued_during_another_follows_the_turn_that_applies_its_input() {
     let host = Host::with(options()).await;
     let mut stream = waiting(&host, "s").await;
     let limits = pb::TurnLimits {
@@ -389,7 +389,7 @@ async fn a_turn_asked_for_while_one_runs_attaches_and_ends_with_what_took_its_in
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_input_whose_turn_is_cancelled_gets_a_turn_of_its_own_with_its_own_wishes() {
+async fn queued_input_of_a_cancelled_turn_gets_its_own_turn_and_parameters() {
     let host = Host::with(options()).await;
     let _stream = waiting(&host, "s").await;
     let request = pb::ExecuteTurnRequest {
@@ -448,7 +448,7 @@ async fn an_input_whose_turn_is_cancelled_gets_a_turn_of_its_own_with_its_own_wi
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_turn_may_interrupt_the_one_that_runs() {
+async fn a_turn_request_may_interrupt_the_running_turn() {
     let host = Host::with(options()).await;
     let mut stream = waiting(&host, "s").await;
     let request = pb::ExecuteTurnRequest {
@@ -465,7 +465,7 @@ async fn a_turn_may_interrupt_the_one_that_runs() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_stream_ends_with_its_input_when_that_is_withdrawn() {
+async fn a_stream_ends_when_its_queued_input_is_withdrawn() {
     let host = Host::with(options()).await;
     let _stream = waiting(&host, "s").await;
     let request = queue_too("s", "More.");
@@ -489,7 +489,7 @@ async fn a_stream_ends_with_its_input_when_that_is_withdrawn() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_busy_session_takes_no_turn_without_input() {
+async fn a_busy_session_refuses_a_turn_without_input() {
     let host = Host::with(options()).await;
     let stream = waiting(&host, "s").await;
     let status = host
@@ -510,7 +510,7 @@ async fn a_busy_session_takes_no_turn_without_input() {
 /// What nobody started, because its replica stopped or the session held appended calls, is started
 /// by whoever finds it.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_message_that_nobody_started_a_turn_for_is_found() {
+async fn a_message_without_its_turn_is_found_by_the_worker() {
     let host = Host::with(options()).await;
     host.run(asks("s", "Hello")).await;
     host.enqueue(enqueue("s", "Go")).await;
@@ -526,7 +526,7 @@ async fn a_message_that_nobody_started_a_turn_for_is_found() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_deleted_session_drops_what_waits() {
+async fn deleting_a_session_drops_its_queued_messages() {
     let host = Host::with(options()).await;
     let mut stream = waiting(&host, "s").await;
     let mut second = host.execute(queue_too("s", "More.")).await;
@@ -560,7 +560,7 @@ async fn seldom() -> (Host, Host) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_cancel_on_another_replica_is_heard_at_once() {
+async fn a_cancel_on_another_replica_is_notified_at_once() {
     let (host, other) = seldom().await;
     let mut stream = waiting(&host, "s").await;
     let request = pb::CancelTurnRequest {
@@ -581,7 +581,7 @@ async fn a_cancel_on_another_replica_is_heard_at_once() {
 
 /// Row F27
 #[tokio::test(flavor = "multi_thread")]
-async fn a_turn_that_is_handed_over_is_taken_at_once() {
+async fn a_handed_over_turn_is_taken_at_once() {
     let (host, other) = seldom().await;
     let _stream = waiting(&host, "s").await;
     let mut watch = other.watch("s", "", 0).await;
@@ -594,7 +594,7 @@ async fn a_turn_that_is_handed_over_is_taken_at_once() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_another_replica_did_is_heard_at_once() {
+async fn changes_by_another_replica_are_notified_at_once() {
     let (host, other) = seldom().await;
     let mut stream = waiting(&host, "s").await;
     let mut watch = other.watch("s", "", 0).await;

@@ -72,7 +72,7 @@ async fn prompt(host: &Host) -> (i64, i32) {
 
 /// Rows A2, A3 and A5
 #[tokio::test(flavor = "multi_thread")]
-async fn a_report_anchors_the_size_counts_and_stays_with_its_message() {
+async fn a_usage_report_sets_the_anchor_and_totals_and_is_stored_with_its_message() {
     let host = host().await;
     host.append("s", vec![says(pb::Role::User, "What is there?")])
         .await;
@@ -183,7 +183,7 @@ async fn a_report_anchors_the_size_counts_and_stays_with_its_message() {
 
 /// Row A3
 #[tokio::test(flavor = "multi_thread")]
-async fn an_answer_that_is_not_appended_anchors_the_prompt_alone() {
+async fn a_report_without_an_appended_answer_anchors_the_prompt_only() {
     let host = host().await;
     host.append("s", vec![says(pb::Role::User, "What is there?")])
         .await;
@@ -208,7 +208,7 @@ async fn an_answer_that_is_not_appended_anchors_the_prompt_alone() {
 
 /// Rows A7 and A9
 #[tokio::test(flavor = "multi_thread")]
-async fn a_report_that_no_longer_describes_the_prompt_counts_and_anchors_nothing() {
+async fn an_outdated_report_counts_and_sets_no_anchor() {
     let host = host().await;
     host.append("s", one_turn("c1", 300)).await;
     host.append("s", vec![says(pb::Role::User, "And?")]).await;
@@ -362,7 +362,7 @@ async fn a_report_that_no_longer_describes_the_prompt_counts_and_anchors_nothing
 
 /// Row A12
 #[tokio::test(flavor = "multi_thread")]
-async fn a_prompt_with_media_teaches_nothing_of_text() {
+async fn a_prompt_with_media_does_not_calibrate() {
     for (takes, learns) in [(json!(["image/*"]), false), (json!([]), true)] {
         let script = json!({"input_media_types": takes, "steps": [{"say": [{"text": "Fine."}]}]});
         let host = Host::with(Options::default().script("it", script.to_string())).await;
@@ -410,7 +410,7 @@ async fn a_prompt_with_media_teaches_nothing_of_text() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn another_models_report_is_an_anchor_for_that_model() {
+async fn a_report_of_another_model_anchors_that_model() {
     let upstream = Upstream::start().await;
     let options = answering(&[json!([{"text": "Fine."}])]).provider(
         "main",
@@ -462,7 +462,7 @@ async fn another_models_report_is_an_anchor_for_that_model() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn while_a_turn_runs_there_is_nothing_to_report() {
+async fn record_usage_is_refused_during_a_turn() {
     let host = Host::scripted(&[json!([call("look")]), json!([{"text": "Fine."}])]).await;
     let request = pb::ExecuteTurnRequest {
         tools: tools(&["look"]),
@@ -499,7 +499,7 @@ fn counting_transcripts(sql: &'static str) -> &'static str {
 
 /// Rows A3 and A12
 #[tokio::test(flavor = "multi_thread")]
-async fn a_report_reads_nothing_of_a_long_transcript() {
+async fn record_usage_does_not_read_the_transcript() {
     let counted = Options {
         replace: Some(counting_transcripts),
         ..answering(&[json!([{"text": "Fine."}])])
@@ -755,7 +755,7 @@ async fn assert_sizes_need_no_text(host: &Host, model: &str, what: &str) {
 
 /// Rows A3 and A7
 #[tokio::test(flavor = "multi_thread")]
-async fn sizes_with_reasoning_and_media_are_told_without_reading_any_text() {
+async fn sizes_with_reasoning_and_media_are_computed_without_reading_text() {
     for dialect in ["openai", "deepseek", "openrouter"] {
         let upstream = Upstream::start().await;
         let provider = crate::harness::upstream::declaring(
@@ -777,7 +777,7 @@ async fn sizes_with_reasoning_and_media_are_told_without_reading_any_text() {
 
 /// Row A12
 #[tokio::test(flavor = "multi_thread")]
-async fn reports_wait_for_no_write_of_what_they_teach() {
+async fn record_usage_does_not_wait_for_the_calibration_write() {
     let host = host().await;
     host.append("s", vec![says(pb::Role::User, "What is there?")])
         .await;

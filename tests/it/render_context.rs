@@ -144,7 +144,7 @@ async fn the_shown_request_is_byte_for_byte_what_the_service_gets_next() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn while_a_turn_runs_it_is_the_turns_own_next_request() {
+async fn render_context_during_a_turn_shows_its_next_request() {
     let upstream = Upstream::start().await;
     let host = Host::with(upstream.options("openai")).await;
     host.create(rich()).await;
@@ -189,7 +189,7 @@ async fn while_a_turn_runs_it_is_the_turns_own_next_request() {
 
 /// Row D4
 #[tokio::test(flavor = "multi_thread")]
-async fn what_was_cleared_cut_and_left_out_is_noted_and_nothing_is_changed() {
+async fn render_context_notes_pruned_and_cut_parts_and_changes_nothing() {
     let upstream = Upstream::start().await;
     let host = Host::with(upstream.options("openai")).await;
     let limits = pb::ToolOutputLimits {
@@ -318,7 +318,7 @@ async fn the_neutral_prompt_is_the_live_view_with_its_size_and_version() {
 
 /// Row I5
 #[tokio::test(flavor = "multi_thread")]
-async fn a_look_back_shows_what_was_the_next_prompt_then() {
+async fn render_context_as_of_a_seq_shows_the_next_prompt_at_that_time() {
     let upstream = Upstream::start().await;
     let host = Host::with(
         upstream
@@ -391,7 +391,7 @@ async fn a_look_back_shows_what_was_the_next_prompt_then() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_prompt_that_is_too_large_for_an_answer_is_a_blob() {
+async fn a_rendered_prompt_too_large_for_a_response_is_a_blob() {
     let upstream = Upstream::start().await;
     let host = Host::with(upstream.options("openai")).await;
     host.create(rich()).await;

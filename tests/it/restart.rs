@@ -79,7 +79,7 @@ fn kill_9(pid: i32) {
 // -------------------------------------------------------------------------------------
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_session_is_byte_for_byte_the_same_after_every_kind_of_end() {
+async fn a_session_is_byte_for_byte_the_same_after_every_kind_of_shutdown() {
     let place = Place::new(SHORT_LEASE);
     let served = place.serve().await;
     whole_turn(&served, "chat").await;
@@ -130,7 +130,7 @@ async fn a_contextd_whose_postgresql_is_killed_ends_and_says_so() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn results_go_to_the_contextd_that_is_started_in_place_of_a_killed_one() {
+async fn results_can_be_submitted_to_the_replacement_of_a_killed_server() {
     let place = Place::new(SHORT_LEASE).script("tools", &two_tools());
     let served = place.serve().await;
     let mut host = Survivor::new(asking("scripted/tools", "chat"));
@@ -177,7 +177,7 @@ async fn an_ordinary_user_serves_and_runs_a_turn() {
 
 /// Row F1
 #[tokio::test(flavor = "multi_thread")]
-async fn a_turn_whose_owner_is_killed_in_mid_text_is_finished_by_another() {
+async fn a_turn_whose_owner_is_killed_mid_stream_is_finished_by_another() {
     let database = TestDatabase::new().await;
     let place = Place::new(SHORT_LEASE).script("slow", &slow());
     let (first, second) = pair(&place, &database).await;
@@ -308,7 +308,7 @@ async fn a_commit_that_is_under_way_when_its_owner_is_killed_counts() {
 
 /// Row F2
 #[tokio::test(flavor = "multi_thread")]
-async fn a_commit_that_is_lost_with_its_owner_is_made_up_for() {
+async fn a_commit_lost_with_its_owner_is_repeated_by_the_next() {
     let database = TestDatabase::new().await;
     let place = Place::new(LATER_LEASE).script("tools", &two_tools_later());
     let (first, second) = pair(&place, &database).await;
@@ -387,7 +387,7 @@ async fn turns_whose_owner_is_killed_at_any_moment_around_their_commits_are_fini
 
 /// Row F27
 #[tokio::test(flavor = "multi_thread")]
-async fn a_turn_that_outlasts_the_drain_is_handed_over_and_goes_on_at_once() {
+async fn a_turn_longer_than_the_drain_is_handed_over_and_continues_at_once() {
     let settings = format!("{LONG_LEASE}[server]\ndrain_timeout = '100ms'\n");
     let database = TestDatabase::new().await;
     let place = Place::new(&settings).script("slow", &slow());
@@ -558,7 +558,7 @@ async fn a_server_that_starts_before_its_database_waits_for_it_and_says_so() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_database_that_does_not_exist_is_told_at_once() {
+async fn a_missing_database_is_reported_at_once() {
     let mut database = TestDatabase::new().await;
     let place = Place::new(SHORT_LEASE);
     database.config.dbname("missing");

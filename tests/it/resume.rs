@@ -89,7 +89,7 @@ async fn assert_whole(host: &Host, session: &str, seen: &[pb::Event], cut: usize
 // -------------------------------------------------------------------------------------------------------
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_turns_stream_is_taken_up_again_at_every_cut() {
+async fn a_turn_stream_can_be_resumed_at_every_event() {
     let host = Host::with(two_tools()).await;
     for cut in 0.. {
         let session = format!("s{cut}");
@@ -116,7 +116,7 @@ async fn a_turns_stream_is_taken_up_again_at_every_cut() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_watch_is_taken_up_again_at_every_cut() {
+async fn a_watch_can_be_resumed_at_every_event() {
     let host = Host::with(two_tools()).await;
     for cut in 0.. {
         let session = format!("s{cut}");
@@ -137,7 +137,7 @@ async fn a_watch_is_taken_up_again_at_every_cut() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_ended_turn_is_read_from_every_cut() {
+async fn an_ended_turn_can_be_read_from_every_event() {
     let host = Host::with(two_tools()).await;
     let request = asks("s");
     let seen = host
@@ -178,7 +178,7 @@ async fn an_ended_turn_is_read_from_every_cut() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_watch_of_the_session_goes_on_with_the_next_turn() {
+async fn a_session_watch_continues_with_the_next_turn() {
     let host = Host::scripted(&[json!([{"text": "Hello."}])]).await;
     host.ask("s", "One").await;
     let mut watch = host.watch("s", "", 3).await;
@@ -193,7 +193,7 @@ async fn a_watch_of_the_session_goes_on_with_the_next_turn() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn calls_that_wait_are_told_to_who_comes_back() {
+async fn pending_calls_are_sent_to_a_reconnecting_client() {
     let host = Host::with(two_tools()).await;
     let request = asks("s");
     let mut stream = host.execute(request.clone()).await;
@@ -257,7 +257,7 @@ fn speaking(name: &str, signal: &str) -> Options {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_turn_whose_replica_fell_silent_is_taken_over_and_completed_once() {
+async fn a_turn_of_an_unresponsive_replica_is_taken_over_and_completed_once() {
     let silent = Host::with(speaking("A", "go")).await;
     let heir = silent.beside(speaking("B", "go")).await;
     let mut own = silent.execute(turn("s", MODEL, "Hello")).await;
@@ -356,7 +356,7 @@ async fn a_replica_that_lost_its_lease_stops_calling_the_model() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_replica_that_takes_its_own_turn_over_lets_go_of_the_first_attempt() {
+async fn a_replica_that_takes_over_its_own_turn_stops_the_first_attempt() {
     let options = Options {
         workers: false,
         ..speaking("A", "go")
@@ -411,7 +411,7 @@ async fn a_replica_that_takes_its_own_turn_over_lets_go_of_the_first_attempt() {
 
 /// Row F29
 #[tokio::test(flavor = "multi_thread")]
-async fn a_turn_that_outlives_too_many_owners_is_given_up() {
+async fn a_turn_with_too_many_owners_is_failed() {
     let first = Host::with(speaking("A", "never")).await;
     let second = first
         .beside(Options {
@@ -450,7 +450,7 @@ async fn a_turn_that_outlives_too_many_owners_is_given_up() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_waiting_turn_outlives_its_replica() {
+async fn a_waiting_turn_survives_its_replica() {
     let script: [Value; 2] = [
         json!([call("look")]),
         json!([{"text": "So: {{result:look}}"}]),

@@ -336,7 +336,7 @@ async fn growth(options: Options, ask: &str) -> BTreeMap<String, [i64; 2]> {
 
 /// What a turn adds, as docs/operations.md says.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_turn_adds_the_rows_that_the_manual_says() {
+async fn a_turn_adds_as_many_rows_as_documented() {
     let manual = include_str!("../../docs/operations.md");
     let cell = |table: &str, column: usize| -> Option<i64> {
         let row = manual
@@ -376,7 +376,7 @@ fn events_for(kept: Duration) -> Retention {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn readers_of_removed_events_are_told_the_oldest_that_is_kept() {
+async fn readers_of_removed_events_get_the_oldest_kept_seq() {
     let host = Host::with(options(events_for(HOUR))).await;
     let client = host.database.client().await;
     let asks = turn("chat", MODEL, "Hello.");
@@ -434,7 +434,7 @@ async fn readers_of_removed_events_are_told_the_oldest_that_is_kept() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_reader_that_is_overtaken_by_retention_is_told_so() {
+async fn a_reader_overtaken_by_retention_gets_an_error() {
     let host = Host::with(options(events_for(HOUR))).await;
     host.ask("chat", "Hello.").await;
     let key = contextd::model::SessionKey::new(
@@ -512,7 +512,7 @@ async fn events_of_a_live_turn_stay_however_old_they_are() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_stands_in_removed_events_is_still_known() {
+async fn facts_of_removed_events_are_still_served() {
     let host = Host::with(options(events_for(HOUR))).await;
     let client = host.database.client().await;
     host.ask("chat", "Hello.").await;
@@ -682,7 +682,7 @@ async fn the_servers_own_limit_bounds_every_session() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_fork_lives_as_long_as_its_original_may() {
+async fn a_fork_inherits_the_time_to_live_of_its_source() {
     let host = Host::with(options(for_ever())).await;
     create(&host, with_ttl("chat", 2 * HOUR), "").await;
     host.ask("chat", "Hello.").await;
@@ -709,7 +709,7 @@ async fn a_fork_lives_as_long_as_its_original_may() {
 // -------------------------------------------------------------------------------------------
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_request_is_known_for_as_long_as_is_promised() {
+async fn request_ids_are_remembered_as_long_as_documented() {
     let kept = 7 * 24 * HOUR;
     let host = Host::with(options(Retention {
         request_ids: kept,
@@ -755,7 +755,7 @@ async fn a_request_is_known_for_as_long_as_is_promised() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_the_live_turn_took_from_the_queue_stays_until_it_has_ended() {
+async fn messages_applied_by_a_live_turn_are_kept_until_it_ends() {
     let host = Host::with(options(Retention {
         queue: HOUR,
         ..for_ever()
@@ -956,7 +956,7 @@ async fn a_tool_set_that_a_session_is_about_to_refer_to_stays() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_session_that_meets_the_removal_of_its_tool_set_stores_it_anew() {
+async fn a_session_whose_tool_set_was_removed_concurrently_stores_it_again() {
     let host = Host::with(options(for_ever())).await;
     let client = host.database.client().await;
     let mut other = host.database.client().await;
@@ -1040,7 +1040,7 @@ async fn replicas_that_sweep_at_once_do_not_wait_for_each_other() {
 
 /// Each sweep finds what is old by an index, in a database where nearly everything is young.
 #[tokio::test(flavor = "multi_thread")]
-async fn each_sweep_finds_what_is_old_by_an_index() {
+async fn each_retention_sweep_uses_an_index() {
     let database = TestDatabase::new().await;
     let client = database.client().await;
     client

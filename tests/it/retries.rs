@@ -175,7 +175,7 @@ fn retrying(events: &[pb::Event]) -> Vec<(&pb::Event, &pb::TurnRetrying)> {
 
 /// Rows D20, D27
 #[tokio::test(flavor = "multi_thread")]
-async fn a_call_that_fails_before_anything_was_shown_is_made_again() {
+async fn a_call_that_fails_before_its_first_delta_is_retried() {
     for service in Service::both(&Options::default(), &[&[Act::Refuse, Act::Say("Done.")]]).await {
         let seen = service.run().await;
         assert_eq!(
@@ -235,7 +235,7 @@ async fn a_call_that_fails_before_anything_was_shown_is_made_again() {
 
 /// Rows D3, D27
 #[tokio::test(flavor = "multi_thread")]
-async fn what_was_shown_of_a_call_that_broke_is_void_and_nothing_is_lost_or_doubled() {
+async fn partial_text_of_a_retried_call_is_voided_and_nothing_is_duplicated() {
     for service in Service::both(
         &Options::default(),
         &[&[Act::Break("Half of"), Act::Say(" the whole.")]],
@@ -310,7 +310,7 @@ async fn what_was_shown_of_a_call_that_broke_is_void_and_nothing_is_lost_or_doub
 
 /// Row D27
 #[tokio::test(flavor = "multi_thread")]
-async fn steps_and_tools_go_on_behind_a_retry_and_no_tool_runs_twice() {
+async fn steps_continue_after_a_retry_and_no_tool_runs_twice() {
     let steps: [&[Act]; 2] = [
         &[Act::Break("Hm."), Act::Call],
         &[Act::Refuse, Act::Say("Done.")],
@@ -345,7 +345,7 @@ async fn steps_and_tools_go_on_behind_a_retry_and_no_tool_runs_twice() {
 
 /// Rows D20, D27
 #[tokio::test(flavor = "multi_thread")]
-async fn calls_are_bounded_and_the_last_failure_ends_the_turn() {
+async fn call_attempts_are_bounded_and_the_last_failure_ends_the_turn() {
     let service = {
         let upstream = Upstream::start().await;
         upstream.answer(Reply::error(500, "first", "One."));
@@ -403,7 +403,7 @@ async fn calls_are_bounded_and_the_last_failure_ends_the_turn() {
 
 /// Rows D20, D27
 #[tokio::test(flavor = "multi_thread")]
-async fn what_cannot_pass_is_not_asked_again() {
+async fn retry_is_not_attempted_for_permanent_errors() {
     for (act, reason) in [
         (Act::TooLong, FailureReason::ContextOverflow),
         (Act::WrongKey, FailureReason::ProviderAuth),
@@ -428,7 +428,7 @@ async fn what_cannot_pass_is_not_asked_again() {
 
 /// Rows D20 and D25
 #[tokio::test(flavor = "multi_thread")]
-async fn a_wait_that_is_asked_for_is_waited_for_within_bounds() {
+async fn a_requested_retry_delay_is_honored_within_bounds() {
     for service in Service::both(&Options::default(), &[&[Act::Limit(30), Act::Say("Done.")]]).await
     {
         let seen = service.run().await;
@@ -501,7 +501,7 @@ async fn waiting(
 
 /// Row D27
 #[tokio::test(flavor = "multi_thread")]
-async fn a_cancel_does_not_wait_for_the_next_call() {
+async fn a_cancel_does_not_wait_for_the_next_retry() {
     for (service, mut stream, _) in waiting(&Options::default()).await {
         let answer = service.host.cancel("s", "").await;
         let outcome = answer.outcome();
@@ -519,7 +519,7 @@ async fn a_cancel_does_not_wait_for_the_next_call() {
 
 /// Row D27
 #[tokio::test(flavor = "multi_thread")]
-async fn a_replica_that_stops_hands_a_turn_over_that_waits_for_its_next_call() {
+async fn a_turn_waiting_for_a_retry_is_handed_over_on_shutdown() {
     for (service, stream, seen) in waiting(&Options::default()).await {
         drop(stream);
         let other = service
@@ -563,7 +563,7 @@ fn options_of(service: &Service) -> Options {
 
 /// Row D27
 #[tokio::test(flavor = "multi_thread")]
-async fn a_lease_that_is_lost_during_the_wait_leaves_the_turn_to_its_new_owner() {
+async fn a_lease_lost_during_a_retry_wait_leaves_the_turn_to_its_new_owner() {
     for (service, stream, seen) in waiting(&Options::default()).await {
         drop(stream);
         service.host.dies().await;
@@ -590,7 +590,7 @@ async fn a_lease_that_is_lost_during_the_wait_leaves_the_turn_to_its_new_owner()
 
 /// Row D20
 #[tokio::test(flavor = "multi_thread")]
-async fn a_wait_that_the_turn_has_no_time_for_fails_it_at_once() {
+async fn a_retry_delay_beyond_the_turn_timeout_fails_the_turn_at_once() {
     for service in Service::both(
         &Options::default(),
         &[&[Act::Limit(50_000), Act::Say("Never.")]],

@@ -230,7 +230,7 @@ async fn a_rollback_of_a_turn_that_has_ended_changes_nothing() {
 
 /// Row D18
 #[tokio::test(flavor = "multi_thread")]
-async fn another_replica_rolls_back_also_what_a_lost_one_ran() {
+async fn any_replica_can_roll_back_a_turn_of_a_dead_one() {
     let host = Host::with(options()).await;
     let other = host.beside(options()).await;
     let mut stream = host.execute(asks("Speak slowly")).await;
@@ -291,8 +291,7 @@ async fn looks_twice_in_vain(host: &Host, meanwhile: impl AsyncFnOnce()) {
 
 /// Rows D18, A3 and A7
 #[tokio::test(flavor = "multi_thread")]
-async fn after_a_rollback_the_size_is_the_measured_one_of_before_where_the_prompt_is_that_one_again()
- {
+async fn a_rollback_restores_the_anchor_of_the_same_prompt() {
     use pb::TokenBasis::{Actual, Heuristic};
     let host = Host::with(reporting()).await;
     host.create(pb::Session {

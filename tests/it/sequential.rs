@@ -110,7 +110,7 @@ async fn each_call_is_requested_after_the_result_of_the_one_before() {
 
 /// Row D28
 #[tokio::test(flavor = "multi_thread")]
-async fn all_calls_are_requested_at_once_where_the_policy_does_not_say_otherwise() {
+async fn all_calls_are_requested_at_once_by_default() {
     let host = Host::with(three_calls()).await;
     let mut stream = host
         .execute(pb::ExecuteTurnRequest {
@@ -189,7 +189,7 @@ async fn calls_that_cannot_run_do_not_hold_up_the_others() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_calls_time_runs_from_its_own_request() {
+async fn a_sequential_calls_timeout_starts_at_its_own_request() {
     let host = Host::with(three_calls()).await;
     let host_tools = vec![impatient("look"), impatient("list"), tool("feel")];
     let toolset = pb::ToolSet {
@@ -248,7 +248,7 @@ async fn a_calls_time_runs_from_its_own_request() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_cancel_closes_the_calls_that_wait_for_their_turn() {
+async fn a_cancel_closes_sequential_calls_not_yet_requested() {
     let host = Host::with(three_calls()).await;
     let mut stream = host.execute(asks("s")).await;
     let calls = calls_made(&until_action(&mut stream).await.0);
@@ -279,7 +279,7 @@ async fn a_cancel_closes_the_calls_that_wait_for_their_turn() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_turns_deadline_closes_the_calls_that_wait_for_their_turn() {
+async fn the_turn_timeout_closes_sequential_calls_not_yet_requested() {
     let host = Host::with(three_calls()).await;
     let turn_timeout = Some(Duration::from_secs(1).try_into().unwrap());
     let limits = Some(pb::TurnLimits {
@@ -304,7 +304,7 @@ async fn the_turns_deadline_closes_the_calls_that_wait_for_their_turn() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_next_call_is_requested_once_however_many_bring_the_result_before() {
+async fn the_next_call_is_requested_once_whoever_submits_the_result_before() {
     let host = Host::with(three_calls()).await;
     let other = host.beside(three_calls()).await;
     for round in 0..5 {
@@ -334,7 +334,7 @@ async fn the_next_call_is_requested_once_however_many_bring_the_result_before() 
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_batch_goes_on_where_it_was_after_its_replica_was_killed() {
+async fn a_sequential_batch_continues_after_its_replica_was_killed() {
     let settings = "[turn]\nlease_ttl = '1s'\npoll_interval = '50ms'\n[policies.default.tools]\nexecution = 'sequential'\n";
     let script = json!({"steps": [
         {"when": {"call": 0}, "say": [call("look"), call("list"), call("feel")]},
@@ -401,7 +401,7 @@ async fn a_batch_goes_on_where_it_was_after_its_replica_was_killed() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_call_that_times_out_while_no_replica_looks_is_closed_by_the_next_one() {
+async fn a_call_that_times_out_without_a_replica_is_closed_by_the_next() {
     let gone = Host::with(Options {
         workers: false,
         ..three_calls()

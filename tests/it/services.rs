@@ -72,7 +72,7 @@ fn call(part: &pb::Part) -> Option<&pb::ToolCall> {
 type Cut = (&'static [&'static str], &'static [(&'static str, bool)]);
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_character_that_is_cut_in_two_is_whole_and_a_lone_half_is_replaced_and_said_so() {
+async fn split_characters_are_joined_and_lone_surrogates_replaced_and_reported() {
     let (upstream, host) = service("openai").await;
     let table: [Cut; 5] = [
         (
@@ -121,7 +121,7 @@ async fn a_character_that_is_cut_in_two_is_whole_and_a_lone_half_is_replaced_and
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn arguments_that_are_cut_within_a_character_run_as_they_were_written() {
+async fn arguments_split_within_a_character_run_unchanged() {
     let (upstream, host) = service("openai").await;
     let table = [
         (
@@ -159,7 +159,7 @@ async fn arguments_that_are_cut_within_a_character_run_as_they_were_written() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_arguments_of_calls_that_ran_go_back_exactly_as_the_model_wrote_them() {
+async fn call_arguments_are_sent_back_byte_for_byte() {
     let (upstream, host) = service("openai").await;
     let deep = format!(r#"{{"a":{}{}}}"#, "[".repeat(200), "]".repeat(200));
     let wrote = [
@@ -200,7 +200,7 @@ async fn the_arguments_of_calls_that_ran_go_back_exactly_as_the_model_wrote_them
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_cannot_matter_in_a_stream_loses_no_answer() {
+async fn irrelevant_oddities_in_a_stream_lose_no_answer() {
     let (upstream, host) = service("compatible").await;
     let hello = r#"data: {"choices":[{"delta":{"content":"Hello"}}]}"#;
     let padding = "x".repeat(5 << 20);
@@ -328,7 +328,7 @@ async fn with_results(host: &Host, session: &str) {
 
 /// Row D20
 #[tokio::test(flavor = "multi_thread")]
-async fn an_error_about_something_else_than_the_prompt_makes_no_context_smaller() {
+async fn an_error_unrelated_to_the_prompt_does_not_shrink_the_context() {
     let (upstream, host) = service("openrouter").await;
     let table = [
         (400, "max_tokens 16384 exceeds the limit of 8192"),
@@ -458,7 +458,7 @@ fn thoughtful(words: &str, call: bool) -> Reply {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn reasoning_counts_where_it_is_sent_back_and_nowhere_else() {
+async fn reasoning_is_counted_only_where_it_is_sent_back() {
     let (upstream, host) = service("deepseek").await;
     // An answer without calls: its reasoning is not sent with the user's next words.
     upstream.answer(thoughtful("First.", false));
@@ -511,7 +511,7 @@ fn declared(upstream: &Upstream, dialect: &str, declared: Declared) -> Options {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_declared_of_a_model_decides_what_it_is_sent() {
+async fn declared_model_facts_decide_what_is_sent() {
     use contextd::model::generation::ReasoningEffort::{High, Low};
     let wishes = pb::Generation {
         reasoning_effort: pb::ReasoningEffort::Medium.into(),

@@ -271,8 +271,7 @@ fn check_revisions(events: &[pb::Event], said_by: &BTreeMap<String, Said>) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_turn_whose_session_keeps_changing_goes_on_and_each_step_is_made_for_the_newest_revision()
-{
+async fn a_turn_under_concurrent_updates_runs_each_step_with_the_newest_revision() {
     let (host, other) = pair().await;
     for round in 0..10 {
         let session = format!("s{round}");
@@ -402,7 +401,7 @@ fn check_end(events: &[pb::Event]) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_session_that_is_deleted_under_a_running_turn_tells_one_end_and_nothing_after() {
+async fn a_session_deleted_during_a_turn_has_one_terminal_event_and_none_after() {
     let (host, other) = pair().await;
     let client = host.database.client().await;
     let mut cut_short = 0;

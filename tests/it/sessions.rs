@@ -264,7 +264,7 @@ async fn a_session_is_shown_as_it_was_set() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_left_open_is_filled_in() {
+async fn unset_session_fields_get_defaults() {
     let (_database, replica) = Replica::alone(options()).await;
     let mut sessions = replica.sessions().await;
     let plain = made(&mut sessions, create("plain", "")).await;
@@ -281,7 +281,7 @@ async fn what_is_left_open_is_filled_in() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_output_only_is_ignored() {
+async fn output_only_session_fields_are_ignored() {
     let (_database, replica) = Replica::alone(options()).await;
     let mut sessions = replica.sessions().await;
     let pretended = pb::Session {

@@ -244,8 +244,7 @@ async fn the_prompt_after_a_compaction_has_the_request_the_actions_the_state_and
 
 /// Rows S10 and L6
 #[tokio::test(flavor = "multi_thread")]
-async fn where_the_other_providers_model_refuses_the_turn_goes_on_with_the_task_and_what_is_recent()
-{
+async fn a_turn_continues_with_recent_messages_if_the_summary_model_refuses() {
     let scribe = Arc::new(Scribe {
         refuses: true,
         ..Scribe::default()

@@ -144,12 +144,12 @@ fn sql_is_only_in_store_and_postgres() {
 }
 
 #[test]
-fn libraries_stay_in_their_rooms() {
+fn libraries_are_used_only_in_their_folders() {
     assert_clean(&sources("src"), stray_libraries);
 }
 
 #[test]
-fn only_config_knows_the_environment() {
+fn only_config_reads_the_environment() {
     assert_clean(&sources("src"), stray_environment);
 }
 
@@ -171,7 +171,7 @@ fn files_of_a_folder_import_each_other_in_one_direction() {
 }
 
 #[test]
-fn every_file_says_what_it_is_for() {
+fn every_file_has_a_doc_comment() {
     let mut files = sources("src");
     files.extend(sources("tests"));
     files.extend(sources("benches"));
@@ -845,7 +845,7 @@ fn a_stray_library_is_caught() {
 }
 
 #[test]
-fn a_silent_or_long_file_is_caught() {
+fn a_file_without_doc_or_too_long_is_caught() {
     assert_eq!(silent_opening("src/a.rs", "use std::fs;\n").len(), 1);
     assert_eq!(silent_opening("src/a.rs", "//! Reads a clock.\n").len(), 0);
     assert_eq!(too_long("src/a.rs", &"\n".repeat(MOST_LINES + 1)).len(), 1);

@@ -256,7 +256,7 @@ async fn the_whole_output_comes_with_its_event_where_the_stream_asks_for_it() {
 
 /// Row D6
 #[tokio::test(flavor = "multi_thread")]
-async fn tool_output_is_cut_behind_its_limit_and_the_whole_is_kept() {
+async fn tool_output_is_truncated_at_its_limit_and_kept_whole() {
     assert_eq!(MARKER, "\n\n[Output truncated - exceeded maximum length]");
     check_limits(
         None,
@@ -316,7 +316,7 @@ async fn bash_read_and_grep_have_limits_of_their_own() {
 
 /// Row D6
 #[tokio::test(flavor = "multi_thread")]
-async fn a_tools_own_limits_win_over_the_sessions_and_those_over_the_servers() {
+async fn tool_limits_override_session_limits_which_override_server_limits() {
     let policy = pb::Policy {
         tools: Some(pb::ToolPolicy {
             default_output_limits: Some(chars(10)),
@@ -420,7 +420,7 @@ async fn results_come_in_parts_and_in_any_order() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_call_is_answered_once_and_later_answers_are_told_so() {
+async fn a_call_is_answered_once_and_later_results_are_duplicates() {
     let host = Host::with(two_calls()).await;
     let mut stream = host.execute(asks("s")).await;
     let (_, calls) = waiting(&mut stream).await;
@@ -697,7 +697,7 @@ async fn one_call_that_times_out_leaves_the_others_their_results() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_call_says_when_its_time_is_up() {
+async fn a_call_reports_its_deadline() {
     let host = Host::with(two_calls()).await;
     let toolset = pb::ToolSet {
         host_tools: vec![impatient("look", 60_000), tool("list")],

@@ -189,7 +189,7 @@ fn given(prompts: &[Arc<Prompt>]) -> Vec<(&str, &str, Vec<&str>)> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_listed_changes_or_goes_back_to_its_default_and_the_rest_stays() {
+async fn masked_fields_change_or_reset_and_others_stay() {
     let host = host().await;
     let other = pb::Session {
         pinned_blocks: Vec::new(),
@@ -316,7 +316,7 @@ async fn what_is_listed_changes_or_goes_back_to_its_default_and_the_rest_stays()
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn without_a_mask_what_is_set_changes() {
+async fn without_a_mask_set_fields_change() {
     let host = host().await;
     let before = create(&host, configured("s")).await;
     let values = pb::Session {
@@ -491,7 +491,7 @@ async fn identical_updates_at_once_on_two_replicas_make_one_revision() {
 
 /// Rows D25 and D30
 #[tokio::test(flavor = "multi_thread")]
-async fn a_switch_of_the_model_keeps_the_history_and_is_told() {
+async fn a_model_switch_keeps_the_history_and_is_reported() {
     let host = host().await;
     let generation = Some(pb::Generation {
         seed: Some(7),
@@ -641,7 +641,7 @@ async fn a_turn_that_waits_for_tools_goes_on_under_the_new_configuration() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_step_that_runs_is_finished_as_it_began_and_the_next_one_is_made_anew() {
+async fn a_running_step_keeps_its_configuration_and_the_next_uses_the_new_one() {
     let host = host().await;
     let first = create(&host, configured("s")).await;
     let mut stream = host.execute(turn("s", "", "Speak slowly")).await;
@@ -672,7 +672,7 @@ async fn a_step_that_runs_is_finished_as_it_began_and_the_next_one_is_made_anew(
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_step_that_another_replica_repeats_is_made_for_the_same_configuration() {
+async fn a_step_repeated_by_another_replica_uses_the_same_configuration() {
     let gone = Host::with(options()).await;
     let first = create(&gone, configured("s")).await;
     let mut stream = gone.execute(turn("s", "", "Speak slowly")).await;
@@ -697,7 +697,7 @@ async fn a_step_that_another_replica_repeats_is_made_for_the_same_configuration(
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_the_turn_asked_for_wins_over_the_new_configuration() {
+async fn overrides_of_a_turn_win_over_an_updated_configuration() {
     let host = host().await;
     create(&host, configured("s")).await;
     let own = pb::ExecuteTurnRequest {
@@ -752,7 +752,7 @@ async fn what_the_turn_asked_for_wins_over_the_new_configuration() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn steps_may_be_added_to_a_turn_that_waits_but_its_time_is_set() {
+async fn an_update_may_raise_max_steps_of_a_waiting_turn_but_not_its_timeout() {
     let host = host().await;
     let one = pb::TurnLimits {
         max_steps: 1,
@@ -829,7 +829,7 @@ async fn steps_may_be_added_to_a_turn_that_waits_but_its_time_is_set() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_session_that_was_changed_is_listed_first() {
+async fn an_updated_session_is_listed_first() {
     let host = host().await;
     for id in ["a", "b", "c"] {
         create(&host, configured(id)).await;
@@ -851,7 +851,7 @@ async fn a_session_that_was_changed_is_listed_first() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_reader_far_away_hears_of_a_change_in_time() {
+async fn a_remote_reader_is_notified_of_an_update() {
     let host = host().await;
     let other = host.beside(options()).await;
     create(&host, configured("s")).await;

@@ -52,7 +52,7 @@ async fn restarted(place: &Place, database: &TestDatabase, served: Served) -> Se
 /// Row F35
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs a program of an older commit: script/upgrade-check"]
-async fn the_program_before_serves_on_the_new_schema_beside_the_new_one_and_alone_again() {
+async fn the_previous_version_serves_the_new_schema_alongside_the_new_one_and_alone() {
     let old_program = std::env::var_os(OLD_PROGRAM).expect("run script/upgrade-check");
     let before = place().with_program(old_program);
     let now = place();

@@ -136,7 +136,7 @@ fn wrong(fields: &[(&str, &str)]) -> Refusal {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn content_of_any_size_comes_back_as_it_was() {
+async fn content_of_any_size_round_trips() {
     let uploader = Uploader::new(Options::default()).await;
     let sizes = [
         0,
@@ -170,7 +170,7 @@ async fn content_of_any_size_comes_back_as_it_was() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_range_is_read_to_the_byte_and_one_outside_is_refused() {
+async fn a_blob_range_is_exact_and_one_outside_is_refused() {
     let uploader = Uploader::new(Options::default()).await;
     let content = content(3 * MIB + 5);
     let id = uploader
@@ -300,7 +300,7 @@ async fn content_that_is_not_what_its_header_says_is_not_stored() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn content_over_the_limit_is_refused_as_soon_as_that_is_known() {
+async fn an_oversized_upload_is_refused_as_early_as_possible() {
     let bounds = UploadBounds {
         max_bytes: 2 * MIB as u64,
         ..Options::default().uploads
@@ -373,7 +373,7 @@ async fn an_upload_is_a_header_and_then_chunks() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_request_id_stands_for_one_header_and_one_content() {
+async fn an_upload_request_id_is_bound_to_its_header_and_content() {
     let uploader = Uploader::new(Options::default()).await;
     let named = |media_type: &str| {
         header(|it| (it.request_id, it.media_type) = ("r".to_owned(), media_type.to_owned()))
@@ -482,7 +482,7 @@ async fn an_upload_whose_connection_is_lost_leaves_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_upload_that_stands_still_or_takes_too_long_is_given_up() {
+async fn a_stalled_or_slow_upload_is_aborted() {
     let usual = Options::default().uploads;
     let short = Duration::from_millis(300);
     let long = Duration::from_secs(600);
@@ -517,7 +517,7 @@ async fn an_upload_that_stands_still_or_takes_too_long_is_given_up() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn more_uploads_than_there_are_places_are_told_to_come_again() {
+async fn uploads_over_the_limit_are_refused_with_a_retry_delay() {
     let uploads = UploadBounds {
         max_at_once: 1,
         ..Options::default().uploads
@@ -546,7 +546,7 @@ async fn more_uploads_than_there_are_places_are_told_to_come_again() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_server_that_drains_takes_no_uploads_and_keeps_none_that_are_under_way() {
+async fn a_draining_server_refuses_new_uploads_and_aborts_running_ones() {
     let uploader = Uploader::new(Options::default()).await;
     let (_messages, call) = half_an_upload(&uploader).await;
     uploader.replica.engine.drain(Duration::from_secs(30)).await;
@@ -559,7 +559,7 @@ async fn a_server_that_drains_takes_no_uploads_and_keeps_none_that_are_under_way
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_a_lost_replica_left_is_swept_and_nothing_else() {
+async fn leftovers_of_a_dead_replica_are_swept_and_nothing_else() {
     let uploader = Uploader::new(Options {
         workers: false,
         ..Options::default()

@@ -116,7 +116,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_choice_is_its_word_or_the_beginning_of_it() {
+    fn an_approval_choice_is_read_from_its_word_or_a_prefix() {
         for (line, expected) in [
             ("y", Some(Choice::Yes)),
             (" YES ", Some(Choice::Yes)),

@@ -184,7 +184,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_a_lost_connection_can_cause_is_tried_again() {
+    fn chat_client_retries_only_errors_of_a_lost_connection() {
         fn check(code: Code, of_the_server: bool, expected: bool) {
             let details = ErrorDetails::with_error_info(
                 "INTERNAL",

@@ -59,7 +59,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_line_is_said_unless_it_begins_with_a_slash() {
+    fn a_line_is_a_message_unless_it_begins_with_a_slash() {
         for (line, expected) in [
             ("  ", Command::Nothing),
             (" Hello / there ", Command::Say("Hello / there".to_owned())),

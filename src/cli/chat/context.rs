@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn the_line_says_what_was_reported_and_labels_what_was_estimated() {
+    fn context_line_shows_reported_tokens_and_labels_estimates() {
         fn check(events: &[pb::Event], stats: Option<&pb::ContextStats>, expected: &str) {
             let mut context = Context {
                 messages: 4,

@@ -63,7 +63,7 @@ mod tests {
     }
 
     #[test]
-    fn what_ends_waits_no_more_whichever_is_heard_first() {
+    fn a_queued_message_that_ends_is_not_pending_whichever_event_arrives_first() {
         let applied = |id: &str| {
             let messages = vec![pb::AppliedMessage {
                 queued_message_id: id.to_owned(),

@@ -85,7 +85,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_repeated_message_goes_on_where_the_screen_stands() {
+    fn a_replayed_message_continues_where_the_screen_stopped() {
         let mut tape = Tape::default();
         assert_eq!(
             tape.add(Kind::Text, "one two"),

@@ -77,7 +77,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_call_gets_an_answer_or_is_told_what_is_wrong_with_it() {
+    fn demo_tools_return_a_result_or_say_what_is_wrong_with_the_call() {
         fn check(tool: &str, arguments: &str, outcome: pb::ToolOutcome, expected: &str) {
             let call = pb::ToolCall {
                 call_id: "c".to_owned(),

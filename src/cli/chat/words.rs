@@ -306,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_is_one_line_however_long_and_wild_the_text() {
+    fn any_text_is_shortened_to_one_line() {
         assert_eq!(one_line(" a\n\tb "), "a  b");
         assert_eq!(one_line("\u{1b}]0;title\u{7}"), "\u{fffd}]0;title\u{fffd}");
         assert_eq!(one_line(&"é".repeat(MOST_CHARS)), "é".repeat(MOST_CHARS));

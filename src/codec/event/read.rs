@@ -460,7 +460,7 @@ mod tests {
     }
 
     #[test]
-    fn the_columns_frame_the_payload() {
+    fn event_envelope_is_filled_from_the_columns() {
         let event = stored(&model::Payload::ActionRequired {
             results: vec![CallId::new("c1")],
             approvals: Vec::new(),
@@ -513,7 +513,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_statement_knows_to_be_required_stands_in_refs_and_size() {
+    fn required_action_is_read_from_refs_and_size() {
         let told = model::Payload::ActionRequired {
             results: vec![CallId::new("c1")],
             approvals: vec![CallId::new("c2")],
@@ -544,7 +544,7 @@ mod tests {
     }
 
     #[test]
-    fn the_statements_size_wins() {
+    fn context_size_of_the_statement_overrides_the_payload() {
         let context = TokenCount {
             tokens: 10,
             basis: TokenBasis::Heuristic,
@@ -579,7 +579,7 @@ mod tests {
     }
 
     #[test]
-    fn a_switch_says_how_many_messages_its_statement_found() {
+    fn model_switch_event_counts_the_messages_that_its_statement_found() {
         let switched = model::Payload::ModelSwitched(ModelSwitched {
             from: "a/b".to_owned(),
             to: "a/c".to_owned(),
@@ -608,7 +608,7 @@ mod tests {
     }
 
     #[test]
-    fn a_message_that_went_with_its_session_is_named_by_its_statement() {
+    fn dropped_message_event_is_named_by_the_delete_statement() {
         let event = StoredEvent {
             kind: kind::QUEUED_MESSAGE_DROPPED.to_owned(),
             refs: vec!["q1".to_owned()],
@@ -628,7 +628,7 @@ mod tests {
     }
 
     #[test]
-    fn content_is_filled_in() {
+    fn message_events_are_filled_with_content() {
         let event = stored(&model::Payload::MessageCommitted {
             message: MessageId::new("m1"),
         });
@@ -653,7 +653,7 @@ mod tests {
     }
 
     #[test]
-    fn the_end_names_the_messages_that_still_wait_and_what_the_turn_spent() {
+    fn terminal_event_lists_pending_messages_and_total_usage() {
         let ended = model::Payload::TurnEnded {
             ending: Ending::Completed(CompletionReason::Stop),
             result: TurnResult::default(),
@@ -683,7 +683,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_read_keeps_its_place_without_payload() {
+    fn an_unreadable_event_keeps_its_seq_and_has_no_payload() {
         let event = stored(&model::Payload::ActionRequired {
             results: Vec::new(),
             approvals: Vec::new(),
@@ -706,7 +706,7 @@ mod tests {
     }
 
     #[test]
-    fn messages_and_results_are_to_be_loaded_and_nothing_else() {
+    fn only_messages_and_results_are_loaded_for_events() {
         let call = ToolCall {
             id: CallId::new("c2"),
             name: "bash".to_owned(),

@@ -423,7 +423,7 @@ mod tests {
     use crate::codec::arbitrary;
 
     #[test]
-    fn each_kind_is_a_field_of_the_protos_oneof() {
+    fn every_event_kind_is_a_field_of_the_proto_oneof() {
         let descriptors = prost_types::FileDescriptorSet::decode(pb::DESCRIPTOR_SET).unwrap();
         let event = descriptors
             .file
@@ -454,7 +454,7 @@ mod tests {
     }
 
     #[test]
-    fn content_is_referred_to() {
+    fn event_payloads_refer_to_content_instead_of_copying_it() {
         let message = encode(&Payload::MessageCommitted {
             message: MessageId::new("m1"),
         });

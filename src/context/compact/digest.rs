@@ -122,7 +122,7 @@ mod tests {
 
     /// Rows S9 and S13
     #[test]
-    fn messages_are_told_as_who_said_what() {
+    fn digest_lists_messages_with_their_role() {
         check(&user("Hello"), Some("User:\nHello"));
         check(&assistant("Hi"), Some("Assistant:\nHi"));
         check(&assistant("  "), None);
@@ -147,7 +147,7 @@ mod tests {
 
     /// Row S9
     #[test]
-    fn results_are_cut_and_cleared_ones_said_to_be() {
+    fn digest_truncates_results_and_marks_cleared_ones() {
         let long = "é".repeat(501);
         check(
             &results(&[("look", &long)]),
@@ -174,7 +174,7 @@ mod tests {
 
         /// Row S9
         #[test]
-        fn pieces_fit_and_lose_nothing(words in proptest::collection::vec("[a-zé語]{0,400}", 1..20), most in 40_u32..400) {
+        fn digest_pieces_fit_and_are_complete(words in proptest::collection::vec("[a-zé語]{0,400}", 1..20), most in 40_u32..400) {
             let messages: Vec<Message> = words.iter().map(|words| user(words)).collect();
             let pieces = pieces(messages.iter(), most);
             prop_assert!(pieces.iter().all(|piece| estimate::text(piece) <= most));

@@ -99,7 +99,7 @@ impl Case {
 
 /// Rows D12 and D16
 #[test]
-fn the_newest_turns_stay_and_fewer_where_they_alone_are_too_much() {
+fn newest_turns_are_kept_and_fewer_if_they_alone_are_too_large() {
     let plan = |turns: &[(usize, u32)], keep| {
         let mut case = Case::of(conversation(turns));
         case.policy.keep_turns = keep;
@@ -127,7 +127,7 @@ fn the_newest_turns_stay_and_fewer_where_they_alone_are_too_much() {
 
 /// Rows D12 and D16
 #[test]
-fn one_turn_that_is_too_much_is_parted_between_its_steps_and_keeps_its_request() {
+fn an_oversized_turn_is_split_between_steps_and_keeps_its_request() {
     let case = Case::of(conversation(&[(1, 10), (9, 1_000)]));
     let plan = case.plan(Strategy::ReactiveOverflow).unwrap();
     // The second turn has its request at 50, then steps of two messages each.
@@ -141,7 +141,7 @@ fn one_turn_that_is_too_much_is_parted_between_its_steps_and_keeps_its_request()
 
 /// Row D13
 #[test]
-fn the_newest_share_stays_and_the_boundary_moves_back_to_where_nothing_is_parted() {
+fn keep_ratio_boundary_moves_back_so_that_no_batch_is_split() {
     let mut case = Case::of(conversation(&[(1, 1_000); 10]));
     assert_eq!(
         case.plan(Strategy::ProactiveThreshold).unwrap().to,
@@ -173,7 +173,7 @@ fn the_newest_share_stays_and_the_boundary_moves_back_to_where_nothing_is_parted
 
 /// Row D13
 #[test]
-fn the_removal_of_the_middle_keeps_both_ends() {
+fn middle_removal_keeps_both_ends() {
     let case = Case::of(conversation(&[(1, 900); 11]));
     let plan = case.plan(Strategy::MiddleRemoval).unwrap();
     assert_eq!(plan.from, Seq(50), "a quarter of half the window is a turn");
@@ -182,7 +182,7 @@ fn the_removal_of_the_middle_keeps_both_ends() {
 }
 
 #[test]
-fn truncation_leaves_the_newest_that_fits_and_begins_with_a_user() {
+fn truncation_keeps_the_newest_messages_that_fit_from_a_user_message_on() {
     let case = Case::of(conversation(&[(1, 900); 11]));
     let plan = case.plan(Strategy::Truncation).unwrap();
     let left = case.carried_out(&plan);
@@ -198,7 +198,7 @@ fn truncation_leaves_the_newest_that_fits_and_begins_with_a_user() {
 }
 
 #[test]
-fn a_size_that_is_asked_for_is_aimed_at() {
+fn compaction_aims_at_a_requested_target_size() {
     for target in [1_500, 3_000, 6_000] {
         let case = Case {
             target: Some(target),
@@ -229,7 +229,7 @@ fn a_size_that_is_asked_for_is_aimed_at() {
 }
 
 #[test]
-fn what_the_model_has_not_read_stays() {
+fn messages_that_the_model_has_not_read_are_kept() {
     let mut messages = conversation(&[(3, 2_000)]);
     messages.pop();
     let case = Case {
@@ -258,7 +258,7 @@ fn what_the_model_has_not_read_stays() {
 }
 
 #[test]
-fn what_is_pinned_stays_with_what_belongs_to_it() {
+fn pinned_messages_are_kept_with_their_batch() {
     let mut messages = conversation(&[(2, 900); 6]);
     messages[1].pinned = true; // a call
     messages[10].pinned = true; // a result
@@ -274,7 +274,7 @@ fn what_is_pinned_stays_with_what_belongs_to_it() {
 
 /// Row D12
 #[test]
-fn the_next_one_takes_the_place_of_the_one_in_force() {
+fn the_next_compaction_replaces_the_active_one() {
     let mut messages = conversation(&[(1, 900); 8]);
     let summary = Message {
         is_summary: true,
@@ -315,7 +315,7 @@ fn the_next_one_takes_the_place_of_the_one_in_force() {
 }
 
 #[test]
-fn a_removed_middle_is_covered_by_the_next_one() {
+fn the_next_compaction_covers_a_removed_middle() {
     let mut messages = conversation(&[(1, 900); 12]);
     messages.drain(4..8); // 50 to 80 went without a summary
     let standing = Standing {
@@ -341,7 +341,7 @@ fn a_removed_middle_is_covered_by_the_next_one() {
 
 /// Rows D13, D14, L3 and L7
 #[test]
-fn it_is_due_at_its_threshold_and_beyond_the_room() {
+fn compaction_is_due_at_its_threshold_and_above_the_room() {
     let budget = Budget {
         window: 10_000,
         reserve: 2_000,
@@ -446,7 +446,7 @@ fn it_is_due_at_its_threshold_and_beyond_the_room() {
 
 /// Row D11
 #[test]
-fn a_summary_is_due_ahead_of_need_from_four_fifths_on_where_one_is_written_beside_the_turn() {
+fn a_background_summary_starts_at_four_fifths_of_its_trigger() {
     let budget = Budget {
         window: 10_000,
         reserve: 2_000,
@@ -485,7 +485,7 @@ fn a_summary_is_due_ahead_of_need_from_four_fifths_on_where_one_is_written_besid
 
 /// Row D15
 #[test]
-fn five_percent_are_progress() {
+fn a_reduction_of_five_percent_counts_as_progress() {
     for (before, after, progress) in [
         (1_000, 950, true),
         (1_000, 951, false),
@@ -498,7 +498,7 @@ fn five_percent_are_progress() {
 
 /// Rows D11 and D15
 #[test]
-fn what_must_become_smaller_gets_there_without_a_model_in_the_end() {
+fn last_strategy_shrinks_a_context_without_a_model() {
     use Strategy::{MiddleRemoval, ProactiveThreshold, ReactiveOverflow, Truncation};
     let steps = |first, must| ladder(first, must).collect::<Vec<_>>();
     assert_eq!(
@@ -516,7 +516,7 @@ fn what_must_become_smaller_gets_there_without_a_model_in_the_end() {
 
 /// Row S16
 #[test]
-fn tools_are_told_apart_by_whether_what_stays_mentions_them() {
+fn compaction_distinguishes_tools_that_kept_messages_use() {
     let said = vec![
         user("Go."),
         testing::calls(&["grep", "read"]),
@@ -550,7 +550,7 @@ proptest! {
 
     /// Rows D15 and D16
     #[test]
-    fn a_call_is_never_parted_from_its_result_and_the_newest_words_stay(
+    fn no_call_is_split_from_its_result_and_the_newest_message_is_kept(
         turns in proptest::collection::vec((0_usize..6, 0_u32..900), 1..12), target in proptest::option::of(1_u32..12_000),
         keep in 0_u32..4, ratio in 0.0..0.9, pins in proptest::collection::vec(any::<proptest::sample::Index>(), 0..4),
         open in any::<bool>(),

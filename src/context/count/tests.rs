@@ -23,7 +23,7 @@ fn counting(messages: Vec<Message>, tools: Vec<Tool>) -> Counting {
 }
 
 #[test]
-fn what_the_order_of_a_request_adds_is_counted_and_what_it_joins_is_taken_off() {
+fn count_includes_what_message_ordering_adds_and_excludes_what_it_merges() {
     let said = || vec![testing::user("Hello"), testing::user("World")];
     let plain = counting(said(), Vec::new());
     let as_sent = counting(
@@ -92,7 +92,7 @@ fn what_the_order_of_a_request_adds_is_counted_and_what_it_joins_is_taken_off() 
 }
 
 #[test]
-fn a_prompt_is_divided_among_what_it_is_spent_on() {
+fn prompt_tokens_are_divided_among_categories() {
     let skill = Tool {
         category: ToolCategory::Skills,
         ..testing::tool("dance")
@@ -157,7 +157,7 @@ fn pinned_messages_and_summaries_are_counted_apart() {
 }
 
 #[test]
-fn a_learnt_ratio_scales_the_whole_and_its_parts() {
+fn calibration_ratio_scales_the_total_and_its_categories() {
     let plain = counting(vec![testing::user(&"hello ".repeat(200))], vec![]);
     let learnt = (0..9).fold(Calibration::default(), |known, _| known.learn(100, 150));
     let scaled = Counting {
@@ -175,7 +175,7 @@ fn a_learnt_ratio_scales_the_whole_and_its_parts() {
 }
 
 #[test]
-fn what_the_provider_counted_is_the_total() {
+fn a_count_by_the_provider_is_the_total() {
     let counts = counting(vec![testing::user("Hello")], vec![]).count(Some(1000));
     assert_eq!(counts.total, reported_count(1000));
     assert_eq!(
@@ -185,7 +185,7 @@ fn what_the_provider_counted_is_the_total() {
 }
 
 #[test]
-fn a_total_is_apportioned_without_a_rest() {
+fn a_total_is_apportioned_without_remainder() {
     let table: &[(&[f64], u32, &[u32])] = &[
         (&[], 0, &[]),
         (&[1.0], 7, &[7]),
@@ -204,14 +204,14 @@ fn a_total_is_apportioned_without_a_rest() {
 
 proptest! {
     #[test]
-    fn shares_always_add_up(weights in proptest::collection::vec(-10.0f64..1000.0, 1..9), total in 0u32..1_000_000) {
+    fn apportioned_shares_add_up_to_the_total(weights in proptest::collection::vec(-10.0f64..1000.0, 1..9), total in 0u32..1_000_000) {
         prop_assert_eq!(apportion(&weights, total).iter().sum::<u32>(), total);
     }
 }
 
 /// Row A3
 #[test]
-fn what_a_call_measured_is_added_to_and_no_surer_than_what_is_added() {
+fn an_anchored_count_adds_new_messages_and_their_error_margin() {
     let measured = TokenCount {
         tokens: 5_100,
         basis: TokenBasis::Actual,

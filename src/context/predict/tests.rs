@@ -10,7 +10,7 @@ fn prompt(said: &[&str]) -> Prompt {
 }
 
 #[test]
-fn an_anchor_leaves_only_what_was_appended_to_be_estimated() {
+fn only_messages_after_the_anchor_are_estimated() {
     let template = Template::of("openai", "gpt-4o");
     let before = template.terms(&prompt(&["Hello, world!"]));
     let now = template.terms(&prompt(&["Hello, world!", "Hello, world!"]));
@@ -30,7 +30,7 @@ fn an_anchor_leaves_only_what_was_appended_to_be_estimated() {
 
 /// Row S6
 #[test]
-fn a_model_without_a_public_vocabulary_has_a_margin_of_a_tenth() {
+fn a_model_without_a_public_vocabulary_has_a_margin_of_ten_percent() {
     let table = [
         ("openai", "gpt-4o", TokenBasis::Tokenizer),
         ("other", "foo-1", TokenBasis::Heuristic),
@@ -56,7 +56,7 @@ fn a_model_without_a_public_vocabulary_has_a_margin_of_a_tenth() {
 
 /// Row A12
 #[test]
-fn a_ratio_is_learnt_call_by_call_and_bounded() {
+fn calibration_ratio_is_updated_by_each_call_and_bounded() {
     let table: &[(&[(u32, u32)], f64)] = &[
         (&[], 1.0),
         (&[(100, 110)], 1.1),
@@ -82,7 +82,7 @@ fn a_ratio_is_learnt_call_by_call_and_bounded() {
 
 /// Row A12
 #[test]
-fn a_ratio_is_used_once_it_is_trusted() {
+fn calibration_ratio_is_used_only_after_enough_calls() {
     let count = Template::of("other", "foo-1").estimate(1000);
     let learnt =
         |calls| (0..calls).fold(Calibration::default(), |known, _| known.learn(1000, 1200));
@@ -100,7 +100,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(crate::context::testing::CASES))]
 
     #[test]
-    fn a_prompt_never_shrinks_when_a_message_is_appended(texts in proptest::collection::vec(".{0,40}", 1..6)) {
+    fn predicted_size_never_shrinks_when_a_message_is_appended(texts in proptest::collection::vec(".{0,40}", 1..6)) {
         for template in Template::all() {
             let messages: Vec<_> = texts.iter().map(|text| testing::user(text)).collect();
             let sizes: Vec<u32> = (0..=messages.len())
@@ -111,7 +111,7 @@ proptest! {
     }
 
     #[test]
-    fn no_number_is_too_large(tokens: u32, reported: u32, ratio in 0.5f64..2.0) {
+    fn prediction_handles_the_largest_numbers(tokens: u32, reported: u32, ratio in 0.5f64..2.0) {
         for template in [Template::of("other", "foo"), Template::of("openai", "gpt-4o")] {
             let count = template.estimate(tokens);
             let _ = Calibration { ratio, calls: 9 }.learn(tokens, reported).apply(count);

@@ -65,7 +65,7 @@ fn shipped() -> PrunePolicy {
 }
 
 #[test]
-fn a_model_sees_words_in_place_of_what_is_cleared_and_the_rest_as_it_is() {
+fn pruned_results_become_placeholders_and_other_messages_are_unchanged() {
     let mut messages = turn("t", &[30_000, 30_000]);
     let whole = messages.clone();
     let pruned = Pruned {
@@ -92,7 +92,7 @@ fn a_model_sees_words_in_place_of_what_is_cleared_and_the_rest_as_it_is() {
 
 /// Rows D17 and S2
 #[test]
-fn exactly_the_protected_tokens_are_kept_and_the_output_that_crosses_goes() {
+fn results_beyond_the_protected_tokens_are_pruned() {
     let newest: [&[u32]; 2] = [&[1], &[1]];
     let with = |older: &[u32]| turns_of(&[older, newest[0], newest[1]]);
     assert_eq!(cleared(&with(&[30_000, 40_000]), &shipped()), ["t0-0"]);
@@ -110,7 +110,7 @@ fn exactly_the_protected_tokens_are_kept_and_the_output_that_crosses_goes() {
 
 /// Rows D17 and S7
 #[test]
-fn less_than_the_minimum_is_not_worth_it() {
+fn nothing_is_pruned_below_the_minimum_tokens() {
     let saving = |saved: u32| turns_of(&[&[saved + placeholder(), 40_000], &[1], &[1]]);
     assert_eq!(choose(&saving(19_999), &shipped()), None);
     assert_eq!(choose(&saving(20_000), &shipped()).unwrap().saved, 20_000);
@@ -128,7 +128,7 @@ fn less_than_the_minimum_is_not_worth_it() {
 
 /// Row D17
 #[test]
-fn the_newest_turns_stay_and_are_not_counted() {
+fn protected_turns_are_not_pruned_and_not_counted() {
     assert_eq!(
         cleared(&turns_of(&[&[60_000], &[20_000], &[20_000]]), &shipped()),
         ["t0-0"]
@@ -159,7 +159,7 @@ fn the_newest_turns_stay_and_are_not_counted() {
 
 /// Row D17
 #[test]
-fn turns_that_alone_hold_more_than_is_protected_yield_to_the_tokens() {
+fn protect_tokens_limits_what_protect_turns_keeps() {
     let long = turns_of(&[&[1_000; 300]]);
     let cleared = cleared(&long, &shipped());
     assert_eq!(
@@ -182,7 +182,7 @@ fn turns_that_alone_hold_more_than_is_protected_yield_to_the_tokens() {
 
 /// Row D17
 #[test]
-fn pruning_twice_changes_nothing() {
+fn pruning_is_idempotent() {
     let mut messages = turns_of(&[&[30_000, 20_000, 40_000], &[1], &[1]]);
     let first = choose(&messages, &shipped()).unwrap();
     assert_eq!(first.outputs.len(), 2);
@@ -201,7 +201,7 @@ fn pruning_twice_changes_nothing() {
 
 /// Row D17
 #[test]
-fn nothing_is_cleared_behind_a_summary_nor_of_a_protected_tool_nor_what_is_pinned() {
+fn summarised_protected_and_pinned_results_are_not_pruned() {
     let mut messages = turns_of(&[&[50_000, 50_000, 40_000], &[1], &[1]]);
     messages[3].is_summary = true;
     assert_eq!(cleared(&messages, &shipped()), ["t0-1"]);
@@ -217,7 +217,7 @@ fn nothing_is_cleared_behind_a_summary_nor_of_a_protected_tool_nor_what_is_pinne
 
 /// Row D17
 #[test]
-fn what_the_model_has_not_read_stays() {
+fn messages_that_the_model_has_not_read_are_kept() {
     let mut messages = turns_of(&[&[30_000, 30_000]]);
     let batch = ["a", "b", "c"];
     messages.push(testing::calls(&batch));
@@ -239,7 +239,7 @@ fn what_the_model_has_not_read_stays() {
 }
 
 #[test]
-fn appended_messages_have_turns_too() {
+fn appended_messages_count_as_turns_for_pruning() {
     let mut messages = turns_of(&[&[60_000], &[20_000], &[10_000]]);
     for message in &mut messages {
         message.turn = None;
@@ -249,7 +249,7 @@ fn appended_messages_have_turns_too() {
 
 /// Row D17
 #[test]
-fn clearing_pays_when_it_saves_more_than_is_billed_again() {
+fn pruning_pays_if_it_saves_more_than_the_lost_cache_costs() {
     let pruning = Pruning {
         outputs: Vec::new(),
         saved: 60_000,
@@ -282,7 +282,7 @@ proptest! {
 
     /// Row D17
     #[test]
-    fn what_is_chosen_is_old_enough_worth_it_and_never_chosen_again(
+    fn pruned_results_are_old_enough_large_enough_and_chosen_once(
         sizes in proptest::collection::vec(proptest::collection::vec(0_u32..30_000, 0..6), 1..6),
         minimum_tokens in 0_u32..40_000, protect_tokens in 0_u32..60_000, protect_turns in 0_u32..4,
     ) {

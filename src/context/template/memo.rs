@@ -84,7 +84,7 @@ mod tests {
     use crate::context::template::Term;
 
     #[test]
-    fn the_same_content_is_counted_once_and_other_content_for_itself() {
+    fn memo_counts_equal_content_once() {
         let mut counted = 0;
         for (content, expected) in [
             ("memo a", 1.0),

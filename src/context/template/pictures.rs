@@ -213,7 +213,7 @@ mod tests {
 
     /// Row D5
     #[test]
-    fn a_picture_costs_what_was_measured() {
+    fn image_prices_equal_the_measured_ones() {
         let check = |template: &str, (width, height): (u32, u32), expected: u32| {
             let pictures = Template::named(template).unwrap().pictures();
             assert_eq!(
@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn a_picture_of_unknown_size_is_taken_for_a_usual_one() {
+    fn an_image_of_unknown_size_is_priced_as_an_average_one() {
         for template in Template::all() {
             assert!(
                 (1_100..=1_600).contains(&template.pictures().tokens(None)),
@@ -256,7 +256,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_picture_has_a_price_within_its_bounds(width in 1_u32..=u32::MAX, height in 1_u32..=u32::MAX) {
+        fn every_image_price_is_within_its_bounds(width in 1_u32..=u32::MAX, height in 1_u32..=u32::MAX) {
             for template in Template::all() {
                 let pictures = template.pictures();
                 let tokens = pictures.tokens(Pixels::new(width, height));

@@ -89,7 +89,7 @@ fn models_find_their_family() {
 }
 
 #[test]
-fn what_a_template_writes_once_is_counted_once() {
+fn fixed_text_of_a_template_is_counted_once() {
     let template = Template::named("mistral").unwrap();
     let said = vec![
         testing::user("Hello"),
@@ -125,7 +125,7 @@ fn arguments_are_the_members_of_an_object() {
 
 /// The example that OpenAI gives of how tools are counted, with what its API said.
 #[test]
-fn a_prompt_with_a_described_tool_costs_what_its_provider_published() {
+fn tool_prompt_costs_equal_the_published_ones() {
     let weather = Tool {
         name: "get_current_weather".to_owned(),
         description: "Get the current weather in a given location".to_owned(),
@@ -165,7 +165,7 @@ fn tools_that_may_not_be_called_are_left_out_where_the_family_does_that() {
 }
 
 #[test]
-fn other_tools_than_the_one_that_must_be_called_are_left_out_where_the_family_does_that() {
+fn a_forced_call_hides_other_tools_in_families_that_do_so() {
     let description = "Hears whatever is to be heard, near and far.".to_owned();
     let tools = [
         testing::tool("look"),
@@ -194,7 +194,7 @@ fn other_tools_than_the_one_that_must_be_called_are_left_out_where_the_family_do
 }
 
 #[test]
-fn what_a_model_thought_aloud_is_left_out_of_its_answers_where_the_family_does_that() {
+fn past_reasoning_is_left_out_in_families_that_drop_it() {
     let text = |name, message: &Message| {
         Template::named(name)
             .unwrap()
@@ -217,7 +217,7 @@ fn what_a_model_thought_aloud_is_left_out_of_its_answers_where_the_family_does_t
 }
 
 #[test]
-fn a_model_that_thinks_has_more_in_its_prompt_where_its_service_puts_that_there() {
+fn reasoning_models_have_extra_prompt_tokens_where_their_service_adds_them() {
     let counted = |service, model, effort| {
         let template = Template::of(service, model);
         let generation = Generation {

@@ -94,7 +94,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn pieces_never_take_each_others_cost(texts in proptest::collection::vec("[a-c\\x00]{0,15}", 0..300)) {
+        fn cached_piece_costs_never_collide(texts in proptest::collection::vec("[a-c\\x00]{0,15}", 0..300)) {
             let mut pieces = Pieces::new();
             let cost = |piece: &[u8]| piece.iter().map(|byte| usize::from(*byte % 5)).sum::<usize>();
             for text in &texts {

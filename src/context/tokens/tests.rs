@@ -13,7 +13,7 @@ fn counters() -> Vec<&'static dyn Counter> {
 }
 
 #[test]
-fn vocabularies_count_what_their_models_see() {
+fn vocabularies_count_like_their_models() {
     let table: &[(Vocabulary, &str, u32)] = &[
         (Vocabulary::O200k, "", 0),
         (Vocabulary::O200k, "Hello, world!", 4),
@@ -56,7 +56,7 @@ fn special_tokens_in_a_text_are_text() {
 }
 
 #[test]
-fn megabytes_of_one_letter_are_counted() {
+fn megabytes_of_one_letter_are_counted_in_linear_time() {
     for counter in counters() {
         for (text, bytes) in [
             ("a", 10 << 20),
@@ -80,7 +80,7 @@ fn a_vocabulary_that_is_not_in_the_build_is_replaced_by_o200k() {
 
 proptest! {
     #[test]
-    fn no_text_is_too_strange(text in any::<String>()) {
+    fn counting_never_panics_on_arbitrary_text(text in any::<String>()) {
         for counter in counters() {
             let tokens = counter.text(&text) as usize;
             prop_assert_eq!(tokens == 0, text.is_empty());

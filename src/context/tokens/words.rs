@@ -63,7 +63,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn words_end_where_the_patterns_say() {
+    fn word_boundaries_follow_the_patterns() {
         let table = [
             ("word next", Some(4), Some(4)),
             (" word", Some(5), Some(5)),

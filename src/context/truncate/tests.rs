@@ -63,7 +63,7 @@ fn an_output_of_exactly_the_limit_is_untouched() {
 }
 
 #[test]
-fn the_marker_is_word_for_word() {
+fn truncation_marker_has_its_documented_text() {
     assert_eq!(
         cut("abcdef", &chars_limit(3)).text,
         "abc\n\n[Output truncated - exceeded maximum length]"
@@ -110,7 +110,7 @@ fn a_thousand_matches_fit_and_one_more_does_not() {
 }
 
 #[test]
-fn the_beginning_is_kept() {
+fn head_truncation_keeps_the_beginning() {
     let matches = |max| OutputLimits {
         max_matches: Some(max),
         ..NONE
@@ -141,7 +141,7 @@ fn the_beginning_is_kept() {
 }
 
 #[test]
-fn the_beginning_and_the_end_are_kept_half_each() {
+fn head_and_tail_truncation_keeps_half_of_each() {
     let matches = |max| OutputLimits {
         max_matches: Some(max),
         ..NONE
@@ -163,7 +163,7 @@ fn the_beginning_and_the_end_are_kept_half_each() {
 }
 
 #[test]
-fn limits_apply_one_after_the_other() {
+fn output_limits_apply_in_order() {
     let limits = OutputLimits {
         max_matches: Some(3),
         max_lines: Some(2),
@@ -189,7 +189,7 @@ fn limits_apply_one_after_the_other() {
 }
 
 #[test]
-fn parts_are_limited_together() {
+fn output_limits_apply_to_all_parts_together() {
     let texts = ["abc".to_owned(), "def".to_owned(), "ghi".to_owned()];
     let whole = cut_texts(&texts, &chars_limit(11));
     assert_eq!(
@@ -237,7 +237,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(crate::context::testing::CASES))]
 
     #[test]
-    fn nothing_exceeds_its_limit(text in "[ab\\r\\n語🎉]{0,40}", limits in any_limits()) {
+    fn truncated_output_never_exceeds_its_limit(text in "[ab\\r\\n語🎉]{0,40}", limits in any_limits()) {
         let cut = cut(&text, &limits);
         let max = limits.max_chars.unwrap_or(u32::MAX).min(cut.original_chars);
         prop_assert!(cut.kept_chars <= max);

@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn a_header_says_what_is_coming() {
+    fn an_upload_header_is_decoded() {
         let hash = "0123456789abcdef".repeat(4);
         let put = read(|it| {
             (it.size_bytes, it.sha256, it.request_id) = (5, hash.clone(), "r".to_owned())
@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn a_headers_mistakes_are_named_at_once() {
+    fn all_violations_of_an_upload_header_are_reported_together() {
         let everything = |it: &mut pb::BlobHeader| {
             it.media_type.clear();
             (it.size_bytes, it.sha256, it.request_id) = (-1, "A".repeat(64), "a\n".to_owned());
@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn the_header_comes_first_and_once() {
+    fn upload_header_must_be_first_and_only_once() {
         let chunk = |bytes| pb::PutBlobRequest {
             data: Some(Data::Chunk(bytes)),
         };
@@ -256,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn a_range_is_refused_for_the_end_that_is_outside() {
+    fn a_blob_range_violation_names_the_bound_that_is_outside() {
         let of = |offset, length| GetBlob {
             blob: BlobId::new("b"),
             offset,

@@ -84,7 +84,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_text_is_kept() {
+    fn json_text_is_kept_as_sent() {
         let mut found = Findings::of("rpc");
         for text in [" {\"b\":1.50,\"a\":1e2,\"b\":2} ", "[]"] {
             assert_eq!(object(Path::to("x"), text.into(), &mut found), text);
@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_are_written_as_people_write_them() {
+    fn whole_numbers_of_a_struct_are_written_without_a_fraction() {
         for (double, text) in [
             (0.0, "0"),
             (-0.0, "0"),

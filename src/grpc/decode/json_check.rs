@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn an_object_of_objects_holds_nothing_else() {
+    fn a_json_object_of_objects_rejects_other_values() {
         for text in ["{}", "{\"a\":{}}", "{\"a\":{\"b\":[1]},\"c\":{}}"] {
             assert!(is_object_of_objects(text), "{text}");
         }

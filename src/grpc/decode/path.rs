@@ -76,7 +76,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_path_reads_as_in_the_proto() {
+    fn a_violation_path_is_written_as_in_the_proto() {
         let input = Path::to("input");
         assert_eq!(input.to_string(), "input");
         assert_eq!(
@@ -90,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn long_keys_are_shown_by_their_beginning() {
+    fn long_map_keys_are_shortened_in_paths() {
         assert_eq!(
             Path::to("metadata").key(&"ü".repeat(100)).to_string(),
             format!("metadata[\"{}\"]", "ü".repeat(40))

@@ -78,7 +78,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn characters_are_scalar_values_and_bytes_are_bytes() {
+    fn text_limits_count_scalar_values_or_bytes() {
         assert!(AtMost::Chars(2).holds("üü"));
         assert!(!AtMost::Chars(2).holds("üüü"));
         assert!(AtMost::Bytes(4).holds("üü"));

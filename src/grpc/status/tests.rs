@@ -156,7 +156,7 @@ fn samples() -> Vec<Status> {
 }
 
 #[test]
-fn wrong_requests_are_the_callers_fault() {
+fn invalid_requests_are_invalid_argument() {
     use Code::InvalidArgument as Code;
     check(
         &bad_fields(&["session_id"]).into(),
@@ -211,7 +211,7 @@ fn wrong_requests_are_the_callers_fault() {
 }
 
 #[test]
-fn what_is_missing_or_taken_is_named() {
+fn not_found_and_already_exists_name_the_resource() {
     let check = |error: turn::Error, code, reason, kind: &str, name: &str| {
         let status = error.into();
         check(&status, code, reason, &[], &["ResourceInfo"]);
@@ -309,7 +309,7 @@ fn an_etag_that_is_not_the_sessions_is_answered_with_the_one_it_has() {
 }
 
 #[test]
-fn what_passes_says_when_to_come_again() {
+fn transient_errors_have_a_retry_delay() {
     let check = |status: Status, reason, after| {
         check(&status, Code::Unavailable, reason, &[], &["RetryInfo"]);
         assert_eq!(
@@ -363,7 +363,7 @@ fn what_passes_says_when_to_come_again() {
 }
 
 #[test]
-fn what_is_not_built_names_the_rpc_and_the_field() {
+fn unimplemented_names_the_rpc_and_the_field() {
     let rpc = "contextd.v1.QueueService/EnqueueMessage";
     check(
         &not_implemented_rpc(rpc),
@@ -387,7 +387,7 @@ fn what_is_not_built_names_the_rpc_and_the_field() {
 }
 
 #[test]
-fn defects_say_nothing_but_the_id_they_are_logged_under() {
+fn internal_errors_reveal_only_their_log_id() {
     let defects: [Status; 4] = [
         turn::Error::Internal("secret".into()).into(),
         store::Error::Corrupt("secret".into()).into(),
@@ -404,7 +404,7 @@ fn defects_say_nothing_but_the_id_they_are_logged_under() {
 }
 
 #[test]
-fn the_words_of_the_driver_stay_here() {
+fn database_driver_messages_are_not_sent_to_clients() {
     let status: Status = store::Error::Unavailable("host db-7 refused".into()).into();
     assert!(!format!("{status:?}").contains("db-7"));
 }

@@ -90,7 +90,7 @@ fn at(message: usize, part: usize) -> Place {
 }
 
 #[test]
-fn what_leaves_the_transcript_closed_or_in_one_open_batch_fits() {
+fn an_import_may_end_closed_or_in_one_open_batch() {
     let table = [
         ("", "u a u a", (0, 0, 0)),
         ("", "a:1,2 t:1,2 a", (2, 0, 0)),
@@ -114,7 +114,7 @@ fn what_leaves_the_transcript_closed_or_in_one_open_batch_fits() {
 }
 
 #[test]
-fn each_flaw_is_named_with_its_place() {
+fn every_import_violation_names_its_place() {
     let unanswered = |message, part, before| Flaw::Unanswered {
         call: at(message, part),
         before,
@@ -152,7 +152,7 @@ fn each_flaw_is_named_with_its_place() {
 }
 
 #[test]
-fn only_results_may_follow_the_calls_that_a_session_ends_in() {
+fn only_results_may_be_appended_after_open_calls() {
     let open = |calls: &[&str]| {
         Err(Misfit::Open(
             calls.iter().map(|call| CallId::new(*call)).collect(),
@@ -163,7 +163,7 @@ fn only_results_may_follow_the_calls_that_a_session_ends_in() {
 }
 
 #[test]
-fn a_result_knows_the_call_that_it_answers() {
+fn an_imported_result_refers_to_its_call() {
     let open = open("1");
     let known = [CallId::new("1")].into();
     let fit = fit(&open, &known, &messages("t:1 a:2 t:2")).unwrap();
@@ -229,7 +229,7 @@ proptest! {
     /// What fits, in any number of appends, is a transcript that ends closed or in one open batch; and where no id is used twice,
     /// what does not fit is none.
     #[test]
-    fn what_fits_is_what_the_transcript_can_prove(appends in proptest::collection::vec(proptest::collection::vec(short(), 1..5), 1..5)) {
+    fn import_accepts_exactly_what_the_transcript_type_accepts(appends in proptest::collection::vec(proptest::collection::vec(short(), 1..5), 1..5)) {
         let mut all = Vec::new();
         let mut open = Vec::<OpenCall>::new();
         let mut known = BTreeSet::new();

@@ -85,7 +85,7 @@ fn shown(parts: &[Part]) -> Vec<String> {
 }
 
 #[test]
-fn parts_follow_the_kinds_of_chunks() {
+fn a_change_of_chunk_kind_starts_a_new_part() {
     let table: Vec<(Vec<Chunk>, Vec<&str>)> = vec![
         (vec![], vec![]),
         (vec![text("a"), text("b")], vec!["text ab"]),
@@ -184,7 +184,7 @@ fn a_call_gets_a_new_id_where_its_own_is_missing_taken_or_unusable() {
 }
 
 #[test]
-fn a_cancelled_answer_keeps_what_was_said() {
+fn a_cancelled_answer_keeps_its_text() {
     let chunks = vec![
         reasoning("r"),
         text("a"),
@@ -207,7 +207,7 @@ fn a_cancelled_answer_keeps_what_was_said() {
 }
 
 #[test]
-fn what_cannot_be_stored_is_replaced_and_flagged() {
+fn characters_that_cannot_be_stored_are_replaced_and_flagged() {
     let (assembly, deltas) = run(
         &[],
         1_000,
@@ -224,7 +224,7 @@ fn what_cannot_be_stored_is_replaced_and_flagged() {
 }
 
 #[test]
-fn an_answer_has_bounds() {
+fn an_answer_has_a_maximum_size() {
     assert!(run(&[], 8, vec![text("1234"), call(0, "c")]).is_ok());
     let table = [
         (vec![text("12345678"), text("9")], Malformed::TooLarge(8)),
@@ -266,7 +266,7 @@ fn an_answer_has_bounds() {
 }
 
 #[test]
-fn a_malformed_answer_is_a_broken_call() {
+fn a_malformed_answer_is_a_failed_call() {
     let error = Malformed::TooLarge(8).into_error("scripted");
     assert_eq!(
         (error.kind, error.to_string().as_str()),

@@ -421,7 +421,7 @@ mod tests {
     }
 
     #[test]
-    fn paths_go_behind_the_base_and_its_query_stays() {
+    fn paths_are_appended_to_the_base_url_and_its_query_is_kept() {
         let client = client(&[]).expect("a client");
         assert_eq!(
             client.url("chat/completions").as_str(),

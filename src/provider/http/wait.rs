@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn the_wait_stands_in_headers_or_in_words() {
+    fn retry_delay_is_read_from_headers_or_the_message() {
         let date = ("date", "Sun, 06 Nov 1994 08:49:37 GMT");
         let table: [(&Headers, &str, Option<u64>); 23] = [
             (&[], "", None),
@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wait_in_the_body_counts_where_the_headers_say_nothing() {
+    fn retry_delay_of_the_body_is_used_without_headers() {
         let said = Said {
             retry_after: Some(Duration::from_secs(34)),
             ..Said::default()

@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn fragments_of_a_block_become_one_and_blocks_stay_apart() {
+    fn reasoning_detail_fragments_are_joined_per_block() {
         check(
             r#"[
                 {"type": "reasoning.text", "index": 0, "format": "f", "text": "The user"},
@@ -150,13 +150,13 @@ mod tests {
     }
 
     #[test]
-    fn blocks_without_a_number_are_never_joined() {
+    fn reasoning_details_without_an_index_are_never_joined() {
         let blocks = json!([{"type": "reasoning.text", "text": "a"}, {"type": "reasoning.text", "text": "b"}]);
         check(&blocks.to_string(), blocks);
     }
 
     #[test]
-    fn a_character_that_is_cut_in_two_is_whole_again() {
+    fn a_surrogate_pair_split_between_fragments_is_joined() {
         check(
             r#"[
                 {"type": "reasoning.text", "index": 0, "text": "a\ud83d"},

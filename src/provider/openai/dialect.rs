@@ -354,7 +354,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_host_tells_its_dialect_and_an_unknown_one_is_compatible() {
+    fn dialect_is_detected_by_host_and_defaults_to_compatible() {
         let table = [
             ("api.openai.com", "openai"),
             ("eu.api.openai.com", "openai"),

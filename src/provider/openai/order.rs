@@ -302,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn messages_of_one_role_become_one() {
+    fn consecutive_messages_of_one_role_are_merged() {
         check(joined, &[], &[]);
         check(
             joined,
@@ -347,7 +347,7 @@ mod tests {
     }
 
     #[test]
-    fn a_strict_template_gets_instructions_first_and_speakers_in_turns() {
+    fn strict_templates_get_system_first_and_alternating_roles() {
         let both: fn(Vec<Message<'_>>) -> Vec<Message<'_>> = |written| joined(strict(written));
         check(
             both,

@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn reports_are_brought_to_one_meaning() {
+    fn usage_reports_are_normalized() {
         let plain = json!({"prompt_tokens": 9, "completion_tokens": 5, "completion_tokens_details": {"reasoning_tokens": 3}});
         check("openai", plain.clone(), Some([9, 5, 3, 0, 0]));
         check("xai", plain, Some([9, 8, 3, 0, 0]));
@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_that_cannot_be_are_clamped_and_none_are_no_report() {
+    fn impossible_usage_numbers_are_clamped_and_empty_reports_ignored() {
         let more = json!({"prompt_tokens": 9, "completion_tokens": 10, "completion_tokens_details": {"reasoning_tokens": 11}});
         check("openrouter", more, Some([9, 10, 10, 0, 0]));
         let overlap = json!({"prompt_tokens": 2168, "completion_tokens": 1, "prompt_tokens_details": {"cached_tokens": 2161, "cache_write_tokens": 2161}});
@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn a_number_in_another_form_or_nonsense_beside_it_loses_no_report() {
+    fn a_usage_report_survives_odd_number_forms_and_unknown_fields() {
         let table = [
             r#"{"prompt_tokens": 9.0, "completion_tokens": 5}"#,
             r#"{"prompt_tokens": "9", "completion_tokens": 5.0}"#,

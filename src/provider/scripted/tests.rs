@@ -265,7 +265,7 @@ fn a_directory_is_read_whole_and_every_bad_file_is_named() {
 }
 
 #[test]
-fn the_examples_are_sound() {
+fn example_scripts_are_valid() {
     let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/scripts");
     let provider = Scripted::new("scripted", Some(&dir)).unwrap();
     let flaky = asked("flaky", vec![user("Hello")], &[]);
@@ -286,7 +286,7 @@ fn the_examples_are_sound() {
 }
 
 #[test]
-fn the_manual_shows_a_sound_script() {
+fn script_in_the_manual_is_valid() {
     let manual =
         fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/scripted.md")).unwrap();
     let (_, script) = manual.split_once("```json\n").unwrap();
@@ -297,7 +297,7 @@ fn the_manual_shows_a_sound_script() {
 }
 
 #[test]
-fn the_demo_looks_things_up_and_then_answers() {
+fn demo_script_calls_tools_and_then_answers() {
     let demo = Scripted::new("scripted", None).unwrap();
     let both = ["get_weather", "get_time"];
     let weather = ("get_weather", "18 °C and sunny");
@@ -371,7 +371,7 @@ fn the_demo_looks_things_up_and_then_answers() {
 }
 
 #[test]
-fn the_demo_calls_both_tools_at_once() {
+fn demo_script_calls_both_tools_in_parallel() {
     let demo = Scripted::new("scripted", None).unwrap();
     let prompt = asked(
         "demo",
@@ -600,7 +600,7 @@ fn an_error_carries_what_the_script_says() {
 }
 
 #[test]
-fn an_echo_is_the_prompt_as_json() {
+fn echo_action_answers_with_the_prompt_as_json() {
     let provider = saying(r#"[{"echo_prompt":true}]"#);
     let messages = vec![
         user("Hi there"),
@@ -714,7 +714,7 @@ async fn a_signal_lets_waiting_and_later_answers_go_on() {
 }
 
 #[tokio::test]
-async fn pieces_keep_their_pace() {
+async fn chunks_keep_their_interval() {
     let provider = saying(r#"[{"text":"a b c","delay_ms":15}]"#);
     let mut answer = provider.call(hello());
     let begin = Instant::now();
@@ -747,7 +747,7 @@ async fn a_long_answer_lets_other_tasks_run() {
 
 proptest! {
     #[test]
-    fn pieces_add_up_to_the_text(text in "[a é\\n日]{0,40}", chars in 1u32..6, words in any::<bool>()) {
+    fn chunks_add_up_to_the_text(text in "[a é\\n日]{0,40}", chars in 1u32..6, words in any::<bool>()) {
         let chunk = if words { String::new() } else { format!(r#","chunk_chars":{chars}"#) };
         let text_json = serde_json::Value::String(text.clone());
         let beats = beats(&saying(&format!(r#"[{{"text":{text_json}{chunk}}}]"#)), hello());

@@ -30,7 +30,7 @@ fn versions(known: &[i32], found: &[Applied]) -> Result<Vec<i32>, String> {
 }
 
 #[test]
-fn what_a_database_lacks_is_pending() {
+fn migrations_that_a_database_lacks_are_pending() {
     assert_eq!(versions(&[1, 3, 7], &[]), Ok(vec![1, 3, 7]));
     assert_eq!(
         versions(&[1, 3, 7], &[row(1, None), row(3, 1)]),
@@ -40,7 +40,7 @@ fn what_a_database_lacks_is_pending() {
 }
 
 #[test]
-fn a_newer_schema_is_worked_on_by_programs_down_to_the_oldest_that_it_names() {
+fn a_newer_schema_is_served_by_programs_down_to_its_oldest_supported_version() {
     let newer = [row(1, None), row(3, 1), row(7, 3), row(8, 1)];
     assert_eq!(versions(&[1, 3], &newer), Ok(vec![]));
     let refused = versions(&[1], &newer).unwrap_err();

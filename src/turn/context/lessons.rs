@@ -150,7 +150,7 @@ mod tests {
 
     /// Row A12
     #[test]
-    fn lessons_are_kept_as_a_mean_until_they_are_taken() {
+    fn calibration_is_averaged_until_it_is_written() {
         let lessons = Lessons::default();
         lessons.note("a/b".to_owned(), 100, 110);
         lessons.note("a/b".to_owned(), 100, 130);
@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_read_is_remembered_until_the_model_is_written() {
+    fn calibration_is_cached_until_the_model_is_written() {
         let lessons = Lessons::default();
         let stored = Learnt {
             ratio: 1.5,

@@ -214,7 +214,7 @@ pub(in crate::turn) mod tests {
     }
 
     #[test]
-    fn what_is_counted_of_reasoning_is_what_the_request_holds() {
+    fn reasoning_is_counted_as_the_request_includes_it() {
         for dialect in dialect::DIALECTS {
             let model = model(dialect);
             let messages = conversation();
@@ -249,7 +249,7 @@ pub(in crate::turn) mod tests {
     }
 
     #[test]
-    fn reasoning_of_a_loop_goes_with_it() {
+    fn reasoning_within_a_tool_loop_is_sent_back() {
         let table = [
             ("deepseek", 3_000, 0, 1_000),
             ("openrouter", 0, 1_000, 1_000),

@@ -597,7 +597,7 @@ mod tests {
 
     /// Row I6
     #[test]
-    fn a_message_that_is_about_to_follow_is_counted_as_it_is_once_it_is_stored() {
+    fn a_message_about_to_be_stored_counts_as_it_does_once_stored() {
         let config = SessionConfig::default();
         let said = testing::user("And now something else.");
         for dialect in dialect::DIALECTS {
@@ -644,7 +644,7 @@ mod tests {
 
     /// Row I6
     #[test]
-    fn the_end_of_a_transcript_gives_the_size_that_the_whole_gives() {
+    fn size_from_the_end_of_a_transcript_equals_the_size_from_all_of_it() {
         let config = SessionConfig::default();
         for dialect in dialect::DIALECTS {
             let model = model(dialect);

@@ -354,7 +354,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lease_is_lost_when_it_is_anothers_gone_or_not_renewed_in_time() {
+    fn a_lease_is_lost_if_taken_deleted_or_not_renewed_in_time() {
         let ttl = Duration::from_secs(10);
         let begun = Instant::now();
         let table: [(&str, &[Pulse], u64, bool); 5] = [
@@ -384,7 +384,7 @@ mod tests {
     }
 
     #[test]
-    fn a_heartbeat_that_was_asked_for_an_older_lease_says_nothing_about_a_newer_one() {
+    fn a_heartbeat_of_an_older_lease_does_not_affect_a_newer_one() {
         let leases = Leases::default();
         let old = leases.hold(&key("s"), &turn(), 1, Instant::now());
         let asked = leases.held();
@@ -435,7 +435,7 @@ mod tests {
     }
 
     #[test]
-    fn a_turn_whose_grant_was_lost_is_adopted_unless_it_runs_ran_or_is_being_granted() {
+    fn a_turn_with_a_lost_grant_is_adopted_unless_it_runs_or_ran_here() {
         let leases = Arc::new(Leases::default());
         let claim = |epoch| leases.claim(&key("s"), &turn(), epoch);
         drop(leases.request(&key("s")));

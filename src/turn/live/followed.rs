@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn a_session_is_followed_from_when_that_is_heard_until_it_is_not_repeated() {
+    fn a_session_is_followed_until_its_announcement_is_not_repeated() {
         let mut followed = Followed::default();
         let begun = Instant::now();
         followed.hears_from_now(None);
@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_may_have_missed_something_takes_every_session_for_followed() {
+    fn after_missed_notifications_every_session_counts_as_followed() {
         let mut followed = Followed::default();
         let begun = Instant::now();
         assert!(followed.has(&key(1)), "nothing is heard yet");

@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wakeup_is_heard_as_it_was_told_whatever_its_ids_are() {
+    fn a_wakeup_round_trips_with_any_ids() {
         for (tenant, session) in [
             ("t", "a.b:c-d"),
             ("two words", " s "),
@@ -157,8 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn wakeups_of_the_version_before_are_heard_and_those_of_versions_to_come_are_not_taken_for_others()
-     {
+    fn wakeups_of_the_previous_version_are_read_and_future_ones_ignored() {
         let news = Heard {
             wakeup: Wakeup::News(key("s")),
             from: None,
@@ -177,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn the_same_wakeup_is_told_once() {
+    fn equal_wakeups_are_sent_once() {
         let wakeups = Wakeups::default();
         for _ in 0..3 {
             wakeups.add(Wakeup::News(key("s")));

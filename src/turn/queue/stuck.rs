@@ -40,7 +40,7 @@ mod tests {
     use crate::model::{SessionId, TenantId};
 
     #[test]
-    fn a_session_is_told_of_once_until_its_message_started_a_turn() {
+    fn a_stuck_session_is_reported_once_until_its_message_starts_a_turn() {
         let key =
             |n: usize| SessionKey::new(TenantId::new("default"), SessionId::new(n.to_string()));
         let stuck = Stuck::default();

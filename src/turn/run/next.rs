@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn a_step_is_called_begun_or_ended_by_what_was_said_last() {
+    fn the_last_message_decides_whether_to_call_begin_or_finish() {
         let stop = |reason| Step::Stop(Ending::Completed(reason));
         let table = [
             (None, Step::Finish),
@@ -300,7 +300,7 @@ mod tests {
 
     /// Row D10
     #[test]
-    fn messages_that_wait_are_taken_between_steps_and_before_an_end_that_they_may_hold_up() {
+    fn pending_messages_are_taken_between_steps_and_before_the_end() {
         let take = |advance| Step::Take { advance };
         let table = [
             (None, take(false)),
@@ -362,7 +362,7 @@ mod tests {
 
     /// Row D10
     #[test]
-    fn a_step_takes_no_more_messages_than_the_policy_lets_it() {
+    fn a_step_takes_as_many_messages_as_its_policy_allows() {
         let asked = last(Role::User, 0, None);
         let over = last(Role::Tool, 2, Some(FinishReason::ToolCalls));
         let table = [
@@ -384,7 +384,7 @@ mod tests {
     }
 
     #[test]
-    fn before_its_first_step_a_turn_takes_what_it_begins_with() {
+    fn a_turn_takes_its_starting_messages_before_the_first_step() {
         let tool = last(Role::Tool, 0, Some(FinishReason::ToolCalls));
         let table = [
             (None, true, Step::Take { advance: true }),
@@ -421,7 +421,7 @@ mod tests {
     }
 
     #[test]
-    fn a_step_limit_comes_before_a_budget_and_only_a_budget_ends_a_step_before_its_call() {
+    fn a_step_limit_is_checked_before_a_token_budget() {
         let over = last(Role::Tool, 2, Some(FinishReason::ToolCalls));
         let begun = last(Role::Tool, 1, Some(FinishReason::ToolCalls));
         let table = [
@@ -453,7 +453,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cancel_comes_before_everything_and_says_whether_tools_ran() {
+    fn a_cancel_takes_precedence_and_says_whether_tools_ran() {
         for (open_calls, outcome) in [
             (0, CancelOutcome::None),
             (2, CancelOutcome::ToolsInProgress),
@@ -478,7 +478,7 @@ mod tests {
     }
 
     #[test]
-    fn one_owner_too_many_poisons_the_turn() {
+    fn a_turn_with_too_many_takeovers_is_poisoned() {
         for (takeovers, poisoned) in [(5, false), (6, true)] {
             let step = next_step(&Facts {
                 takeovers,
@@ -490,7 +490,7 @@ mod tests {
     }
 
     #[test]
-    fn time_that_is_up_ends_a_turn_but_not_one_that_has_its_answer() {
+    fn a_turn_timeout_ends_a_turn_unless_its_answer_is_complete() {
         let up = |last| {
             next_step(&Facts {
                 time_left: Duration::ZERO,
@@ -508,7 +508,7 @@ mod tests {
     }
 
     #[test]
-    fn after_its_time_a_turn_may_take_one_last_step() {
+    fn a_turn_may_take_one_last_step_in_its_grace_period() {
         let over = last(Role::Tool, 2, Some(FinishReason::ToolCalls));
         let before = last(Role::Tool, 1, Some(FinishReason::ToolCalls));
         let deadline = Step::Stop(Ending::Completed(CompletionReason::Deadline));

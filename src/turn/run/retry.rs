@@ -82,7 +82,7 @@ mod tests {
     }
 
     #[test]
-    fn the_wait_doubles_up_to_its_bound_and_is_drawn_below_it() {
+    fn retry_delay_doubles_up_to_its_maximum_with_jitter() {
         let table = [
             (1, 1.0, Some(1_000)),
             (2, 1.0, Some(2_000)),
@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_service_asks_for_is_waited_for_in_full_or_not_at_all() {
+    fn a_requested_retry_delay_is_waited_in_full_or_not_at_all() {
         let table = [
             (Some(0), 3600, Some(500)),
             (Some(30), 3600, Some(30_500)),
@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_may_pass_is_tried_again() {
+    fn only_transient_errors_are_retried() {
         let table = [
             (Kind::RateLimited, None, true),
             (Kind::Timeout, None, true),
@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn huge_numbers_are_bounded() {
+    fn huge_retry_delays_are_bounded() {
         let retries = Retries {
             attempts: u32::MAX,
             base: Duration::MAX,

@@ -387,7 +387,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mode_says_how_many_are_taken() {
+    fn take_mode_decides_how_many_messages_are_taken() {
         let waiting = || ["a", "b", "c"].map(queued).to_vec();
         let superseded = |id| (id, DropReason::Superseded);
         let table = [
@@ -413,7 +413,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_late_broken_or_too_large_holds_nothing_up() {
+    fn expired_undecodable_and_oversized_messages_do_not_block_the_queue() {
         let waiting = vec![
             Queued {
                 expired: true,

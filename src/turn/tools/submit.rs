@@ -791,7 +791,7 @@ mod tests {
 
     /// Row D4
     #[test]
-    fn texts_are_cut_and_media_stay_whole_where_they_are() {
+    fn result_texts_are_truncated_and_media_kept_in_place() {
         let table = [
             (
                 vec![picture("a"), "long".into(), picture("b"), "longer".into()],
@@ -823,7 +823,7 @@ mod tests {
     }
 
     #[test]
-    fn answers_are_the_same_when_they_show_the_same() {
+    fn equal_results_are_the_same_submission() {
         let of = |parts: &[Given]| fingerprint(parts, ToolOutcome::Success);
         assert_eq!(of(&[picture("a")]), of(&[picture("a")]));
         assert_ne!(of(&[picture("a")]), of(&[picture("b")]));

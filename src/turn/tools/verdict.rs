@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_that_is_not_taken_came_twice_too_early_or_too_late() {
+    fn a_refused_submission_is_duplicate_early_or_stale() {
         use AnswerStatus::{Duplicate, NotRequested, Stale};
         use CallState::{Answered, AwaitingApproval, AwaitingTurn, Closed, Denied, Requested};
         let result = |hash: &str| Sent::Result(hash.to_owned());

@@ -39,14 +39,14 @@ const UNUSED: &[&str] = &["ProviderItem", "StepStart", "Citation", "CompactionMa
 const ELSEWHERE: &[(&str, &str)] = &[
     (
         "CANCEL_CAUSE_DISCONNECTED",
-        "limits::a_turn_that_nobody_reads_is_cancelled_if_it_asked_for_that",
+        "limits::a_turn_without_readers_is_cancelled_if_it_requested_that",
     ),
     ("COMPACTION_STATE_PLANNED", "validate_only"),
     ("CONTEXT_CATEGORY_DEFERRED_TOOLS", "not part of the total"),
     ("CONTEXT_CATEGORY_QUEUED", "not part of the total"),
     (
         "DROP_REASON_UNREADABLE",
-        "queue::what_cannot_be_read_is_given_up_with_a_reason_and_later_messages_go_on",
+        "queue::an_undecodable_queued_message_is_dropped_with_a_reason",
     ),
     (
         "FAILURE_REASON_MODEL_NOT_FOUND",
@@ -58,7 +58,7 @@ const ELSEWHERE: &[(&str, &str)] = &[
     ),
     (
         "FAILURE_REASON_POISONED",
-        "resume::a_turn_that_outlives_too_many_owners_is_given_up",
+        "resume::a_turn_with_too_many_owners_is_failed",
     ),
     ("TOKEN_BASIS_ACTUAL", "nothing new since that call"),
     ("TOKEN_BASIS_CALIBRATED", "CountTokens only"),
@@ -188,7 +188,7 @@ fn comment(file: &prost_reflect::FileDescriptor, path: &[i32]) -> String {
 
 /// Row D25
 #[tokio::test(flavor = "multi_thread")]
-async fn each_field_and_value_that_an_event_can_have_is_sent_or_said_not_to_be() {
+async fn every_event_field_and_value_is_sent_or_listed_as_unused() {
     let pool = DescriptorPool::decode(DESCRIPTOR_SET).unwrap();
     let mut all = Reachable::default();
     all.visit(&pool.get_message_by_name("contextd.v1.Event").unwrap());
@@ -318,7 +318,7 @@ fn pb_fields(message: &str) -> Vec<String> {
 
 /// Row D25
 #[tokio::test(flavor = "multi_thread")]
-async fn what_no_event_carries_is_refused_where_a_request_could_bring_it() {
+async fn values_that_no_event_carries_are_refused_in_requests() {
     let host = Host::with(crate::harness::Options::default()).await;
     host.create(pb::Session {
         session_id: "s".to_owned(),

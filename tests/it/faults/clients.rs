@@ -20,7 +20,7 @@ use super::{PATIENT, all, becomes_true, check_slow, turn_of};
 
 /// Row F23
 #[tokio::test(flavor = "multi_thread")]
-async fn a_client_that_dies_without_a_word_stops_nothing() {
+async fn a_client_that_vanishes_does_not_stop_its_turn() {
     let database = TestDatabase::new().await;
     let place = Place::new(PATIENT).script("slow", &slow());
     let served = place.serve_over(&database).await;
@@ -42,7 +42,7 @@ async fn a_client_that_dies_without_a_word_stops_nothing() {
 
 /// Row F24
 #[tokio::test(flavor = "multi_thread")]
-async fn clients_that_never_read_hold_up_nobody() {
+async fn clients_that_never_read_do_not_block_others() {
     const READERS: usize = 100;
     let flood = json!({ "steps": [{ "say": [{ "repeat": { "text": "words and ", "times": 60_000 }, "chunk_chars": 50 }] }] });
     let database = TestDatabase::new().await;
@@ -89,7 +89,7 @@ fn resident(pid: i32) -> usize {
 
 /// Row F36
 #[tokio::test(flavor = "multi_thread")]
-async fn calls_that_are_given_up_at_any_moment_leave_no_half_state_and_no_spoilt_connection() {
+async fn abandoned_calls_leave_no_partial_state_and_no_broken_connection() {
     const MOMENTS: u32 = 60;
     let database = TestDatabase::new().await;
     let place = Place::new(PATIENT).script("tools", &two_tools());

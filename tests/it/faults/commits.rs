@@ -24,13 +24,13 @@ pub(super) async fn behind(place: &Place, database: &TestDatabase) -> (Link, Ser
 
 /// Row F7
 #[tokio::test(flavor = "multi_thread")]
-async fn a_commit_whose_answer_is_lost_is_found_to_have_landed() {
+async fn a_commit_whose_response_is_lost_is_recognized_as_committed() {
     lost_around_the_last_commit(Landed::Yes).await;
 }
 
 /// Row F8
 #[tokio::test(flavor = "multi_thread")]
-async fn a_commit_that_never_arrived_is_made_once() {
+async fn a_commit_that_never_reached_the_database_is_repeated_once() {
     lost_around_the_last_commit(Landed::No).await;
 }
 
@@ -53,7 +53,7 @@ async fn lost_around_the_last_commit(landed: Landed) {
 /// Rows F2, F7, F8: every round trip of a turn is one at which its owner loses its connection,
 /// before and behind it.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_connection_that_breaks_at_any_round_trip_of_a_turn_loses_and_doubles_nothing() {
+async fn a_connection_lost_at_any_round_trip_loses_and_duplicates_nothing() {
     // What the driver sends to run a prepared statement ends in these bytes: Execute without a
     // limit, then Sync.
     const EXECUTED: &[u8] = b"E\0\0\0\x09\0\0\0\0\0S\0\0\0\x04";
@@ -86,7 +86,7 @@ async fn a_connection_that_breaks_at_any_round_trip_of_a_turn_loses_and_doubles_
 /// Row F7: the statement that granted the turn has landed, and its replica was not told. It looks
 /// after what it owns.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_turn_whose_grant_was_lost_with_its_answer_begins_soon() {
+async fn a_turn_whose_grant_response_was_lost_starts_soon() {
     let database = TestDatabase::new().await;
     let place = Place::new(PATIENT).script("tools", &two_tools());
     let (link, served) = behind(&place, &database).await;
@@ -173,7 +173,7 @@ async fn connections_that_are_cut_again_and_again_lose_nothing() {
 /// Rows F2 and F6: an answer outlives the connection that it was to be committed over, and nothing
 /// of that is an error of the server's.
 #[tokio::test(flavor = "multi_thread")]
-async fn an_answer_outlives_a_cut_of_the_database_and_no_error_is_logged() {
+async fn a_streaming_answer_survives_a_database_disconnect_without_an_error() {
     let database = TestDatabase::new().await;
     let place = Place::new(PATIENT).script("slow", &slow());
     let (link, served) = behind(&place, &database).await;

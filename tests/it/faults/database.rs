@@ -90,19 +90,19 @@ async fn outage(signal: Signal, down: Duration) {
 
 /// Row F5
 #[tokio::test(flavor = "multi_thread")]
-async fn turns_outlast_a_crash_of_postgresql() {
+async fn turns_survive_a_crash_of_postgresql() {
     outage(Signal::SIGQUIT, Duration::from_secs(2)).await;
 }
 
 /// Row F6
 #[tokio::test(flavor = "multi_thread")]
-async fn turns_outlast_a_restart_of_postgresql() {
+async fn turns_survive_a_restart_of_postgresql() {
     outage(Signal::SIGINT, Duration::ZERO).await;
 }
 
 /// Row F9
 #[tokio::test(flavor = "multi_thread")]
-async fn connections_that_die_without_a_word_are_noticed_and_replaced() {
+async fn silently_dead_connections_are_detected_and_replaced() {
     let database = TestDatabase::new().await;
     let place = Place::new(PATIENT).script("slow", &slow());
     let (link, served) = behind(&place, &database).await;

@@ -62,7 +62,7 @@ async fn before(cluster: &Cluster, settings: &str) -> (Place, Served) {
 
 /// Row F12
 #[tokio::test(flavor = "multi_thread")]
-async fn a_full_disk_refuses_what_needs_room_and_loses_nothing() {
+async fn a_full_disk_fails_writes_and_loses_nothing() {
     let root = tempfile::tempdir().unwrap();
     let Some(disk) = LittleDisk::at(root.path())
         .await
@@ -176,7 +176,7 @@ impl Tampering {
 
 /// Row F13
 #[tokio::test(flavor = "multi_thread")]
-async fn a_disk_that_fails_to_flush_is_a_crash_and_loses_nothing() {
+async fn a_failed_fsync_is_a_crash_and_loses_nothing() {
     let cluster = Cluster::start(&[]).await;
     let Some(tampering) = Tampering::with(&cluster, "error=EIO:when=2", "INJECTED").await else {
         eprintln!("skipped: no strace that may be used");
@@ -208,7 +208,7 @@ async fn a_disk_that_fails_to_flush_is_a_crash_and_loses_nothing() {
 
 /// Row F14
 #[tokio::test(flavor = "multi_thread")]
-async fn slow_commits_cost_time_and_no_lease() {
+async fn slow_commits_do_not_lose_leases() {
     let cluster = Cluster::start(&[]).await;
     let Some(tampering) = Tampering::with(&cluster, "delay_exit=20000", "DELAYED").await else {
         eprintln!("skipped: no strace that may be used");

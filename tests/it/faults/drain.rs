@@ -73,7 +73,7 @@ async fn a_turn_is_handed_over_at_its_step_boundary() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn it_is_not_ready_first_then_takes_nothing_new_and_tells_streams_where_they_are() {
+async fn a_drain_fails_readiness_refuses_new_work_and_ends_streams_with_their_position() {
     let stall = json!({ "steps": [{ "say": [{ "text": "Hm." }, { "stall": true }] }] });
     let place = Place::new(&draining("drain_delay = '1s'\ndrain_timeout = '1s'\n"));
     let place = place.script("stall", &stall).script("slow", &slow());
@@ -122,7 +122,7 @@ async fn it_is_not_ready_first_then_takes_nothing_new_and_tells_streams_where_th
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn clients_that_hang_do_not_hold_it() {
+async fn hanging_clients_do_not_delay_a_drain() {
     let flood = json!({ "steps": [{ "say": [{ "repeat": { "text": "words and ", "times": 60_000 } }, { "stall": true }] }] });
     let place = Place::new(&draining("drain_timeout = '200ms'\n")).script("flood", &flood);
     let database = TestDatabase::new().await;
@@ -143,7 +143,7 @@ async fn clients_that_hang_do_not_hold_it() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_database_that_gives_no_answer_does_not_hold_it() {
+async fn an_unresponsive_database_does_not_delay_a_drain() {
     let place = Place::new(&draining("drain_timeout = '200ms'\n")).script("slow", &slow());
     let database = TestDatabase::new().await;
     let (link, served) = behind(&place, &database).await;
@@ -159,7 +159,7 @@ async fn a_database_that_gives_no_answer_does_not_hold_it() {
 
 /// Row F27
 #[tokio::test(flavor = "multi_thread")]
-async fn replicas_that_are_restarted_one_after_the_other_under_load_cost_no_turn_an_attempt() {
+async fn a_rolling_restart_under_load_costs_no_turn_an_attempt() {
     let place = Place::new(&draining("drain_timeout = '300ms'\n"));
     let place = place.script("slow", &slow()).script("tools", &two_tools());
     let database = TestDatabase::new().await;
@@ -202,7 +202,7 @@ async fn replicas_that_are_restarted_one_after_the_other_under_load_cost_no_turn
 
 /// Row F28
 #[tokio::test(flavor = "multi_thread")]
-async fn one_that_is_killed_at_the_end_of_its_grace_loses_what_a_kill_loses() {
+async fn a_replica_killed_at_the_end_of_its_drain_behaves_like_a_crash() {
     let settings = format!("{SHORT_LEASE}[server]\ndrain_timeout = '1h'\n");
     let place = Place::new(&settings).script("slow", &slow());
     let database = TestDatabase::new().await;

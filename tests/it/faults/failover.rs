@@ -61,7 +61,7 @@ async fn story() -> (Vec<String>, [Option<Status>; 2]) {
 
 /// Row F41
 #[tokio::test(flavor = "multi_thread")]
-async fn after_a_failover_that_lost_commits_no_answer_lands_in_another_turn_and_readers_are_told() {
+async fn after_a_failover_that_lost_commits_writes_are_fenced_and_readers_notified() {
     let (transcript, ended) = story().await;
     let kept = [
         "USER: \"Hi\"",
@@ -81,7 +81,7 @@ async fn after_a_failover_that_lost_commits_no_answer_lands_in_another_turn_and_
 
 /// Row F41
 #[tokio::test(flavor = "multi_thread")]
-async fn a_reader_whose_events_were_lost_is_told_although_nothing_happens_any_more() {
+async fn a_reader_of_lost_events_is_notified_without_new_events() {
     let host = Host::with(options()).await;
     host.ask("s", "Hi").await;
     let snapshot = Snapshot::of(&host.database).await;

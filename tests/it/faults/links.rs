@@ -33,7 +33,7 @@ impl Clock for Wrong {
 
 /// Row F18: a replica's clock.
 #[tokio::test(flavor = "multi_thread")]
-async fn replicas_whose_clocks_are_wrong_by_ten_minutes_keep_and_take_leases_as_ever() {
+async fn leases_work_with_replica_clocks_ten_minutes_off() {
     let waits = r#"{"steps": [{"say": [{"text": "one "}, {"wait_for": "ever"}]}]}"#.to_owned();
     let options = |minutes: i64, lost: &str| {
         let clock = Arc::new(Wrong(SignedDuration::from_mins(minutes)));
@@ -93,7 +93,7 @@ async fn a_database_clock_that_jumps_ahead_causes_an_early_takeover_and_no_harm(
 
 /// Row F9: a link that is slow or closed on one side only.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_way_to_the_database_that_is_slow_or_half_closed_costs_time_only() {
+async fn a_slow_or_half_closed_database_link_costs_only_time() {
     let database = TestDatabase::new().await;
     let place = Place::new(PATIENT).script("slow", &slow());
     let (link, served) = behind(&place, &database).await;
@@ -117,7 +117,7 @@ async fn a_way_to_the_database_that_is_slow_or_half_closed_costs_time_only() {
 
 /// Row F20
 #[tokio::test(flavor = "multi_thread")]
-async fn a_model_service_whose_connection_is_cut_or_dies_is_asked_again() {
+async fn a_model_call_with_a_lost_connection_is_retried() {
     let upstream = Upstream::start().await;
     let link = Link::to(Target::Tcp(upstream.address)).await;
     let mut settings = upstream.settings();

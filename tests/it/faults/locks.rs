@@ -22,7 +22,7 @@ const WAITING: &str = "select exists(select from pg_stat_activity where datname 
 
 /// Row F15
 #[tokio::test(flavor = "multi_thread")]
-async fn a_long_lock_on_a_table_is_waited_out_and_no_turn_is_lost() {
+async fn a_long_table_lock_loses_no_turn() {
     let settings = PATIENT.replace("'2s'", "'10s'"); // a lock is given up before a statement is
     let database = TestDatabase::new().await;
     let place = Place::new(&settings).script("slow", &slow());
@@ -106,8 +106,7 @@ async fn requests_beyond_the_pool_are_refused_in_time_while_turns_keep_their_lea
 
 /// Row F16: with clients who give up.
 #[tokio::test(flavor = "multi_thread")]
-async fn calls_that_are_given_up_while_statements_stall_never_hold_more_connections_than_the_pool()
-{
+async fn abandoned_calls_never_hold_more_connections_than_the_pool() {
     const POOL: i64 = 4;
     /// Beside the pool: those for heartbeats, and the one that listens.
     const BESIDE: i64 = 3;
@@ -181,7 +180,7 @@ fn slow_for_long() -> serde_json::Value {
 
 /// Row F17
 #[tokio::test(flavor = "multi_thread")]
-async fn a_deadlock_is_repeated_and_nobody_hears_of_it() {
+async fn a_deadlocked_transaction_is_retried_transparently() {
     let settings = PATIENT.replace("'2s'", "'10s'");
     let database = TestDatabase::new().await;
     let place = Place::new(&settings).script("slow", &slow());
@@ -217,7 +216,7 @@ async fn a_deadlock_is_repeated_and_nobody_hears_of_it() {
 
 /// Row F26
 #[tokio::test(flavor = "multi_thread")]
-async fn two_replicas_that_are_told_to_run_the_same_turn_run_it_once() {
+async fn two_replicas_granted_the_same_turn_run_it_once() {
     let database = TestDatabase::new().await;
     let place = Place::new(PATIENT).script("tools", &two_tools());
     let (first, second) = crate::harness::survivor::pair(&place, &database).await;

@@ -29,7 +29,7 @@ const STUCK: &str = "select exists(select from pg_stat_activity where datname = 
 
 /// Row F3
 #[tokio::test(flavor = "multi_thread")]
-async fn an_owner_that_was_stopped_past_its_lease_writes_nothing_when_it_wakes() {
+async fn an_owner_paused_past_its_lease_writes_nothing_when_it_resumes() {
     let database = TestDatabase::new().await;
     let place = Place::new(SHORT_LEASE).script("slow", &slow());
     let (first, second) = pair(&place, &database).await;
@@ -56,7 +56,7 @@ async fn an_owner_that_was_stopped_past_its_lease_writes_nothing_when_it_wakes()
 
 /// Row F4
 #[tokio::test(flavor = "multi_thread")]
-async fn an_owner_that_vanishes_inside_a_transaction_holds_nobody_up() {
+async fn an_owner_that_dies_in_a_transaction_does_not_block_others() {
     let database = TestDatabase::new().await;
     let place = Place::new(QUICK).script("slow", &slow());
     let (link, first) = behind(&place, &database).await;
@@ -85,7 +85,7 @@ async fn an_owner_that_vanishes_inside_a_transaction_holds_nobody_up() {
 
 /// Row F39
 #[tokio::test(flavor = "multi_thread")]
-async fn a_replica_that_is_cut_off_from_the_database_stops_by_its_own_clock() {
+async fn a_replica_cut_off_from_the_database_gives_up_its_leases_by_its_own_clock() {
     let database = TestDatabase::new().await;
     let place = Place::new(QUICK).script("slow", &slow());
     let (link, first) = behind(&place, &database).await;
@@ -154,7 +154,7 @@ impl Provider for Breaks {
 
 /// Row F29
 #[tokio::test(flavor = "multi_thread")]
-async fn a_turn_that_breaks_whoever_runs_it_is_given_up_and_harms_no_other() {
+async fn a_turn_that_crashes_every_owner_is_failed_and_harms_no_other() {
     let options = || {
         let lease = Duration::from_millis(500);
         let breaks = Options {

@@ -25,7 +25,7 @@ fn place(pooled: bool) -> Place {
 
 /// Row F37
 #[tokio::test(flavor = "multi_thread")]
-async fn turns_run_through_a_pooler_that_gives_each_transaction_another_connection() {
+async fn turns_run_through_a_transaction_pooler() {
     let database = TestDatabase::new().await;
     let pooler = Pooler::before(&database).await;
     let place = place(true);
@@ -77,7 +77,7 @@ async fn turns_run_through_a_pooler_that_gives_each_transaction_another_connecti
 
 /// Row F37: its own guard.
 #[tokio::test(flavor = "multi_thread")]
-async fn without_the_setting_a_pooler_refuses_contextd() {
+async fn without_transaction_pooler_set_a_pooler_is_detected_and_refused() {
     let database = TestDatabase::new().await;
     let pooler = Pooler::before(&database).await;
     let output = place(false)
@@ -93,7 +93,7 @@ async fn without_the_setting_a_pooler_refuses_contextd() {
 
 /// Row F37: a pooler that is restarted.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_pooler_that_is_restarted_is_found_again() {
+async fn turns_continue_after_a_pooler_restart() {
     let database = TestDatabase::new().await;
     let pooler = Pooler::before(&database).await;
     let link = crate::harness::proxy::Link::to(pooler.target()).await;

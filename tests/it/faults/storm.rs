@@ -45,7 +45,7 @@ async fn timed(served: &Served, name: &str, enough: impl Fn(usize) -> bool) -> V
 
 /// Row F25
 #[tokio::test(flavor = "multi_thread")]
-async fn hundreds_of_clients_that_resume_at_once_after_a_kill_all_get_the_whole_story() {
+async fn hundreds_of_clients_that_resume_at_once_all_get_every_event() {
     let quick = json!({ "steps": [{ "say": [{ "text": "Fine." }] }] });
     let place = Place::new(SHORT_LEASE)
         .script("slow", &slow())

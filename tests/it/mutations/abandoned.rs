@@ -64,7 +64,7 @@ async fn sweep<F: Future<Output = Option<Result<String, Status>>>>(
 
 /// Row F36
 #[tokio::test]
-async fn a_call_of_the_service_that_is_dropped_wherever_it_waits_leaves_nothing_half_done() {
+async fn a_handler_dropped_at_any_await_leaves_no_partial_state() {
     let host = Host::with(options()).await;
     sweep(&host, "inside", |case| {
         let host = &host;
@@ -75,7 +75,7 @@ async fn a_call_of_the_service_that_is_dropped_wherever_it_waits_leaves_nothing_
 
 /// Row I8
 #[tokio::test]
-async fn a_client_that_leaves_wherever_it_waits_leaves_nothing_half_done() {
+async fn a_client_disconnect_at_any_point_leaves_no_partial_state() {
     let host = Host::with(options()).await;
     sweep(&host, "outside", |case| {
         let host = &host;

@@ -22,7 +22,7 @@ async fn pair() -> (Host, Host) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn every_rpc_that_changes_something_is_in_this_table() {
+async fn every_mutating_rpc_is_in_the_idempotency_table() {
     let host = Host::with(options()).await;
     let files = FileDescriptorSet::decode(DESCRIPTOR_SET).unwrap();
     let mut changing = BTreeSet::new();
@@ -52,7 +52,7 @@ async fn every_rpc_that_changes_something_is_in_this_table() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn identical_requests_at_once_on_two_replicas_act_once_and_are_told_the_same() {
+async fn concurrent_identical_requests_on_two_replicas_act_once_with_equal_responses() {
     let (host, other) = pair().await;
     let client = host.database.client().await;
     for rpc in ALL {
@@ -93,7 +93,7 @@ async fn insist(case: &Case, host: &Host) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_request_that_is_rolled_back_leaves_its_repetition_and_its_twin_to_act_once() {
+async fn a_rolled_back_request_can_be_repeated_and_acts_once() {
     let (host, other) = pair().await;
     let client = host.database.client().await;
     let mut holder = host.database.client().await;

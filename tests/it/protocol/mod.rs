@@ -221,7 +221,7 @@ impl World {
 
 /// Rows I1, I2, I3, I4 and I9
 #[tokio::test]
-async fn whatever_replicas_do_at_once_the_checker_finds_nothing() {
+async fn concurrent_replicas_violate_no_invariant() {
     let world = World::new(None).await;
     let mut tally: BTreeMap<String, usize> = BTreeMap::new();
     for round in 0..ROUNDS.1 {
@@ -265,46 +265,46 @@ async fn missed(guard: Guard) {
 }
 
 #[tokio::test]
-async fn without_epoch_and_owner_in_the_fence_a_stale_owner_is_found_to_write() {
+async fn without_epoch_and_owner_in_the_fence_the_checker_finds_a_stale_write() {
     missed(Guard::Lease).await;
 }
 
 #[tokio::test]
-async fn without_the_operation_a_repeated_write_is_found_twice() {
+async fn without_op_in_the_fence_the_checker_finds_a_duplicate_write() {
     missed(Guard::Op).await;
 }
 
 #[tokio::test]
-async fn without_the_head_in_a_take_a_withdrawn_message_is_found_in_the_transcript() {
+async fn without_next_seq_in_take_the_checker_finds_a_withdrawn_message_in_the_transcript() {
     missed(Guard::NextSeqInTake).await;
 }
 
 #[tokio::test]
-async fn without_the_open_calls_in_a_take_a_message_is_found_between_calls_and_results() {
+async fn without_open_calls_in_take_the_checker_finds_a_message_between_calls_and_results() {
     missed(Guard::OpenCallsInTake).await;
 }
 
 #[tokio::test]
-async fn without_the_gate_a_message_is_found_left_behind_by_its_turn() {
+async fn without_the_gate_the_checker_finds_a_lost_wakeup() {
     missed(Guard::Gate).await;
 }
 
 #[tokio::test]
-async fn without_the_key_share_lock_a_message_is_found_left_behind_by_its_turn() {
+async fn without_the_key_share_lock_the_checker_finds_a_lost_wakeup() {
     missed(Guard::KeyShare).await;
 }
 
 #[tokio::test]
-async fn without_the_gate_in_other_ends_a_start_is_found_lost() {
+async fn without_the_gate_in_stop_the_checker_finds_a_lost_start() {
     missed(Guard::GateInStop).await;
 }
 
 #[tokio::test]
-async fn without_the_lock_before_answers_results_are_found_twice() {
+async fn without_the_lock_before_submit_the_checker_finds_duplicate_results() {
     missed(Guard::LockBeforeSubmit).await;
 }
 
 #[tokio::test]
-async fn without_the_row_of_a_request_its_repetition_is_found_to_act_again() {
+async fn without_the_idempotency_row_the_checker_finds_a_repeated_request_act_twice() {
     missed(Guard::IdempotencyRow).await;
 }

@@ -337,43 +337,43 @@ async fn holds(other: Other) {
 
 /// Row I3
 #[tokio::test(flavor = "multi_thread")]
-async fn a_message_and_the_end_of_a_turn() {
+async fn racing_a_message_with_the_end_of_a_turn() {
     holds(Other::EndOfTurn).await;
 }
 
 /// Row I3
 #[tokio::test(flavor = "multi_thread")]
-async fn a_message_and_the_cancel_of_a_turn() {
+async fn racing_a_message_with_the_cancel_of_a_turn() {
     holds(Other::CancelTurn).await;
 }
 
 /// Row I3
 #[tokio::test(flavor = "multi_thread")]
-async fn a_message_and_its_withdrawal() {
+async fn racing_a_message_with_its_withdrawal() {
     holds(Other::CancelMessage).await;
 }
 
 /// Row I3
 #[tokio::test(flavor = "multi_thread")]
-async fn a_message_and_its_expiry() {
+async fn racing_a_message_with_its_expiry() {
     holds(Other::Expiry).await;
 }
 
 /// Row I3
 #[tokio::test(flavor = "multi_thread")]
-async fn a_message_and_a_takeover() {
+async fn racing_a_message_with_a_takeover() {
     holds(Other::Takeover).await;
 }
 
 /// Row I3
 #[tokio::test(flavor = "multi_thread")]
-async fn a_message_and_the_end_of_its_session() {
+async fn racing_a_message_with_the_deletion_of_its_session() {
     holds(Other::Delete).await;
 }
 
 /// Row I3
 #[tokio::test(flavor = "multi_thread")]
-async fn messages_and_a_clear_of_the_queue() {
+async fn racing_messages_with_a_clear_of_the_queue() {
     holds(Other::Clear).await;
 }
 

@@ -341,14 +341,14 @@ fn first_broken(unguarded: Unguarded, decide: fn(&Facts) -> Step) -> Option<(u64
 
 /// Rows I1, I2, I4, I8 and I9
 #[test]
-fn in_whatever_order_owners_cancellers_and_submitters_come_the_invariants_hold_after_every_step() {
+fn simulated_owners_cancellers_and_submitters_violate_no_invariant() {
     if let Some((seed, broken)) = first_broken(Unguarded::Nothing, next_step) {
         panic!("{SEED}={seed}: {broken}");
     }
 }
 
 #[test]
-fn a_fence_that_lets_too_much_through_is_found() {
+fn the_simulation_finds_a_weakened_fence() {
     for (unguarded, invariants) in [
         (Unguarded::Epoch, ["I2", "I2"]),
         (Unguarded::Op, ["I4", "I9"]),
@@ -364,7 +364,7 @@ fn a_fence_that_lets_too_much_through_is_found() {
 }
 
 #[test]
-fn a_decision_that_forgets_something_is_found() {
+fn the_simulation_finds_a_weakened_decision() {
     let forgets_the_answer: fn(&Facts) -> Step = |facts| {
         let last = Some(Last {
             role: Role::User,

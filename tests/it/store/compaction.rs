@@ -171,7 +171,7 @@ async fn a_compaction_is_swapped_in_beside_appends_and_taken_back() {
 }
 
 #[tokio::test]
-async fn a_swap_is_refused_once_the_context_is_another_one() {
+async fn a_compaction_swap_is_refused_after_a_context_change() {
     let world = World::new().await;
     let key = world.idle("s").await;
     begin(&world.store, &key, "k1", 0, &unremembered())
@@ -256,7 +256,7 @@ async fn an_abandoned_compaction_is_failed_by_the_next_and_cannot_come_in_force(
 }
 
 #[tokio::test]
-async fn only_the_newest_one_in_force_is_taken_back_and_its_predecessor_after_it() {
+async fn only_the_newest_active_compaction_can_be_reverted() {
     let world = World::new().await;
     let key = world.idle("s").await;
     let before = counters(&world, &key).await;
@@ -296,7 +296,7 @@ async fn only_the_newest_one_in_force_is_taken_back_and_its_predecessor_after_it
 }
 
 #[tokio::test]
-async fn of_many_that_begin_at_once_one_does() {
+async fn of_concurrent_compactions_one_starts() {
     let world = World::new().await;
     let key = world.idle("s").await;
     let world = &world;
@@ -335,7 +335,7 @@ async fn give_up(world: &World, key: &SessionKey, id: &str) {
 }
 
 #[tokio::test]
-async fn compactions_are_ordered_by_when_they_began_whatever_the_clocks_of_their_replicas_say() {
+async fn compactions_are_ordered_by_their_start_whatever_the_replica_clocks() {
     let world = World::new().await;
     let key = world.idle("s").await;
     // Ids as a replica makes them whose clock is right, fast, slow.

@@ -275,7 +275,7 @@ async fn an_owner_whose_grant_was_lost_writes_nothing_under_the_same_fence() {
 }
 
 #[tokio::test]
-async fn an_owner_whose_grant_was_lost_takes_no_other_write_for_its_own() {
+async fn an_owner_whose_grant_was_lost_does_not_mistake_another_write_for_its_own() {
     for apart in [Apart::Turn, Apart::Owner] {
         for write in WRITES {
             assert!(
@@ -300,8 +300,7 @@ async fn without_the_owner_or_the_turn_in_a_statement_a_lost_grant_is_found_to_w
 }
 
 #[tokio::test]
-async fn without_the_owner_or_the_turn_in_the_look_a_lost_grant_is_found_to_take_another_write_for_its_own()
- {
+async fn without_owner_or_turn_in_the_lookup_a_lost_grant_mistakes_another_write_for_its_own() {
     for apart in [Apart::Turn, Apart::Owner] {
         assert!(
             !stale(apart, Write::Append, Off::InSettle, true).await,

@@ -146,7 +146,7 @@ async fn a_write_that_is_repeated_after_its_answer_was_lost_is_found_to_have_lan
 }
 
 #[tokio::test]
-async fn of_many_that_admit_or_take_over_at_once_one_does() {
+async fn of_concurrent_admissions_and_takeovers_one_succeeds() {
     let world = World::new().await;
     let key = key("s");
     let stores: Vec<Store> = (0..6).map(|n| world.replica(&format!("r{n}"))).collect();
@@ -195,7 +195,7 @@ fn one(grants: Vec<Option<Grant>>) -> (usize, Grant) {
 }
 
 #[tokio::test]
-async fn a_heartbeat_renews_what_is_held_and_tells_what_is_not() {
+async fn a_heartbeat_renews_held_leases_and_reports_lost_ones() {
     let world = World::new().await;
     let (key, grant) = world.running("s").await;
     let held = Held {
@@ -404,7 +404,7 @@ async fn a_turn_that_is_cancelled_does_not_complete_and_its_stop_closes_what_is_
 }
 
 #[tokio::test]
-async fn every_update_of_the_hot_row_within_a_turn_stays_on_its_page_and_out_of_its_indexes() {
+async fn every_session_run_update_within_a_turn_is_a_hot_update() {
     let world = World::new().await;
     let (key, grant) = world.running("s").await;
     let held = Held {

@@ -53,7 +53,7 @@ async fn somebody_waits_for_a_lock(world: &World) {
 }
 
 #[tokio::test]
-async fn the_end_of_a_turn_waits_for_an_enqueue_that_was_told_of_it_and_then_goes_on() {
+async fn the_end_of_a_turn_waits_for_a_concurrent_enqueue() {
     let world = World::new().await;
     let (key, grant) = world.running("s").await;
     let enqueuer = world.database.client().await;
@@ -76,7 +76,7 @@ async fn the_end_of_a_turn_waits_for_an_enqueue_that_was_told_of_it_and_then_goe
 }
 
 #[tokio::test]
-async fn without_the_gate_the_same_message_is_left_behind() {
+async fn without_the_gate_the_same_message_is_stranded() {
     let world = World::new().await;
     let (key, _) = world.running("s").await;
     let enqueuer = world.database.client().await;
@@ -97,7 +97,7 @@ async fn without_the_gate_the_same_message_is_left_behind() {
 }
 
 #[tokio::test]
-async fn an_enqueue_waits_for_an_end_that_passed_the_gate_and_then_tells_of_an_idle_session() {
+async fn an_enqueue_waits_for_a_concurrent_end_and_reports_an_idle_session() {
     let world = World::new().await;
     let (key, _) = world.running("s").await;
     let owner = world.database.client().await;
@@ -168,7 +168,7 @@ async fn a_take_that_waited_for_a_withdrawal_takes_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn no_message_that_was_told_of_a_turn_is_left_behind_by_its_end() {
+async fn no_message_promised_to_a_turn_is_stranded_by_its_end() {
     let world = World::new().await;
     let (key, mut grant) = world.running("s").await;
     let mut ended = 0;

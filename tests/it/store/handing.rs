@@ -36,7 +36,7 @@ async fn asked(world: &World, key: &SessionKey) -> (i64, bool) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn calls_that_come_one_after_the_other_do_so_however_many_answer_all_of_them_at_once() {
+async fn sequential_calls_stay_sequential_under_concurrent_submissions() {
     let world = World::new().await;
     for round in 0..10 {
         let calls: Vec<String> = (0..4).map(|n| format!("r{round}c{n}")).collect();
@@ -115,7 +115,7 @@ fn check(story: &BTreeMap<String, Vec<(String, i64)>>, calls: &[&str]) {
 }
 
 #[tokio::test]
-async fn a_call_waits_for_its_turn_until_nothing_is_asked_about_any_more() {
+async fn a_sequential_call_waits_until_no_approval_is_pending() {
     let world = World::new().await;
     let (key, _) = world.waiting("s", &["c1", "?c2", ">c3"]).await;
     let submitted = submit(&world.store, &key, &["c1", "c3"], &unremembered()).await;
@@ -143,7 +143,7 @@ async fn a_call_waits_for_its_turn_until_nothing_is_asked_about_any_more() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_turn_without_input_is_admitted_only_while_the_model_has_not_the_last_word() {
+async fn a_turn_without_input_is_admitted_only_if_the_last_message_is_unanswered() {
     let world = World::new().await;
     let begin = async |key: &SessionKey, turn: &str| {
         let turn = TurnId::new(turn);

@@ -463,7 +463,7 @@ async fn check(world: &World, session: &str, deeds: &[Deed]) {
 
 /// Row I6
 #[test]
-fn counters_equal_a_recount_after_whatever_happened() {
+fn counters_equal_a_recount_after_every_operation() {
     let runtime = tokio::runtime::Runtime::new().unwrap();
     let world = runtime.block_on(World::new());
     let sessions = std::cell::Cell::new(0);

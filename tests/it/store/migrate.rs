@@ -100,7 +100,7 @@ async fn a_database_that_refinery_migrated_is_brought_up_to_date() {
 }
 
 #[tokio::test]
-async fn a_database_without_the_newest_migration_is_behind_and_one_that_names_this_program_fits() {
+async fn a_database_lacks_the_newest_migration_or_supports_this_program() {
     let database = TestDatabase::empty().await;
     assert_eq!(migrate::fit(&database.pool()).await.unwrap(), Fit::Lacks(1));
     let applied = migrate::run(&database.pool()).await.unwrap();
@@ -179,7 +179,7 @@ async fn an_index_that_was_left_half_made_is_made_again() {
 }
 
 #[tokio::test]
-async fn an_index_that_was_made_but_not_noted_is_noted() {
+async fn an_index_built_but_not_recorded_is_recorded() {
     let database = TestDatabase::new().await;
     let client = database.client().await;
     client.batch_execute(INDEX.1).await.unwrap();

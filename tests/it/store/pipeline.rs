@@ -10,7 +10,7 @@ const MISTYPED: &str = "-- store::idempotency::Request::read
             select req_hash, result from idempotency where tenant_id = $1 and session_id = $2 and request_id = ($3::int)::text";
 
 #[tokio::test]
-async fn a_transaction_of_which_a_statement_cannot_be_sent_does_nothing() {
+async fn a_transaction_with_an_unsendable_statement_does_nothing() {
     let world = World::new().await;
     let key = world.idle("s").await;
     let pool = world.database.pool().rewriting(|statements| {

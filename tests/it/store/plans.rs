@@ -837,7 +837,7 @@ fn scans(node: &Value, table: &str) -> Vec<String> {
 }
 
 #[test]
-fn a_plan_that_reaches_too_far_is_noticed() {
+fn the_plan_check_finds_a_plan_that_reads_too_much() {
     let index = |condition| serde_json::json!({"Node Type": "Index Scan", "Relation Name": "turns", "Index Cond": condition});
     assert_eq!(
         complaints(&index(

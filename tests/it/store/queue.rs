@@ -16,7 +16,7 @@ use contextd::{
 use super::*;
 
 #[tokio::test]
-async fn positions_are_ranks_and_the_answer_says_what_the_session_was_doing() {
+async fn enqueue_returns_the_rank_and_the_session_state() {
     let world = World::new().await;
     let (key, grant) = world.running("s").await;
     for (position, id) in (1..).zip(["q1", "q2", "q3"]) {
@@ -307,7 +307,7 @@ async fn a_message_that_starts_a_turn_is_taken_at_its_first_step_whatever_its_de
 }
 
 #[tokio::test]
-async fn without_a_turn_what_waits_is_taken_only_as_it_was_looked_at() {
+async fn without_a_turn_the_queue_is_taken_only_if_unchanged_since_the_read() {
     let world = World::new().await;
     let idle = world.idle("s").await;
     let (running, _) = world.running("r").await;
@@ -403,7 +403,7 @@ async fn without_a_turn_what_waits_is_taken_only_as_it_was_looked_at() {
 }
 
 #[tokio::test]
-async fn a_message_for_later_is_neither_looked_at_nor_taken_nor_waited_for() {
+async fn a_message_for_after_the_turn_is_not_taken_during_it() {
     let world = World::new().await;
     let (key, grant) = world.running("s").await;
     let message = MessageId::new("later");
@@ -612,7 +612,7 @@ async fn a_take_is_refused_by_a_cancel_an_open_call_a_withdrawal_and_an_old_fenc
 }
 
 #[tokio::test]
-async fn a_take_may_give_older_messages_up_for_a_newer_one() {
+async fn a_take_may_drop_older_messages_for_a_newer_one() {
     let world = World::new().await;
     let (key, grant) = world.running("s").await;
     enqueue(&world.store, &key, "q1").await;
@@ -734,7 +734,7 @@ async fn withdrawn_messages_get_an_event_each_and_only_expired_ones_expire() {
 }
 
 #[tokio::test]
-async fn the_end_of_a_turn_lists_what_waits_and_a_failed_one_starts_nothing() {
+async fn the_end_of_a_turn_lists_pending_messages_and_a_failed_turn_starts_none() {
     let world = World::new().await;
     let (key, grant) = world.running("s").await;
     let none = unremembered();

@@ -131,7 +131,7 @@ async fn no_foreign_key_leaves_the_tenant() {
 }
 
 #[tokio::test]
-async fn no_index_of_the_hot_row_knows_a_column_that_changes_within_a_turn() {
+async fn no_session_run_index_covers_a_column_that_changes_within_a_turn() {
     for index in indexes()
         .await
         .into_iter()

@@ -349,7 +349,7 @@ It is 18 °C,
 }
 
 #[test]
-fn only_the_answer_is_not_dimmed() {
+fn everything_but_the_answer_is_dimmed() {
     let shown = printed(COLOUR, &two_tools());
     for dimmed in [
         "Two",
@@ -373,7 +373,7 @@ fn only_the_answer_is_not_dimmed() {
 }
 
 #[test]
-fn wherever_the_connection_breaks_nothing_is_lost_and_nothing_doubled() {
+fn output_is_complete_and_without_duplicates_wherever_the_connection_breaks() {
     let told = two_tools();
     let whole = printed(LIVE, &told);
     for cut in 0..=told.len() {
@@ -394,7 +394,7 @@ fn wherever_the_connection_breaks_nothing_is_lost_and_nothing_doubled() {
 }
 
 #[test]
-fn wherever_the_connection_breaks_a_repeated_answer_is_told_once() {
+fn a_replayed_answer_is_printed_once_wherever_the_connection_breaks() {
     let told = retried("It is warm and sunny.");
     let words = |shown: &str| {
         shown
@@ -421,7 +421,7 @@ fn wherever_the_connection_breaks_a_repeated_answer_is_told_once() {
 }
 
 #[test]
-fn a_repeated_answer_that_says_something_else_is_told_from_its_beginning() {
+fn a_retried_answer_with_other_text_is_printed_from_its_beginning() {
     let line = "(attempt 2: the provider is overloaded)\n(the answer begins again)\n";
     assert_eq!(
         printed(LIVE, &retried("It is cold.")),
@@ -433,7 +433,7 @@ fn a_repeated_answer_that_says_something_else_is_told_from_its_beginning() {
 }
 
 #[test]
-fn pieces_that_come_again_overlap_or_miss_something_change_nothing() {
+fn repeated_overlapping_or_missing_deltas_do_not_change_the_output() {
     let story = |pieces: &[(i32, &str)]| {
         let mut told = Told::default().begins();
         for (at, piece) in pieces {
@@ -460,7 +460,7 @@ fn pieces_that_come_again_overlap_or_miss_something_change_nothing() {
 }
 
 #[test]
-fn a_partial_answer_that_is_kept_is_shown_once_and_one_that_is_not_is_said_to_be_gone() {
+fn a_kept_partial_answer_is_shown_once_and_a_discarded_one_is_marked() {
     let cancelled = Payload::TurnCancelled(pb::TurnCancelled::default());
     let said = || Told::default().begins().says("m", 0, "It is wa");
     let kept = said()
@@ -473,7 +473,7 @@ fn a_partial_answer_that_is_kept_is_shown_once_and_one_that_is_not_is_said_to_be
 }
 
 #[test]
-fn what_went_otherwise_has_a_line() {
+fn unusual_events_are_shown_on_a_line_of_their_own() {
     fn check(payload: Payload, expected: &str) {
         assert_eq!(
             printed(LIVE, &Told::default().durable(payload).events),
@@ -523,7 +523,7 @@ fn what_went_otherwise_has_a_line() {
 }
 
 #[test]
-fn nothing_that_a_model_says_moves_the_cursor() {
+fn control_characters_of_a_model_do_not_move_the_cursor() {
     let wild = "a\u{1b}[2Jb\rc\u{9b}d\te";
     let told = |text_: &str| {
         Told::default()
@@ -539,7 +539,7 @@ fn nothing_that_a_model_says_moves_the_cursor() {
 }
 
 #[test]
-fn texts_of_one_answer_follow_each_other_and_reasoning_has_its_own_lines() {
+fn text_parts_are_joined_and_reasoning_is_on_its_own_lines() {
     let parts = vec![
         text("a"),
         text("b"),
@@ -556,7 +556,7 @@ fn texts_of_one_answer_follow_each_other_and_reasoning_has_its_own_lines() {
 }
 
 #[test]
-fn a_message_of_the_persons_is_said_to_wait_once_and_named_when_it_is_taken() {
+fn a_queued_message_is_announced_once_and_named_when_applied() {
     let waits = |id: &str, position| {
         let queued = pb::MessageQueued {
             queued_message_id: id.to_owned(),
@@ -629,7 +629,7 @@ fn a_message_of_the_persons_is_said_to_wait_once_and_named_when_it_is_taken() {
 }
 
 #[test]
-fn a_line_that_is_typed_begins_on_a_line_of_its_own() {
+fn typed_input_begins_on_a_new_line() {
     let mut view = View::new(LIVE);
     let said = Told::default().begins().says("m", 0, "one two");
     for event in &said.events {

@@ -82,7 +82,7 @@ fn there_are_one_to_128_answers() {
 }
 
 #[test]
-fn ids_of_calls_are_bounded_lines() {
+fn call_ids_are_bounded_single_lines() {
     check(submit(vec![result("toolu_01/ü", vec![])]), &[]);
     check(submit(vec![result(&"ü".repeat(256), vec![])]), &[]);
     check(
@@ -100,7 +100,7 @@ fn ids_of_calls_are_bounded_lines() {
 }
 
 #[test]
-fn a_call_takes_one_answer() {
+fn a_request_answers_each_call_once() {
     let results = submit(vec![
         result("a", vec![]),
         result("b", vec![]),
@@ -123,7 +123,7 @@ fn a_call_takes_one_answer() {
 }
 
 #[test]
-fn a_tool_works_or_fails() {
+fn a_tool_result_is_content_or_an_error() {
     let of = |outcome: i32| {
         vec![pb::ToolResult {
             outcome,
@@ -253,7 +253,7 @@ fn a_decision_is_read_with_what_belongs_to_it() {
 }
 
 #[test]
-fn all_that_is_wrong_with_a_decision_is_told() {
+fn all_violations_of_an_approval_are_reported() {
     let approval = pb::Approval {
         call_id: "a".into(),
         decision: 1,

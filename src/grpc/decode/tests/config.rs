@@ -33,7 +33,7 @@ fn overrides(change: impl FnOnce(&mut pb::Policy)) -> Result<PolicyOverrides, Re
 }
 
 #[test]
-fn nothing_given_is_a_session_of_defaults() {
+fn an_empty_session_gets_all_defaults() {
     let command = create_session(pb::CreateSessionRequest::default()).unwrap();
     assert_eq!((command.session, command.draft), (None, Default::default()));
     check_session(|_| {}, &[]);
@@ -74,7 +74,7 @@ fn output_only_fields_are_ignored() {
 }
 
 #[test]
-fn names_of_models_and_policies_are_bounded_lines() {
+fn model_and_policy_names_are_bounded_single_lines() {
     check_session(
         |s| s.model = "m".repeat(257),
         &[("session.model", TooLarge)],
@@ -179,7 +179,7 @@ fn a_pinned_block_counts_in_its_category() {
 }
 
 #[test]
-fn paths_into_a_session_are_whole() {
+fn violation_paths_into_a_session_are_complete() {
     let tool = pb::Tool {
         name: "a b".into(),
         ..Default::default()
@@ -281,7 +281,7 @@ fn how_messages_are_queued_may_be_overridden() {
 }
 
 #[test]
-fn every_other_override_is_for_later() {
+fn unimplemented_policy_overrides_are_refused() {
     type Override = (&'static str, fn(&mut pb::Policy));
     fn tools(change: fn(&mut pb::ToolPolicy)) -> Option<pb::ToolPolicy> {
         let mut policy = pb::ToolPolicy::default();

@@ -14,7 +14,7 @@ fn check_turn(change: impl FnOnce(&mut pb::ExecuteTurnRequest), expected: &[(&st
 }
 
 #[test]
-fn the_smallest_turn_is_taken_with_defaults() {
+fn a_minimal_turn_request_gets_defaults() {
     let (command, stream) = execute_turn(hello()).unwrap();
     assert_eq!(command.session, None);
     assert_eq!(command.idempotency.request, None);
@@ -38,7 +38,7 @@ fn the_smallest_turn_is_taken_with_defaults() {
 }
 
 #[test]
-fn ids_have_their_characters_and_lengths() {
+fn session_ids_have_allowed_characters_and_lengths() {
     check_turn(|r| r.session_id = "aZ0._:-".into(), &[]);
     check_turn(|r| r.session_id = "a".repeat(128), &[]);
     check_turn(
@@ -81,7 +81,7 @@ fn a_model_reference_is_one_bounded_line() {
 }
 
 #[test]
-fn a_turn_begins_with_its_input_the_queue_or_the_transcript_but_not_with_two_of_them() {
+fn a_turn_starts_from_exactly_one_of_input_queue_or_transcript() {
     let start =
         |change: fn(&mut pb::ExecuteTurnRequest)| execute_turn(turn_with(change)).unwrap().0.start;
     assert!(matches!(start(|_| ()), Start::Input(_)));
@@ -97,7 +97,7 @@ fn a_turn_begins_with_its_input_the_queue_or_the_transcript_but_not_with_two_of_
 }
 
 #[test]
-fn a_running_turn_is_met_by_the_default_or_by_reject() {
+fn if_turn_running_accepts_the_default_and_reject() {
     let busy = |policy| {
         execute_turn(turn_with(|r| r.set_busy_policy(policy)))
             .unwrap()
@@ -135,7 +135,7 @@ fn the_session_to_create_has_no_id_of_its_own() {
 }
 
 #[test]
-fn leaving_cancels_only_if_that_was_asked_for() {
+fn cancel_on_disconnect_is_off_by_default() {
     let after = |wait| {
         execute_turn(turn_with(|r| r.cancel_after_disconnect = wait))
             .unwrap()

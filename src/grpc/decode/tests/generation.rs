@@ -27,7 +27,7 @@ fn schema(json: &str) -> Option<pb::JsonSchema> {
 }
 
 #[test]
-fn nothing_set_is_nothing_wished() {
+fn empty_generation_parameters_are_all_unset() {
     assert_eq!(
         execute_turn(hello()).unwrap().0.request.generation,
         Generation::default()
@@ -36,7 +36,7 @@ fn nothing_set_is_nothing_wished() {
 }
 
 #[test]
-fn every_wish_is_taken() {
+fn every_generation_parameter_is_decoded() {
     let read = read(|g| {
         *g = pb::Generation {
             temperature: Some(0.0),
@@ -77,7 +77,7 @@ fn every_wish_is_taken() {
 }
 
 #[test]
-fn a_choice_that_says_nothing_is_auto() {
+fn an_empty_tool_choice_is_auto() {
     let mode = |mode: pb::ToolChoiceMode| choose(Choice::Mode(mode.into()));
     let table = [
         (None, None),
@@ -123,7 +123,7 @@ fn a_schema_without_a_name_is_an_answer() {
 }
 
 #[test]
-fn wishes_have_their_ranges() {
+fn generation_parameters_have_ranges() {
     let check_wish = |wish: fn(&mut pb::Generation), expected: &[(&str, FieldReason)]| {
         let paths: Vec<_> = expected
             .iter()

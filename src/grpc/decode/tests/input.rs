@@ -70,7 +70,7 @@ fn a_text_is_neither_empty_nor_larger_than_a_mebibyte() {
 }
 
 #[test]
-fn provider_metadata_is_a_json_object_and_makes_an_empty_text_right() {
+fn provider_metadata_is_a_json_object_and_allows_empty_text() {
     let with = |json: &str| pb::Part {
         provider_metadata_json: json.into(),
         ..text("")
@@ -91,7 +91,7 @@ fn provider_metadata_is_a_json_object_and_makes_an_empty_text_right() {
 }
 
 #[test]
-fn users_say_no_other_kinds_of_parts() {
+fn user_messages_accept_no_other_kinds_of_parts() {
     use pb::part::Content;
     let kinds = [
         ("reasoning", Content::Reasoning(Default::default())),
@@ -114,7 +114,7 @@ fn users_say_no_other_kinds_of_parts() {
 }
 
 #[test]
-fn users_cite_nothing() {
+fn user_messages_accept_no_citations() {
     let cited = pb::Part {
         citations: vec![Default::default()],
         ..text("a")
@@ -138,7 +138,7 @@ fn output_only_fields_of_a_part_are_ignored() {
 }
 
 #[test]
-fn nul_is_replaced_and_flagged() {
+fn nul_characters_are_replaced_and_flagged() {
     let message = said(|m| m.parts = vec![text("a\0b"), text("c")]).unwrap();
     assert_eq!(message.parts[0].content, Content::Text("a\u{FFFD}b".into()));
     assert_eq!(
@@ -152,7 +152,7 @@ fn nul_is_replaced_and_flagged() {
 }
 
 #[test]
-fn labels_are_few_and_short() {
+fn labels_are_limited_in_number_and_length() {
     let labels = |count: usize| {
         (0..count)
             .map(|i| (i.to_string(), "v".to_owned()))

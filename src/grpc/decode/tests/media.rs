@@ -50,7 +50,7 @@ fn check_media(media: pb::Media, expected: &[(&str, FieldReason)]) {
 }
 
 #[test]
-fn content_is_laid_aside_and_referred_to_by_its_hash() {
+fn inline_media_become_blobs_named_by_their_hash() {
     let named = pb::Media {
         filename: "a.gif".into(),
         size_bytes: 9,
@@ -78,7 +78,7 @@ fn content_is_laid_aside_and_referred_to_by_its_hash() {
 }
 
 #[test]
-fn content_that_is_said_twice_is_laid_aside_once() {
+fn repeated_inline_media_become_one_blob() {
     let picture = || shown(media(Some(Wire::Data(PICTURE.to_vec()))));
     let request = turn_with(|r| r.input.get_or_insert_default().parts = vec![picture(), picture()]);
     let (command, _) = execute_turn(request).unwrap();
@@ -86,7 +86,7 @@ fn content_that_is_said_twice_is_laid_aside_once() {
 }
 
 #[test]
-fn a_blob_is_what_is_stored_under_its_id() {
+fn a_media_blob_must_match_what_is_stored_under_its_id() {
     let id = BlobId::new("ab".repeat(32));
     let kept = Kept {
         id: id.clone(),
@@ -100,7 +100,7 @@ fn a_blob_is_what_is_stored_under_its_id() {
 }
 
 #[test]
-fn blobs_are_looked_up_wherever_they_are_named() {
+fn blob_references_are_collected_from_every_place() {
     let named = |id: &str| shown(media(Some(Wire::BlobId(id.into()))));
     let b = "b".repeat(64);
     let c = "c".repeat(64);

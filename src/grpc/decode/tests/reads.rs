@@ -8,7 +8,7 @@ fn s() -> String {
 }
 
 #[test]
-fn every_read_of_a_session_names_it() {
+fn every_read_of_a_session_requires_its_id() {
     let missing = [("session_id", Required)];
     check(get_session(Default::default()), &missing);
     check(list_messages(Default::default()), &missing);
@@ -27,7 +27,7 @@ fn every_read_of_a_session_names_it() {
 }
 
 #[test]
-fn ids_of_turns_have_their_characters_and_lengths() {
+fn turn_ids_have_allowed_characters_and_lengths() {
     let get = |turn: &str| {
         get_turn(pb::GetTurnRequest {
             session_id: s(),
@@ -81,7 +81,7 @@ fn pages_have_defaults_and_a_largest_size() {
 }
 
 #[test]
-fn events_are_read_behind_a_cursor() {
+fn events_are_read_after_a_cursor() {
     let watch = pb::WatchEventsRequest {
         session_id: s(),
         after_seq: 3,
@@ -153,7 +153,7 @@ fn messages_are_listed_in_a_view() {
 }
 
 #[test]
-fn a_cancel_stops_and_says_why() {
+fn cancel_has_a_mode_and_a_reason() {
     let cancel = pb::CancelTurnRequest {
         session_id: s(),
         reason: "a\0".into(),

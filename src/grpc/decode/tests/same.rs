@@ -7,7 +7,7 @@ fn hash_of(request: pb::ExecuteTurnRequest) -> String {
 }
 
 #[test]
-fn a_hash_is_hex_and_depends_on_the_rpc() {
+fn request_hash_is_hex_and_depends_on_the_rpc() {
     let message = hello();
     let hash = request_hash("a", &message);
     assert!(
@@ -22,7 +22,7 @@ fn a_hash_is_hex_and_depends_on_the_rpc() {
 }
 
 #[test]
-fn a_repeated_turn_may_have_another_cursor_and_stream() {
+fn request_hash_ignores_cursor_and_stream_options() {
     let repeated = turn_with(|r| {
         r.after_seq = 7;
         r.stream = Some(pb::StreamOptions {
@@ -36,7 +36,7 @@ fn a_repeated_turn_may_have_another_cursor_and_stream() {
 }
 
 #[test]
-fn output_only_fields_make_no_difference() {
+fn request_hash_ignores_output_only_fields() {
     let with = |session| turn_with(|r| r.session = Some(session));
     let shown = pb::Session {
         etag: "x".into(),
@@ -77,7 +77,7 @@ fn output_only_fields_make_no_difference() {
 }
 
 #[test]
-fn everything_else_makes_a_difference() {
+fn request_hash_covers_every_other_field() {
     let changes: [fn(&mut pb::ExecuteTurnRequest); 6] = [
         |r| r.session_id = "s".into(),
         |r| r.input.as_mut().unwrap().parts.push(text("!")),
@@ -97,7 +97,7 @@ fn everything_else_makes_a_difference() {
 }
 
 #[test]
-fn the_name_of_a_tool_is_not_part_of_its_answer() {
+fn request_hash_ignores_the_tool_name_of_a_result() {
     let submit = |tool_name: &str| {
         let result = pb::ToolResult {
             call_id: "c".into(),

@@ -66,7 +66,7 @@ fn an_empty_set_replaces_and_an_absent_one_does_not() {
 }
 
 #[test]
-fn names_have_their_characters_and_length() {
+fn tool_names_have_allowed_characters_and_lengths() {
     assert_eq!(one(tool("aZ0_-")).name, "aZ0_-");
     check(tools(vec![tool(&"a".repeat(64))]), &[]);
     check_tool(tool(""), "name", Required);
@@ -77,7 +77,7 @@ fn names_have_their_characters_and_length() {
 }
 
 #[test]
-fn names_are_unique() {
+fn tool_names_are_unique() {
     let result = tools(vec![tool("a"), tool("b"), tool("a"), tool("a")]);
     let Err(Refused::Invalid(violations)) = &result else {
         panic!("is invalid")
@@ -104,7 +104,7 @@ fn a_set_has_at_most_512_tools() {
 }
 
 #[test]
-fn a_tool_is_read_whole() {
+fn every_field_of_a_tool_is_decoded() {
     let wire = pb::Tool {
         name: "t".into(),
         description: "does\0".into(),
@@ -175,7 +175,7 @@ fn schemas_as_objects_become_text() {
 }
 
 #[test]
-fn schemas_have_an_alternative_and_only_values_of_json() {
+fn schemas_are_text_or_struct_with_json_values_only() {
     use prost_types::value::Kind;
     check_tool(with_schema(None), "input_schema", Invalid);
     check_tool(
@@ -324,7 +324,7 @@ fn a_tool_may_ask_for_approval() {
 }
 
 #[test]
-fn tools_of_providers_are_for_later_but_checked() {
+fn provider_tools_are_validated_and_refused_as_unimplemented() {
     let set_of = |provider: &str, json: &str| {
         let tool = pb::ProviderTool {
             provider: provider.into(),

@@ -24,7 +24,7 @@ fn update_with(
 }
 
 #[test]
-fn a_mask_says_what_changes_and_what_is_set_does_without_one() {
+fn update_mask_names_changes_and_defaults_to_set_fields() {
     let change = |it: &mut pb::Session| {
         (it.model, it.etag, it.last_seq) = ("a/b".into(), "7".into(), 9);
         it.limits = Some(pb::TurnLimits {
@@ -56,7 +56,7 @@ fn a_mask_says_what_changes_and_what_is_set_does_without_one() {
 }
 
 #[test]
-fn every_bad_path_is_named_beside_every_bad_value() {
+fn bad_mask_paths_and_bad_values_are_reported_together() {
     let long = |it: &mut pb::Session| it.policy = "x".repeat(129);
     let paths: &[&str] = &["model", "state", "", "limits.x"];
     check(
@@ -84,7 +84,7 @@ fn every_bad_path_is_named_beside_every_bad_value() {
 }
 
 #[test]
-fn the_etag_is_part_of_the_request_and_what_is_output_only_is_not() {
+fn request_hash_of_an_update_covers_the_etag_and_no_output_only_field() {
     let hash = |change: fn(&mut pb::Session)| {
         update_session(update_with(change, Some(&["model"])))
             .unwrap()

@@ -44,7 +44,7 @@ fn expected(entry: &Value, message: &str) -> Kind {
 }
 
 #[test]
-fn errors_of_all_services_are_taken_for_what_they_are() {
+fn recorded_errors_of_every_service_are_classified() {
     let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/providers/errors.json");
     let entries: Vec<Value> =
         serde_json::from_slice(&fs::read(file).expect("the errors")).expect("JSON");
@@ -77,7 +77,7 @@ fn check(place: Place, body: &Value, kind: Kind, should_retry: Option<bool>) {
 }
 
 #[test]
-fn a_status_says_what_it_is_where_words_say_nothing() {
+fn http_status_decides_where_the_message_does_not() {
     let table = [
         (300, Kind::Broken, Some(false)),
         (307, Kind::Broken, Some(false)),
@@ -110,7 +110,7 @@ fn a_status_says_what_it_is_where_words_say_nothing() {
 }
 
 #[test]
-fn words_about_rates_are_not_about_lengths() {
+fn a_rate_limit_message_is_not_context_overflow() {
     let said = |message: &str| json!({"error": {"message": message}});
     let rates = "Rate limit reached for tokens per minute: too many tokens, please wait";
     check(Place::Body(400), &said(rates), Kind::BadRequest, None);
@@ -148,7 +148,7 @@ fn words_about_rates_are_not_about_lengths() {
 }
 
 #[test]
-fn a_limit_in_bytes_is_a_prompt_that_is_too_long_however_it_is_said() {
+fn a_request_size_error_is_context_overflow() {
     let said = |message: &str| json!({"error": {"message": message}});
     let words = [
         "http: request body too large",
@@ -178,20 +178,20 @@ fn a_limit_in_bytes_is_a_prompt_that_is_too_long_however_it_is_said() {
 }
 
 #[test]
-fn a_quota_that_is_used_up_is_not_asked_again() {
+fn an_exhausted_quota_is_permanent() {
     let quota = json!({"error": {"message": "You exceeded your current quota", "code": "insufficient_quota"}});
     check(Place::Body(429), &quota, Kind::RateLimited, Some(false));
     check(Place::Stream, &quota, Kind::RateLimited, Some(false));
 }
 
 #[test]
-fn input_that_was_flagged_is_not_a_wrong_key() {
+fn flagged_input_is_not_an_authentication_error() {
     let flagged = json!({"error": {"message": "Flagged", "code": 403, "metadata": {"reasons": ["x"], "flagged_input": "y"}}});
     check(Place::Body(403), &flagged, Kind::BadRequest, None);
 }
 
 #[test]
-fn a_refusal_without_a_word_is_a_prompt_that_is_too_long() {
+fn an_empty_400_or_413_response_is_context_overflow() {
     for (status, kind) in [
         (400, Kind::TooLong),
         (413, Kind::TooLong),
@@ -273,7 +273,7 @@ const TOO_LONG: &[&str] = &[
 ];
 
 #[test]
-fn limits_of_parameters_images_tools_and_rates_are_no_overflow() {
+fn limits_of_parameters_images_tools_and_rates_are_not_context_overflow() {
     let said = |words: &str| json!({"error": {"message": words}});
     for words in NEAR_MISSES {
         for status in [400, 422] {
@@ -301,7 +301,7 @@ fn limits_of_parameters_images_tools_and_rates_are_no_overflow() {
 }
 
 #[test]
-fn permanent_errors_are_known_whatever_their_status() {
+fn permanent_errors_are_recognized_whatever_their_status() {
     let error = |message: &str, kind: &str, code: Value| json!({"error": {"message": message, "type": kind, "code": code}});
     let groq = "Request too large for model `llama` in organization `org` service tier `on_demand` on tokens per minute (TPM): Limit 6000, Requested 9000, please reduce your message size and try again.";
     let openai = "Request too large for gpt-4o in organization org on tokens per min (TPM): Limit 30000, Requested 40000. The input or output tokens must be reduced in order to run successfully.";
@@ -387,7 +387,7 @@ fn permanent_errors_are_known_whatever_their_status() {
 }
 
 #[test]
-fn an_error_of_the_service_behind_a_service_counts_whether_it_is_text_or_json() {
+fn an_upstream_error_of_a_gateway_is_classified_as_text_or_json() {
     let raw = json!({"error": {"message": "prompt is too long: 9 tokens > 8 maximum", "code": "context_length_exceeded"}});
     for raw in [
         raw.clone(),

@@ -34,7 +34,7 @@ fn check(pieces: &[&str], expected: &str, replaced: bool) {
 }
 
 #[test]
-fn a_character_that_is_cut_in_two_is_whole_again_and_a_lone_half_is_replaced() {
+fn split_surrogate_pairs_are_joined_and_lone_ones_replaced() {
     let table: [(&[&str], &str, bool); 14] = [
         (&[], "", false),
         (&["a", "b"], "ab", false),
@@ -57,7 +57,7 @@ fn a_character_that_is_cut_in_two_is_whole_again_and_a_lone_half_is_replaced() {
 }
 
 #[test]
-fn words_and_numbers_are_read_in_each_others_form() {
+fn strings_and_numbers_are_read_in_either_form() {
     let word = |json: &str| serde_json::from_str::<Word>(json).expect(json).0;
     for (json, expected) in [
         ("\"a\"", "a"),
@@ -125,7 +125,7 @@ fn a_value_with_lone_surrogates_is_read_with_replacements() {
 
 proptest! {
     #[test]
-    fn any_cut_of_a_text_gives_the_same_text(
+    fn any_split_of_a_text_decodes_to_the_same_text(
         units in prop::collection::vec(prop_oneof![any::<u16>(), 0xd800_u16..0xe000, 0x20_u16..0x7f], 0..12),
         cut in any::<prop::sample::Index>(),
     ) {

@@ -97,7 +97,7 @@ fn every_shape_of_an_error_body_is_read() {
 }
 
 #[test]
-fn what_is_not_json_is_said_in_one_short_line() {
+fn an_error_body_that_is_not_json_becomes_one_short_line() {
     check("", "", "", None);
     check(
         "upstream connect\n  error",
@@ -118,7 +118,7 @@ fn what_is_not_json_is_said_in_one_short_line() {
 }
 
 #[test]
-fn what_a_service_behind_the_service_said_is_kept() {
+fn an_upstream_message_of_a_gateway_is_kept() {
     let raw = json!({"error": {"message": "Slow down."}}).to_string();
     let body = json!({"error": {"message": "Provider returned error", "code": 429, "metadata": {
         "raw": raw, "retry_after_seconds": 3.5, "error_type": "rate_limit"}}});

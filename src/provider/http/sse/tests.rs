@@ -62,7 +62,7 @@ fn fields_are_read_as_the_standard_says() {
 }
 
 #[test]
-fn comments_and_a_byte_order_mark_are_passed_over() {
+fn comments_and_a_byte_order_mark_are_skipped() {
     check(
         b": OPENROUTER PROCESSING\n\n:\n\ndata: a\n: keepalive\ndata: b\n\n",
         &[("", "a\nb")],
@@ -75,13 +75,13 @@ fn comments_and_a_byte_order_mark_are_passed_over() {
 }
 
 #[test]
-fn characters_may_be_split_anywhere_and_what_is_no_utf_8_is_replaced() {
+fn split_characters_are_joined_and_invalid_utf8_is_replaced() {
     check("data: 18 °C ☂ 🦀\n\n".as_bytes(), &[("", "18 °C ☂ 🦀")]);
     check(b"data: a\xffb\n\n", &[("", "a\u{fffd}b")]);
 }
 
 #[test]
-fn an_event_that_the_end_cuts_off_from_its_blank_line_counts() {
+fn an_event_without_a_final_blank_line_counts() {
     check(b"data: a\n\ndata: [DONE]\n", &[("", "a"), ("", "[DONE]")]);
     check(b"data: a\n\ndata: [DONE]", &[("", "a"), ("", "[DONE]")]);
     check(b"data: a\n\nevent: x", &[("", "a")]);
@@ -89,7 +89,7 @@ fn an_event_that_the_end_cuts_off_from_its_blank_line_counts() {
 }
 
 #[test]
-fn an_event_and_a_line_have_a_bound_and_comments_need_none() {
+fn sse_events_and_lines_have_a_maximum_size() {
     let fits = |stream: &[u8]| {
         let mut reader = Reader::new(16);
         let mut events = Vec::new();

@@ -45,7 +45,7 @@ fn refused(dialect: &str, model: &str, wanted: &Generation) -> Vec<&'static str>
 }
 
 #[test]
-fn every_wish_has_its_field() {
+fn every_generation_parameter_has_its_request_field() {
     let body = body("openai", &asked(everything(), true));
     assert_eq!(body["temperature"], 0.5);
     assert_eq!(body["top_p"], 0.25);
@@ -59,7 +59,7 @@ fn every_wish_has_its_field() {
 }
 
 #[test]
-fn what_a_model_cannot_be_told_is_named() {
+fn unsupported_parameters_are_reported_by_name() {
     let all = everything();
     assert_eq!(
         refused("openai", "gpt-4o", &all),
@@ -123,7 +123,7 @@ fn what_a_model_cannot_be_told_is_named() {
 }
 
 #[test]
-fn models_that_reason_are_known_by_their_names() {
+fn reasoning_models_are_recognized_by_name() {
     let table = [
         ("o1", true),
         ("o3-mini", true),
@@ -144,7 +144,7 @@ fn models_that_reason_are_known_by_their_names() {
 }
 
 #[test]
-fn how_hard_to_think_is_said_in_each_services_way() {
+fn reasoning_effort_is_encoded_per_service() {
     use ReasoningEffort::{High, Max, Minimal, None as Not, Xhigh};
     let with = |dialect: &str, effort: Option<ReasoningEffort>, budget: Option<u32>| {
         let generation = Generation {
@@ -274,7 +274,7 @@ fn how_hard_to_think_is_said_in_each_services_way() {
 }
 
 #[test]
-fn an_effort_is_the_nearest_level_that_the_model_has() {
+fn reasoning_effort_uses_the_nearest_level_of_the_model() {
     use ReasoningEffort::{High, Low, Max, Medium, None as Not, Xhigh};
     let table = [
         ("openai", Some(vec![Low, High]), Medium, Some(Low)),
@@ -301,7 +301,7 @@ fn an_effort_is_the_nearest_level_that_the_model_has() {
 }
 
 #[test]
-fn a_choice_of_tools_is_only_told_with_tools() {
+fn tool_choice_is_sent_only_with_tools() {
     let choose = |choice: ToolChoice, tools: bool| {
         let generation = Generation {
             tool_choice: Some(choice),
@@ -322,7 +322,7 @@ fn a_choice_of_tools_is_only_told_with_tools() {
 }
 
 #[test]
-fn a_schema_is_strict_where_the_service_can_hold_to_it() {
+fn a_schema_is_strict_where_the_service_supports_it() {
     let strict = |dialect: &str, schema: Value, strict: Option<bool>| {
         let format = ResponseFormat {
             schema: Some(schema.to_string()),
@@ -363,7 +363,7 @@ fn a_schema_is_strict_where_the_service_can_hold_to_it() {
 }
 
 #[test]
-fn options_of_the_provider_win_but_never_over_what_is_said() {
+fn provider_options_override_parameters_but_never_messages() {
     let options = json!({
         "openai": {"temperature": 1.5, "service_tier": "flex", "big": 12345678901234567890_u64, "model": "x", "messages": [], "tools": [], "stream": false},
         "anthropic": {"speed": "fast"},

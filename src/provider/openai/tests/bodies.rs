@@ -207,7 +207,7 @@ fn ending(file: &str, finish: &Finish, refused: &str, expected: &Value) {
 }
 
 #[test]
-fn a_recorded_answer_is_the_same_however_it_is_split() {
+fn a_recorded_answer_decodes_equally_under_any_chunking() {
     let mut read = 0;
     for (file, dialect, body, _) in recordings() {
         let whole = decode(dialect, [body.as_slice()]);
@@ -243,7 +243,7 @@ fn events<'a>(pieces: impl IntoIterator<Item = &'a [u8]>) -> Vec<sse::Event> {
 }
 
 #[test]
-fn no_recorded_answer_is_whole_that_was_cut_off() {
+fn a_truncated_recorded_answer_is_never_complete() {
     for (file, dialect, body, expected) in recordings()
         .into_iter()
         .filter(|(.., body, _)| body.len() <= SMALL)
@@ -268,7 +268,7 @@ fn no_recorded_answer_is_whole_that_was_cut_off() {
 
 proptest! {
     #[test]
-    fn arbitrary_bytes_never_panic_and_any_split_gives_the_same(
+    fn arbitrary_bytes_never_panic_and_decode_equally_under_any_chunking(
         noise in prop::collection::vec(
             prop_oneof![
                 prop::collection::vec(any::<u8>(), 0..20),

@@ -40,7 +40,7 @@ fn fragments(fragments: &[Value]) -> Vec<Chunk> {
 }
 
 #[test]
-fn fragments_find_their_call_whatever_is_left_away() {
+fn tool_call_fragments_are_matched_whatever_fields_are_missing() {
     let whole = [call(0, "a", "look"), input(0, "{}")];
     let table = [
         // As documented.
@@ -161,7 +161,7 @@ fn fragments_find_their_call_whatever_is_left_away() {
 }
 
 #[test]
-fn fragments_find_their_call_whatever_form_names_numbers_and_arguments_have() {
+fn tool_call_fragments_are_matched_whatever_the_json_types() {
     let table = [
         // A name in pieces, and one that is repeated.
         (
@@ -206,7 +206,7 @@ fn fragments_find_their_call_whatever_form_names_numbers_and_arguments_have() {
 }
 
 #[test]
-fn a_call_without_a_name_is_no_answer() {
+fn a_tool_call_without_a_name_is_an_error() {
     let nameless =
         delta(json!({"tool_calls": [{"index": 0, "id": "a", "function": {"arguments": "{}"}}]}));
     let fault = fault("compatible", &stream(&[nameless, ends("tool_calls")]));
@@ -239,7 +239,7 @@ fn a_signature_of_a_call_is_attached_to_it() {
 }
 
 #[test]
-fn reasoning_has_many_fields_and_one_meaning() {
+fn every_reasoning_field_is_read_as_reasoning() {
     let think = || Chunk::Reasoning("Hm.".to_owned());
     let table = [
         json!({"reasoning_content": "Hm."}),
@@ -307,7 +307,7 @@ fn details_of_reasoning_are_attached_to_the_reasoning_before_them() {
 }
 
 #[test]
-fn reasons_to_stop_have_one_vocabulary() {
+fn finish_reasons_are_mapped_to_ours() {
     let table = [
         ("stop", None, FinishReason::Stop),
         ("length", None, FinishReason::Length),
@@ -357,7 +357,7 @@ fn reasons_to_stop_have_one_vocabulary() {
 }
 
 #[test]
-fn an_answer_is_complete_with_its_marker_and_never_without() {
+fn an_answer_is_complete_only_with_its_end_marker() {
     let said = delta(json!({"content": "a"}));
     let no_marker = |payloads: &[Value]| stream(payloads).replace("data: [DONE]\n\n", "");
     assert_eq!(
@@ -389,7 +389,7 @@ fn an_answer_is_complete_with_its_marker_and_never_without() {
 }
 
 #[test]
-fn the_last_usage_wins_wherever_it_stands() {
+fn the_last_usage_report_wins() {
     let usage = |prompt: u32| json!({"prompt_tokens": prompt, "completion_tokens": 1});
     let table = [
         vec![json!({"choices": [], "usage": usage(9)})],
@@ -481,7 +481,7 @@ fn an_error_in_the_stream_ends_it_with_what_it_says() {
 }
 
 #[test]
-fn what_cannot_be_read_is_said_without_quoting_it() {
+fn an_undecodable_chunk_is_reported_without_its_content() {
     let table = [
         (
             "data: {\"choices\": [secret]}\n\n",
@@ -517,7 +517,7 @@ fn what_cannot_be_read_is_said_without_quoting_it() {
 }
 
 #[test]
-fn the_one_call_of_an_old_answer_is_read_unless_it_is_told_twice() {
+fn a_legacy_function_call_is_read_unless_tool_calls_repeat_it() {
     let old = |name: Option<&str>, arguments: &str| json!({"name": name, "arguments": arguments});
     let table = [
         vec![
@@ -563,7 +563,7 @@ fn the_one_call_of_an_old_answer_is_read_unless_it_is_told_twice() {
 }
 
 #[test]
-fn a_call_stands_before_what_is_said_after_it() {
+fn a_call_keeps_its_place_before_later_text() {
     let begins = json!({"tool_calls": [{"index": 0, "id": "a", "function": {"name": "look"}}]});
     let seen = chunks(
         "compatible",
@@ -580,7 +580,7 @@ fn a_call_stands_before_what_is_said_after_it() {
 }
 
 #[test]
-fn empty_data_and_fields_of_other_types_are_passed_over() {
+fn empty_chunks_and_fields_of_other_types_are_skipped() {
     let hello = r#"{"choices":[{"delta":{"content":"Hello"}}]}"#;
     let table = [
         format!("data:\n\ndata: {hello}\n\ndata: \n\n"),
@@ -611,7 +611,7 @@ fn escaped(units: &[u16]) -> String {
 
 proptest! {
     #[test]
-    fn text_that_is_cut_anywhere_is_the_same_text(
+    fn text_decodes_equally_wherever_deltas_split_it(
         text in "[a-k😀é\u{10000}]{0,8}",
         field in prop::sample::select(vec!["content", "reasoning", "reasoning_content", "refusal", "arguments"]),
         cuts in prop::collection::vec(any::<prop::sample::Index>(), 0..4),

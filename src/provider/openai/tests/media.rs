@@ -49,7 +49,7 @@ fn sent(dialect: &str, messages: Vec<Message>) -> Value {
 
 /// Row D4
 #[test]
-fn a_service_is_told_only_of_what_it_takes() {
+fn only_supported_media_are_sent_to_a_service() {
     let table = [
         ("openai", kept("image/png"), Role::User, true),
         ("openai", kept("image/png"), Role::Tool, true),
@@ -81,7 +81,7 @@ fn a_service_is_told_only_of_what_it_takes() {
 
 /// Row D5
 #[test]
-fn each_kind_has_its_form() {
+fn each_media_kind_has_its_request_form() {
     let parts = [
         kept("image/png"),
         at_address("image/png"),
@@ -102,7 +102,7 @@ fn each_kind_has_its_form() {
 }
 
 #[test]
-fn what_the_user_says_behind_media_of_results_goes_on_there() {
+fn a_user_message_after_result_media_is_merged_with_them() {
     let mut given = testing::results(&[("look", "seen"), ("read", "")]);
     for part in &mut given.parts {
         let Content::ToolResult(result) = &mut part.part.content else {
@@ -132,7 +132,7 @@ fn what_the_user_says_behind_media_of_results_goes_on_there() {
 }
 
 #[test]
-fn content_that_did_not_come_with_the_prompt_is_words() {
+fn media_without_loaded_content_become_placeholder_text() {
     let prompt = testing::prompt(vec![message(Role::User, vec![medium(kept("image/png"))])]);
     let content = body("openai", &prompt)["messages"][0]["content"].take();
     assert_eq!(

@@ -203,7 +203,7 @@ fn fields_follow_the_dialect() {
 }
 
 #[test]
-fn what_has_nothing_to_send_is_never_sent() {
+fn empty_messages_are_never_sent() {
     let messages = vec![
         user(""),
         user("Hello"),
@@ -230,7 +230,7 @@ fn what_has_nothing_to_send_is_never_sent() {
 }
 
 #[test]
-fn how_a_call_ended_stands_in_the_words_of_its_result() {
+fn the_status_of_a_call_is_in_the_text_of_its_result() {
     let table: [(ToolOutcome, &[&str], &str); 7] = [
         (ToolOutcome::Success, &["fine"], "fine"),
         (ToolOutcome::Error, &["no such file"], "Error: no such file"),
@@ -275,7 +275,7 @@ fn a_refusal_goes_back_in_its_field_or_as_text() {
 }
 
 #[test]
-fn arguments_that_are_no_object_go_back_empty() {
+fn arguments_that_are_not_an_object_are_sent_as_an_empty_object() {
     let deep = format!("{{\"a\":{}{}}}", "[".repeat(200), "]".repeat(200));
     let exact = [
         "{\"a\":1}",
@@ -308,7 +308,7 @@ fn arguments_that_are_no_object_go_back_empty() {
 }
 
 #[test]
-fn reasoning_goes_back_only_where_the_service_wants_it() {
+fn reasoning_is_sent_back_only_where_the_service_expects_it() {
     let details = json!([{"type": "reasoning.text", "index": 0, "text": "Hm.", "signature": "s"}]);
     let more = json!([{"type": "reasoning.encrypted", "index": 1, "data": "x"}]);
     let attached = |details: &Value| Some(json!({"openai": {"reasoning_details": details}}));
@@ -373,7 +373,7 @@ fn reasoning_goes_back_only_where_the_service_wants_it() {
 }
 
 #[test]
-fn a_signature_goes_back_with_its_call() {
+fn a_signature_is_sent_back_with_its_call() {
     let extra = json!({"google": {"thought_signature": "s"}});
     let metadata = Some(json!({"openai": {"extra_content": extra}}).to_string());
     let signed = Part {
@@ -392,7 +392,7 @@ fn a_signature_goes_back_with_its_call() {
 }
 
 #[test]
-fn ids_of_calls_are_what_the_service_takes_and_stay_apart() {
+fn call_ids_are_rewritten_for_the_service_and_stay_unique() {
     let long = "x".repeat(41);
     let messages = || {
         let ids = ["call_1", "with space", &long, "123456789"];
@@ -443,7 +443,7 @@ fn ids_of_calls_are_what_the_service_takes_and_stay_apart() {
 }
 
 #[test]
-fn mistral_hears_an_assistant_between_a_result_and_the_user() {
+fn mistral_gets_an_assistant_message_between_a_result_and_the_user() {
     let messages = || {
         vec![
             user("Go."),

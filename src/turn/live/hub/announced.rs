@@ -58,7 +58,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_reader_hears_of_what_came_since_as_far_as_it_is_remembered() {
+    fn a_reader_gets_remembered_announcements_since_its_last_look() {
         let mut all = Announcements::default();
         for position in 1..=100 {
             let message = MessageId::new(position.to_string());

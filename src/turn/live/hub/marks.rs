@@ -71,7 +71,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_seen_is_compared_once_and_the_newest_of_it_again() {
+    fn each_mark_is_compared_once_and_the_newest_again() {
         let mut marks = Marks::default();
         assert_eq!(marks.all(Seq(0)), []);
         [mark(3, Some(30)), mark(2, Some(20)), mark(5, Some(50))]
@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn so_much_is_remembered_and_no_more() {
+    fn remembered_marks_are_bounded() {
         let mut marks = Marks::default();
         (1..=100).for_each(|seq| marks.add(mark(seq, Some(seq))));
         let all = marks.all(Seq(100));

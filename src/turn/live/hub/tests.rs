@@ -94,7 +94,7 @@ fn a_newcomer_gets_the_text_so_far_and_then_exactly_what_follows() {
 }
 
 #[test]
-fn a_reader_that_was_there_is_shown_everything_however_late_it_looks() {
+fn an_attached_reader_gets_all_deltas_however_late_it_reads() {
     let channel = Hub::default().enter(&key());
     let mut reader = channel.subscribe();
     channel.show(live(
@@ -147,7 +147,7 @@ fn a_reader_that_comes_after_the_commit_is_not_shown_the_message() {
 }
 
 #[test]
-fn a_message_that_is_settled_is_not_shown_to_newcomers() {
+fn a_finished_message_is_not_sent_to_new_readers() {
     let channel = Hub::default().enter(&key());
     say(&channel, 3, "m", 0, "text");
     channel.close_message(&MessageId::new("m"));
@@ -173,7 +173,7 @@ fn text_of_a_stale_owner_is_not_shown() {
 }
 
 #[test]
-fn chunks_are_taken_in_once_and_in_order() {
+fn remote_chunks_are_applied_once_and_in_order() {
     let channel = Hub::default().enter(&key());
     let mut reader = channel.subscribe();
     channel.take_in(elsewhere(3, "m", 1, &["one ", "two "]));
@@ -188,7 +188,7 @@ fn chunks_are_taken_in_once_and_in_order() {
 }
 
 #[test]
-fn a_message_written_elsewhere_is_closed_by_what_the_hot_row_says() {
+fn a_remote_message_is_closed_by_the_state_of_session_run() {
     let open = || elsewhere(3, "m", 2, &[]);
     let table = [
         ("nothing new", open(), true),
@@ -230,7 +230,7 @@ fn a_message_written_elsewhere_is_closed_by_what_the_hot_row_says() {
 }
 
 #[test]
-fn what_is_written_here_is_handed_on_in_stretches_and_what_is_written_elsewhere_is_not() {
+fn only_local_text_is_shared_with_other_replicas() {
     let channel = Hub::default().enter(&key());
     let mut shown = Shown::default();
     say(&channel, 3, "m", 0, "one ");
@@ -252,7 +252,7 @@ fn what_is_written_here_is_handed_on_in_stretches_and_what_is_written_elsewhere_
 }
 
 #[test]
-fn the_head_only_moves_forward() {
+fn hub_head_only_moves_forward() {
     let channel = Hub::default().enter(&key());
     let reader = channel.subscribe();
     channel.advance(Seq(5));
@@ -272,7 +272,7 @@ fn a_channel_lives_as_long_as_it_is_held() {
 }
 
 #[test]
-fn who_enters_after_the_end_gets_another_channel() {
+fn a_reader_after_the_end_gets_a_new_channel() {
     let hub = Hub::default();
     let old = hub.enter(&key());
     old.advance(Seq(9));
@@ -368,7 +368,7 @@ fn piece() -> impl Strategy<Value = Piece> {
 proptest! {
     /// Indices come in any order and may be missing: calls are written side by side, and a part that the provider hides has no text.
     #[test]
-    fn deltas_add_up_to_what_was_written_for_every_reader_on_every_replica(pieces in vec(piece(), 1..40)) {
+    fn deltas_add_up_to_the_message_for_every_reader_on_every_replica(pieces in vec(piece(), 1..40)) {
         let here = Hub::default().enter(&key());
         let there = Hub::default().enter(&key());
         let mut readers = vec![Screen::new(&here)];
