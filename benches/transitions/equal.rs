@@ -243,7 +243,7 @@ const ADMISSIONS: &[Situation] = &[
         |values| {
             values
                 .set("request_id", None::<String>)
-                .leave_out("store::admission::first_request");
+                .leave_out("store::admission::request");
         },
         &["epoch 1, op 0, turn $s-turn, next seq 4"],
     ),

@@ -3,7 +3,7 @@
 
 use std::{collections::BTreeSet, fmt};
 
-use contextd::store::{hot_statements, hot_transitions, named::Named};
+use contextd::store::{hot_statements, hot_transitions, named::Named, rows::PARAMETERS};
 use futures_util::future::{join_all, join3};
 use tokio_postgres::{Client, Row, Statement, error::SqlState};
 
@@ -13,36 +13,7 @@ use super::values::Values;
 const FINISH: &str = include_str!("finish.sql");
 const ADMIT_NEW: &str = include_str!("admit_new.sql");
 
-/// The parameters of the store's statements, `$1` first: those of the rows, and what each has of
-/// its own.
-const ROWS: &[&str] = &[
-    "tenant",
-    "session",
-    "kinds",
-    "payloads",
-    "refs",
-    "steps",
-    "attempts",
-    "message_events",
-    "message_ids",
-    "message_roles",
-    "message_steps",
-    "message_tokens",
-    "message_pinned",
-    "message_infos",
-    "part_messages",
-    "part_positions",
-    "part_kinds",
-    "part_calls",
-    "part_names",
-    "part_outcomes",
-    "part_bodies",
-    "part_rests",
-    "part_tokens",
-    "part_categories",
-    "estimator",
-    "offset",
-];
+/// The parameters that each has of its own, after those of the rows.
 const OF_FINISH: &[&str] = &[
     "epoch",
     "op",
@@ -282,11 +253,11 @@ fn statements(form: Form, transition: Transition) -> Vec<(String, Named)> {
     };
     match (form, transition) {
         (Form::Cte, Transition::AdmitNew) => {
-            vec![numbered(ADMITS, ADMIT_NEW, &[ROWS, OF_ADMIT_NEW])]
+            vec![numbered(ADMITS, ADMIT_NEW, &[&PARAMETERS, OF_ADMIT_NEW])]
         }
         (Form::Cte, Transition::Finish) => locks
             .into_iter()
-            .chain([numbered(FENCE, FINISH, &[ROWS, OF_FINISH])])
+            .chain([numbered(FENCE, FINISH, &[&PARAMETERS, OF_FINISH])])
             .collect(),
         (Form::Plain, Transition::AdmitNew) => plain("admit_new"),
         (Form::Plain, Transition::Finish) => locks.into_iter().chain(plain("finish")).collect(),

@@ -60,21 +60,32 @@ pub struct Standing {
     pub remembered: Option<Remembered>,
 }
 
-pub(super) const ADMIT: &str = statement!("sql/admit.sql", "sql/rows.sql", "sql/grown.sql", "sql/context_delta.sql";
-    " select f.epoch, f.op, f.turn_id, f.next_seq from f");
+/// The first one answers.
+pub(super) static ADMIT: LazyLock<Vec<Named>> = named![
+    "sql/admit/run.sql",
+    "sql/rows/events.sql",
+    "sql/rows/messages.sql",
+    "sql/rows/parts.sql",
+    "sql/rows/media.sql",
+    "sql/admit/request.sql",
+    "sql/admit/turn.sql",
+    "sql/admit/queue.sql",
+    "sql/rows/touch.sql",
+    "sql/rows/context.sql",
+];
 
 /// The second one answers.
 pub(super) static ADMIT_NEW: LazyLock<Vec<Named>> = named![
     "sql/admit_new/session.sql",
     "sql/admit_new/run.sql",
-    "sql/admit_new/events.sql",
-    "sql/rows_messages.sql",
-    "sql/rows_parts.sql",
-    "sql/rows_media.sql",
-    "sql/admit_new/request.sql",
+    "sql/rows/events.sql",
+    "sql/rows/messages.sql",
+    "sql/rows/parts.sql",
+    "sql/rows/media.sql",
+    "sql/admit/request.sql",
     "sql/admit_new/turn.sql",
-    "sql/admit_new/toolset.sql",
-    "sql/admit_new/revision.sql",
+    "sql/rows/toolset.sql",
+    "sql/rows/revision.sql",
     "sql/admit_new/activity.sql",
     "sql/admit_new/context.sql",
 ];
@@ -90,6 +101,16 @@ pub(super) const STANDING: &str = "-- store::admission::standing
       left join idempotency i on i.tenant_id = $1 and i.session_id = $2 and i.request_id = $3
      where r.tenant_id = $1 and r.session_id = $2 and r.state <> 3";
 
+impl Admission<'_> {
+    /// Whether a statement of that name has something to write.
+    fn need(&self, statement: &str) -> bool {
+        match statement {
+            "store::admission::request" => self.idempotency.request.is_some(),
+            name => self.rows.need(name),
+        }
+    }
+}
+
 impl Store {
     /// Starts a turn in an existing, idle session. `None` means it is not idle, the request is
     /// known, the configuration changed since it was read, or there is nothing to continue;
@@ -101,22 +122,26 @@ impl Store {
     ) -> Result<Option<Grant>, Error> {
         let key = Key::from(key);
         let bound = AdmissionParams::new(self, admission);
-        let mut params = admission.rows.params(&key);
-        params.extend(bound.params());
-        params.push(&admission.continues);
-        let admit = Query::new(ADMIT, params);
+        let mut values = admission.rows.values(&key);
+        values.extend(bound.values());
+        values.push(("continues", &admission.continues));
         // What decides from messages does so while holding the lock, in a statement of its own.
-        let admitted = if admission.continues {
-            self.database
-                .transact(&[lock_run(&key), admit])
-                .await
-                .map(|mut rows| rows.pop().unwrap_or_default())
-        } else {
-            self.database.write(&admit).await
-        };
-        match admitted {
-            Ok(rows) => rows.first().map(grant).transpose(),
-            Err(Error::Duplicate(_)) => Ok(None),
+        let mut queries: Vec<Query<'_>> = admission
+            .continues
+            .then(|| lock_run(&key))
+            .into_iter()
+            .collect();
+        let own = queries.len();
+        queries.extend(named::queries(&ADMIT, &values, |name| {
+            admission.need(name)
+        })?);
+        match self.database.transact(&queries).await {
+            Ok(answers) => answers
+                .get(own)
+                .and_then(|rows| rows.first())
+                .map(grant)
+                .transpose(),
+            Err(error) if error.is_refusal() => Ok(None),
             Err(error) => Err(error),
         }
     }
@@ -157,11 +182,7 @@ impl Store {
             ("tools_tokens", &config.tokens as Param<'_>),
             ("config", &config.config),
         ]);
-        let is_request = admission.idempotency.request.is_some();
-        let is_needed = |name: &str| {
-            admission.rows.need(name) && (name != "store::admission::first_request" || is_request)
-        };
-        let queries = named::queries(&ADMIT_NEW, &values, is_needed)?;
+        let queries = named::queries(&ADMIT_NEW, &values, |name| admission.need(name))?;
         match self.database.transact(&queries).await {
             Ok(answers) => answers
                 .get(1)
@@ -223,12 +244,6 @@ impl<'a> AdmissionParams<'a> {
         }
     }
 
-    /// $27 to $35
-    fn params(&self) -> [Param<'_>; 9] {
-        self.values().map(|(_, value)| value)
-    }
-
-    /// The same with the names that they have in plain statements.
     fn values(&self) -> [(&'static str, Param<'_>); 9] {
         [
             ("turn", &self.turn),

@@ -55,8 +55,8 @@ impl Error {
 }
 
 impl Error {
-    /// Whether an owner's write found another fence: its statement sets `op` to null then, which
-    /// the column refuses.
+    /// Whether a write found another fence, or another session than it is for: its statement sets
+    /// `op` to null then, which the column refuses.
     pub(super) fn is_other_fence(&self) -> bool {
         let Self::Broken(error) = self else {
             return false;
@@ -65,6 +65,11 @@ impl Error {
             *error.code() == SqlState::NOT_NULL_VIOLATION
                 && (error.table(), error.column()) == (Some("session_run"), Some("op"))
         })
+    }
+
+    /// Whether a write found another session than it is for, or a request that is known.
+    pub(super) fn is_refusal(&self) -> bool {
+        matches!(self, Self::Duplicate(_)) || self.is_other_fence()
     }
 
     /// Whether a connection on which this happened is in an unknown state: all but the database's

@@ -149,11 +149,9 @@ impl Store {
         next: Option<&NextTurn<'_>>,
     ) -> Result<(Written, Option<Grant>), Error> {
         let start = next.map(|next| (next, StartParams::new(self, next.admission, next.message)));
-        queries.extend(
-            start
-                .iter()
-                .map(|(next, bound)| bound.query(key, next.admission.rows)),
-        );
+        if let Some((next, bound)) = &start {
+            queries.push(bound.query(key, next.admission.rows)?);
+        }
         let (fenced, started) = self.fenced_answers(key, right, &queries, own).await?;
         match (fenced, next) {
             (Fenced::Applied(ack), _) => Ok((

@@ -1,6 +1,8 @@
 //! Messages that a host appends by itself: after the transcript of an idle session, with the calls
 //! that they make and answer.
 
+use std::sync::LazyLock;
+
 use jiff::Timestamp;
 use tokio_postgres::Row;
 
@@ -9,7 +11,8 @@ use super::{
     anchor::{anchor, anchor_columns},
     compaction::Shift,
     idempotency::Remembered,
-    pipeline::{Param, Query},
+    named::{self, Named},
+    pipeline::Param,
     row::{count, get, role_number},
     rows::{Key, signed},
     session::SessionState,
@@ -98,7 +101,21 @@ pub struct Import<'a> {
     pub estimator: &'a str,
 }
 
-pub(super) const IMPORT: &str = statement!("sql/import.sql", "sql/rows.sql", "sql/context_shift.sql"; " select f.next_seq from f");
+/// The first one answers.
+pub(super) static IMPORT: LazyLock<Vec<Named>> = named![
+    "sql/import/run.sql",
+    "sql/rows/events.sql",
+    "sql/rows/messages.sql",
+    "sql/rows/parts.sql",
+    "sql/rows/media.sql",
+    "sql/rows/request.sql",
+    "sql/import/messages.sql",
+    "sql/import/calls.sql",
+    "sql/import/answers.sql",
+    "sql/import/blobs.sql",
+    "sql/import/context.sql",
+    "sql/rows/touch.sql",
+];
 
 pub(super) const TAIL: &str = concat!(
     "-- store::import::tail
@@ -175,31 +192,36 @@ impl Store {
         } = import.seen;
         let request = import.idempotency.request.as_ref().map(RequestId::as_str);
         let open = i32::try_from(import.open).unwrap_or(i32::MAX);
-        let mut params = rows.params(&key);
-        params.extend([
-            &context as Param<'_>,
-            &epoch,
-            &op,
-            &request,
-            &import.idempotency.hash,
-            &import.result,
-            &open,
-        ]);
-        params.extend(columns.params());
         let tokens = shift.tokens.as_slice();
         let parts = shift.parts.as_slice();
-        params.extend([
-            &shift.messages as Param<'_>,
-            &shift.overhead,
-            &tokens,
-            &parts,
+        let mut values = rows.values(&key);
+        values.extend([
+            ("context", &context as Param<'_>),
+            ("epoch", &epoch),
+            ("op", &op),
+            ("request_id", &request),
+            ("request_hash", &import.idempotency.hash),
+            ("led", &import.result),
+            ("open_calls", &open),
         ]);
-        match self.database.write(&Query::new(IMPORT, params)).await {
-            Ok(rows) => rows
+        values.extend(columns.values());
+        values.extend([
+            ("shift_messages", &shift.messages as Param<'_>),
+            ("shift_overhead", &shift.overhead),
+            ("shift_tokens", &tokens),
+            ("shift_parts", &parts),
+        ]);
+        let queries = named::queries(&IMPORT, &values, |name| match name {
+            "store::rows::request" => request.is_some(),
+            name => rows.need(name) && columns.need(name),
+        })?;
+        match self.database.transact(&queries).await {
+            Ok(answers) => answers
                 .first()
+                .and_then(|rows| rows.first())
                 .map(|row| Ok(Seq(get::<i64>(row, "next_seq")? - 1)))
                 .transpose(),
-            Err(Error::Duplicate(_)) => Ok(None),
+            Err(error) if error.is_refusal() => Ok(None),
             Err(error) => Err(error),
         }
     }
@@ -326,29 +348,38 @@ impl<'a> From<&Import<'a>> for Columns<'a> {
 }
 
 impl Columns<'_> {
-    /// $34 to $52
-    fn params(&self) -> [Param<'_>; 19] {
+    fn values(&self) -> [(&'static str, Param<'_>); 19] {
         [
-            &self.events,
-            &self.ids,
-            &self.roles,
-            &self.overheads,
-            &self.pinned,
-            &self.infos,
-            &self.times,
-            &self.call_ids,
-            &self.call_names,
-            &self.made.messages,
-            &self.made.parts,
-            &self.results.messages,
-            &self.results.parts,
-            &self.answered,
-            &self.answers.messages,
-            &self.answers.parts,
-            &self.blob_places.messages,
-            &self.blob_places.parts,
-            &self.blobs,
+            ("appended_events", &self.events),
+            ("appended_ids", &self.ids),
+            ("appended_roles", &self.roles),
+            ("appended_tokens", &self.overheads),
+            ("appended_pinned", &self.pinned),
+            ("appended_infos", &self.infos),
+            ("appended_times", &self.times),
+            ("call_ids", &self.call_ids),
+            ("call_names", &self.call_names),
+            ("call_messages", &self.made.messages),
+            ("call_parts", &self.made.parts),
+            ("result_messages", &self.results.messages),
+            ("result_parts", &self.results.parts),
+            ("answered_ids", &self.answered),
+            ("answered_messages", &self.answers.messages),
+            ("answered_parts", &self.answers.parts),
+            ("blob_messages", &self.blob_places.messages),
+            ("blob_parts", &self.blob_places.parts),
+            ("blobs", &self.blobs),
         ]
+    }
+
+    /// Whether a statement of that name has something to write.
+    fn need(&self, statement: &str) -> bool {
+        match statement {
+            "store::import::import_calls" => !self.call_ids.is_empty(),
+            "store::import::import_answers" => !self.answered.is_empty(),
+            "store::import::import_blobs" => !self.blobs.is_empty(),
+            _ => true,
+        }
     }
 }
 

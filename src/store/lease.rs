@@ -1,11 +1,14 @@
 //! Leases: renewed by a heartbeat, taken over when they run out, handed over when a replica stops;
 //! and cancels, which take the lease where it is free.
 
+use std::sync::LazyLock;
+
 use super::{
     Error, Store,
     grant::{Grant, grant},
     idempotency::{Request, remembered},
     lock::lock_run,
+    named::{self, Named},
     pipeline::{Param, Query},
     row::{get, session_key},
     rows::Key,
@@ -80,14 +83,26 @@ pub struct Cancelled {
     pub hash: Option<String>,
 }
 
+/// `session_run.cancel_cause`.
+pub(super) fn cause_number(cause: CancelCause) -> i16 {
+    match cause {
+        CancelCause::Requested => 1,
+        CancelCause::Interrupted => 2,
+        CancelCause::Disconnected => 3,
+        CancelCause::SessionDeleted => 4,
+    }
+}
+
 /// `session_run.cancel` of a turn that is to stop.
-const STOP: i16 = 1;
+pub(super) const STOP: i16 = 1;
 /// The same of a turn whose messages are to be taken back.
 pub(super) const ROLLBACK: i16 = 2;
 
 pub(super) const BEAT: &str = include_str!("sql/beat.sql");
 pub(super) const TAKEOVER: &str = include_str!("sql/takeover.sql");
-pub(super) const CANCEL: &str = include_str!("sql/cancel.sql");
+/// After the row lock. The first one answers.
+pub(super) static CANCEL: LazyLock<Vec<Named>> =
+    named!["sql/cancel/run.sql", "sql/cancel/request.sql"];
 pub(super) const HAND_OVER: &str = "-- store::lease::hand_over
     update session_run set op = op + 1, written_by = null, owner = null, lease_until = '-infinity'
      where tenant_id = $1 and session_id = $2 and epoch = $3 and op = $4 and state = 1 and owner = $5 and turn_id = $6 returning 1";
@@ -327,31 +342,28 @@ impl Store {
     ) -> Result<Cancelled, Error> {
         let key = Key::from(key);
         let lease = self.lease.as_secs_f64();
-        let cause: i16 = match cause {
-            CancelCause::Requested => 1,
-            CancelCause::Interrupted => 2,
-            CancelCause::Disconnected => 3,
-            CancelCause::SessionDeleted => 4,
-        };
+        let cause = cause_number(cause);
         let turn = turn.map(TurnId::as_str);
         let request = idempotency.request.as_ref().map(RequestId::as_str);
-        let params: Vec<Param<'_>> = vec![
-            &key.tenant,
-            &key.session,
-            &turn,
-            &mode,
-            &cause,
-            &reason,
-            &self.replica,
-            &lease,
-            &request,
-            &idempotency.hash,
+        let values = [
+            ("tenant", &key.tenant as Param<'_>),
+            ("session", &key.session),
+            ("turn", &turn),
+            ("mode", &mode),
+            ("cause", &cause),
+            ("reason", &reason),
+            ("owner", &self.replica),
+            ("lease", &lease),
+            ("request_id", &request),
+            ("request_hash", &idempotency.hash),
         ];
         let known = Request::new(&key, request, &idempotency.hash, "");
-        let mut answers = self
-            .database
-            .transact(&[lock_run(&key), Query::new(CANCEL, params), known.read()])
-            .await?;
+        let mut queries = vec![lock_run(&key)];
+        queries.extend(named::queries(&CANCEL, &values, |name| {
+            name != "store::lease::cancel_request" || request.is_some()
+        })?);
+        queries.push(known.read());
+        let mut answers = self.database.transact(&queries).await?;
         let known = answers
             .pop()
             .and_then(|rows| rows.first().map(remembered))

@@ -4,14 +4,24 @@
 //! between BEGIN and COMMIT, so a caller that goes away leaves no open transaction. What decides
 //! (leases, deadlines) is the database's clock; ids are the caller's.
 
-/// A long statement, the shared tails after it, and what it answers.
-macro_rules! statement {
-    ($($file:literal),+; $answer:literal) => { concat!($(include_str!($file)),+, $answer) };
+/// Statements with named parameters, in the order in which a transition sends them. `{head}` is what
+/// the first one leaves of the hot row, as all others see it.
+macro_rules! named {
+    (head $head:literal; $($file:literal),+ $(,)?) => {
+        std::sync::LazyLock::new(|| {
+            vec![$($crate::store::named::Named::with_head(include_str!($file), include_str!($head))),+]
+        })
+    };
+    ($($file:literal),+ $(,)?) => {
+        std::sync::LazyLock::new(|| vec![$($crate::store::named::Named::new(include_str!($file))),+])
+    };
 }
 
-/// Statements with named parameters, in the order in which a transition sends them.
-macro_rules! named {
-    ($($file:literal),+ $(,)?) => { std::sync::LazyLock::new(|| vec![$($crate::store::named::Named::new(include_str!($file))),+]) };
+/// A statement with named parameters that stands alone.
+macro_rules! named_alone {
+    ($file:literal) => {
+        std::sync::LazyLock::new(|| $crate::store::named::Named::new(include_str!($file)))
+    };
 }
 
 pub mod admission;

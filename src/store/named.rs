@@ -1,4 +1,5 @@
-//! Statements whose parameters have names in the text: `:epoch` is sent as `$n`.
+//! Statements whose parameters have names in the text: `:epoch` is sent as `$n`. What several
+//! statements have in common is a fragment: `{fence}` stands for the text of `sql/fragments/fence.sql`.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -30,11 +31,53 @@ pub enum WrongNames {
     Twice(String),
 }
 
+/// The texts that statements share, by name.
+macro_rules! fragments {
+    ($($name:literal),+ $(,)?) => {
+        [$(($name, include_str!(concat!("sql/fragments/", $name, ".sql")))),+]
+    };
+}
+
+const FRAGMENTS: &[(&str, &str)] = &fragments![
+    "added",
+    "anchor_before",
+    "begun",
+    "cancelled",
+    "closing",
+    "context_grown",
+    "context_shifted",
+    "fence",
+    "grown",
+    "head",
+    "measured",
+    "more_waits",
+    "opening",
+    "ownerless",
+    "pruned",
+    "request_is_new",
+    "restored",
+    "turn_spent",
+    "usage_added",
+    "waiting",
+    "write_context",
+    "write_rows",
+];
+
 impl Named {
+    /// Resolves the fragments and the names in a text.
+    pub fn new(text: &str) -> Self {
+        Self::resolve(&expand(text, None))
+    }
+
+    /// The same, where `{head}` stands for another text than the fragment of that name.
+    pub fn with_head(text: &str, head: &str) -> Self {
+        Self::resolve(&expand(text, Some(head)))
+    }
+
     /// Resolves the names in a text. A name is a colon, a lowercase letter or underscore, then such
     /// characters and digits. Casts (`::int`), strings, quoted names and comments are left as
     /// they are.
-    pub fn new(text: &str) -> Self {
+    fn resolve(text: &str) -> Self {
         let mut sql = String::with_capacity(text.len());
         let mut names = Vec::<String>::new();
         let mut rest = text;
@@ -64,6 +107,15 @@ impl Named {
             .unwrap_or_default()
             .trim_start_matches("-- ");
         line.split_once(": ").map_or(line, |(name, _)| name)
+    }
+
+    /// The statement by itself with its values.
+    pub(super) fn query<'a>(
+        &'static self,
+        values: &[(&'static str, Param<'a>)],
+    ) -> Result<Query<'a>, WrongNames> {
+        let mut queries = queries(std::slice::from_ref(self), values, |_| true)?;
+        queries.pop().ok_or(WrongNames::Missing(String::new()))
     }
 
     fn bind<'a>(&self, values: &BTreeMap<&str, Param<'a>>) -> Result<Vec<Param<'a>>, WrongNames> {
@@ -112,6 +164,30 @@ impl From<WrongNames> for Error {
     }
 }
 
+/// The text with each fragment in place of its name. A name that is not known is left as it is.
+fn expand(text: &str, head: Option<&str>) -> String {
+    let mut expanded = String::with_capacity(text.len());
+    let mut rest = text;
+    while !rest.is_empty() {
+        let (token, after) = rest.split_at(token_length(rest));
+        rest = after;
+        match fragment(token, head) {
+            Some(text) => expanded.push_str(&expand(text.trim_end(), head)),
+            None => expanded.push_str(token),
+        }
+    }
+    expanded
+}
+
+/// The text of a token that is the name of a fragment.
+fn fragment<'a>(token: &str, head: Option<&'a str>) -> Option<&'a str> {
+    let name = token.strip_prefix('{')?.strip_suffix('}')?;
+    head.filter(|_| name == "head").or_else(|| {
+        let known = FRAGMENTS.iter().find(|(known, _)| *known == name);
+        known.map(|(_, text)| *text)
+    })
+}
+
 /// The name of a token that is a parameter.
 fn parameter(token: &str) -> Option<&str> {
     token
@@ -141,6 +217,7 @@ fn token_length(text: &str) -> usize {
         ':' if text[1..].starts_with(is_name_start) => {
             1 + length_while(&text[1..], |it| is_name_start(it) || it.is_ascii_digit())
         }
+        '{' => text.find('}').map_or(1, |end| end + 1),
         _ if is_word(first) => word(0),
         _ => first.len_utf8(),
     }
@@ -271,6 +348,21 @@ mod tests {
         ] {
             check(&format!("{before} :a"), &format!("{before} $1"), &["a"]);
             check(&format!("{before}:a"), &format!("{before}$1"), &["a"]);
+        }
+    }
+
+    #[test]
+    fn a_fragment_stands_in_place_of_its_name_and_head_may_be_another_text() {
+        let fence =
+            "r.epoch = $1 and r.op = $2 and r.state = 1 and r.owner = $3 and r.turn_id = $4";
+        let named = Named::new("select {fence} or :op");
+        assert_eq!(named.sql, format!("select {fence} or $2"));
+        assert_eq!(
+            Named::with_head("from {head} r", "(select :a)\n").sql,
+            "from (select $1) r"
+        );
+        for text in ["'{fence}'", "-- {fence}", "{unknown}", "{", "{}"] {
+            assert_eq!(Named::new(text).sql, text);
         }
     }
 

@@ -1,13 +1,16 @@
 //! Tool results that the model no longer sees, and their return. Anyone may write this beside a
 //! running turn: whoever owns it is not refused anything, and sees the version of the context move.
 
+use std::sync::LazyLock;
+
 use tokio_postgres::Row;
 
 use super::{
     Error, Store,
     compaction::{Moved, moved},
     lock::lock_run,
-    pipeline::{Param, Query},
+    named::{self, Named},
+    pipeline::Param,
     row::{count, get},
     rows::{Key, signed},
 };
@@ -54,8 +57,23 @@ pub struct ClearedBy {
     pub known: bool,
 }
 
-pub(super) const PRUNE: &str = statement!("sql/prune.sql", "sql/context_shift.sql"; " select f.context_version, f.next_seq from f");
-pub(super) const RESTORE: &str = statement!("sql/restore.sql", "sql/context_shift.sql"; " select f.context_version, f.next_seq from f");
+/// After the row lock. The first one answers.
+pub(super) static PRUNE: LazyLock<Vec<Named>> = named![
+    "sql/prune/run.sql",
+    "sql/prune/context.sql",
+    "sql/prune/request.sql",
+    "sql/rows/event.sql",
+    "sql/prune/marks.sql",
+];
+/// The same.
+pub(super) static RESTORE: LazyLock<Vec<Named>> = named![
+    "sql/restore/run.sql",
+    "sql/restore/context.sql",
+    "sql/prune/request.sql",
+    "sql/rows/event.sql",
+    "sql/restore/past.sql",
+    "sql/restore/marks.sql",
+];
 
 /// Looks at all of a session's parts, once for each prune that is taken back.
 /// What a compaction stands for stays as it was counted by it, so that taking the compaction back
@@ -85,7 +103,8 @@ impl Store {
         marks: &Marks<'_>,
         placeholder: u32,
     ) -> Result<Option<Moved>, Error> {
-        self.mark(key, PRUNE, marks, &signed(placeholder)).await
+        let by = ("placeholder", &signed(placeholder) as Param<'_>);
+        self.mark(key, &PRUNE, marks, ("context_pruned", by)).await
     }
 
     /// Lets the model see results again that the prune with that seq cleared. None as above.
@@ -95,15 +114,17 @@ impl Store {
         marks: &Marks<'_>,
         pruned_at: Seq,
     ) -> Result<Option<Moved>, Error> {
-        self.mark(key, RESTORE, marks, &pruned_at.0).await
+        let by = ("pruned_at", &pruned_at.0 as Param<'_>);
+        self.mark(key, &RESTORE, marks, ("context_restored", by))
+            .await
     }
 
     async fn mark(
         &self,
         key: &SessionKey,
-        sql: &'static str,
+        statements: &'static [Named],
         marks: &Marks<'_>,
-        by: Param<'_>,
+        (kind, by): (&'static str, (&'static str, Param<'_>)),
     ) -> Result<Option<Moved>, Error> {
         let key = Key::from(key);
         let messages: Vec<&str> = marks
@@ -117,31 +138,30 @@ impl Store {
             .map(|(_, position)| i32::try_from(*position).unwrap_or(i32::MAX))
             .collect();
         let request = marks.idempotency.request.as_ref().map(RequestId::as_str);
-        let mut params: Vec<Param<'_>> = vec![
-            &key.tenant,
-            &key.session,
-            &marks.seen,
-            &messages,
-            &positions,
+        let values = [
+            ("tenant", &key.tenant as Param<'_>),
+            ("session", &key.session),
+            ("seen", &marks.seen),
+            ("messages", &messages),
+            ("positions", &positions),
             by,
+            ("kind", &kind),
+            ("payload", &marks.payload),
+            ("request_id", &request),
+            ("request_hash", &marks.idempotency.hash),
+            ("led", &marks.led),
         ];
-        params.extend([
-            &marks.payload as Param<'_>,
-            &request,
-            &marks.idempotency.hash,
-            &marks.led,
-        ]);
-        match self
-            .database
-            .transact(&[lock_run(&key), Query::new(sql, params)])
-            .await
-        {
+        let mut queries = vec![lock_run(&key)];
+        queries.extend(named::queries(statements, &values, |name| {
+            name != "store::prune::request" || request.is_some()
+        })?);
+        match self.database.transact(&queries).await {
             Ok(answers) => answers
-                .last()
+                .get(1)
                 .and_then(|rows| rows.first())
                 .map(moved)
                 .transpose(),
-            Err(Error::Duplicate(_)) => Ok(None),
+            Err(error) if error.is_refusal() => Ok(None),
             Err(error) => Err(error),
         }
     }

@@ -2,7 +2,7 @@
 //! withdrawn with an event that says why; an acknowledged one is in the turn that runs or visibly
 //! waits, never between the two.
 
-use std::time::Duration;
+use std::{sync::LazyLock, time::Duration};
 
 use jiff::Timestamp;
 use tokio_postgres::Row;
@@ -12,8 +12,10 @@ use super::{
     admission::Admission,
     grant::{Grant, grant},
     idempotency::{Remembered, Request, remembered},
+    lease::{STOP, cause_number},
     listed::Listed,
     lock::lock_run,
+    named::Named,
     pipeline::{Param, Query},
     row::{count, get},
     rows::{Key, Rows},
@@ -22,7 +24,9 @@ use super::{
 pub use crate::model::{Delivery, DropReason};
 use crate::{
     codec,
-    model::{Fence, MessageId, RequestId, Seq, SessionKey, TurnId, command::Idempotency},
+    model::{
+        CancelCause, Fence, MessageId, RequestId, Seq, SessionKey, TurnId, command::Idempotency,
+    },
 };
 
 /// Where a message stands.
@@ -196,14 +200,8 @@ pub(super) const ENQUEUE_UNREMEMBERED: &str = concat!(
     include_str!("sql/behind_gate.sql"),
     include_str!("sql/queued.sql"),
 );
-pub(super) const START_IDLE: &str = concat!(
-    include_str!("sql/start_idle.sql"),
-    include_str!("sql/rows.sql"),
-    include_str!("sql/grown.sql"),
-    include_str!("sql/context_delta.sql"),
-    " select f.epoch, f.op, f.turn_id, f.next_seq from f"
-);
-pub(super) const INTERRUPT: &str = include_str!("sql/interrupt.sql");
+pub(super) static START_IDLE: LazyLock<Named> = named_alone!("sql/start_idle.sql");
+pub(super) static INTERRUPT: LazyLock<Named> = named_alone!("sql/interrupt.sql");
 /// The blobs of a message that was just queued, under its own id for as long as the session lives:
 /// content stays while it waits.
 pub(super) const KEEP: &str = "-- store::queue::keep
@@ -283,19 +281,26 @@ impl Store {
                 ],
             ));
         }
+        let cause = cause_number(CancelCause::Interrupted);
         // Before the start: what is started by this message is not what it interrupts.
         let interrupts = (new.delivery == Delivery::Interrupt).then_some(queries.len() + 1);
         if interrupts.is_some() {
-            let params: Vec<Param<'_>> =
-                vec![&key.tenant, &key.session, &bound.message, &replica, &lease];
-            queries.extend([lock_run(&key), Query::new(INTERRUPT, params)]);
+            let values = [
+                ("tenant", &key.tenant as Param<'_>),
+                ("session", &key.session),
+                ("message", &bound.message),
+                ("mode", &STOP),
+                ("cause", &cause),
+                ("reason", &""),
+                ("owner", &replica),
+                ("lease", &lease),
+            ];
+            queries.extend([lock_run(&key), INTERRUPT.query(&values)?]);
         }
         let starts = start.as_ref().map(|_| queries.len());
-        queries.extend(
-            start
-                .iter()
-                .map(|(admission, bound)| bound.query(&key, admission.rows)),
-        );
+        if let Some((admission, bound)) = &start {
+            queries.push(bound.query(&key, admission.rows)?);
+        }
         let answers = match queries.as_slice() {
             [alone] => vec![self.database.write(alone).await?],
             _ => {
@@ -340,7 +345,7 @@ impl Store {
         let bound = StartParams::new(self, admission, message);
         let answers = self
             .database
-            .transact(&[lock_run(&key), bound.query(&key, admission.rows)])
+            .transact(&[lock_run(&key), bound.query(&key, admission.rows)?])
             .await?;
         answers
             .last()
@@ -548,22 +553,20 @@ impl<'a> StartParams<'a> {
         }
     }
 
-    pub(super) fn query<'q>(&'q self, key: &'q Key, rows: &'q Rows) -> Query<'q> {
-        let mut params = rows.params(key);
-        params.extend([
-            &self.turn as Param<'_>,
-            &self.owner,
-            &self.lease,
-            &self.timeout,
-            &self.revision,
+    pub(super) fn query<'q>(&'q self, key: &'q Key, rows: &'q Rows) -> Result<Query<'q>, Error> {
+        let mut values = rows.values(key);
+        values.extend([
+            ("turn", &self.turn as Param<'_>),
+            ("owner", &self.owner),
+            ("lease", &self.lease),
+            ("timeout", &self.timeout),
+            ("revision", &self.revision),
+            ("request_id", &self.request_id),
+            ("request", &self.request),
+            ("model", &self.model),
+            ("message", &self.message),
         ]);
-        params.extend([
-            &self.request_id as Param<'_>,
-            &self.request,
-            &self.model,
-            &self.message,
-        ]);
-        Query::new(START_IDLE, params)
+        Ok(START_IDLE.query(&values)?)
     }
 }
 

@@ -14,6 +14,36 @@ use crate::{
 };
 use std::collections::BTreeMap;
 
+/// The names of the parameters that the rows of a write are.
+pub const PARAMETERS: [&str; 26] = [
+    "tenant",
+    "session",
+    "kinds",
+    "payloads",
+    "refs",
+    "steps",
+    "attempts",
+    "message_events",
+    "message_ids",
+    "message_roles",
+    "message_steps",
+    "message_tokens",
+    "message_pinned",
+    "message_infos",
+    "part_messages",
+    "part_positions",
+    "part_kinds",
+    "part_calls",
+    "part_names",
+    "part_outcomes",
+    "part_bodies",
+    "part_rests",
+    "part_tokens",
+    "part_categories",
+    "estimator",
+    "offset",
+];
+
 /// A message to be written, with its size.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NewMessage {
@@ -184,42 +214,46 @@ impl Rows {
 
     /// The same with the names that they have in plain statements.
     pub(super) fn values<'a>(&'a self, key: &'a Key) -> Vec<(&'static str, Param<'a>)> {
-        let values: [(&'static str, Param<'a>); 26] = [
-            ("tenant", &key.tenant),
-            ("session", &key.session),
-            ("kinds", &self.kinds),
-            ("payloads", &self.payloads),
-            ("refs", &self.refs),
-            ("steps", &self.steps),
-            ("attempts", &self.attempts),
-            ("message_events", &self.message_events),
-            ("message_ids", &self.message_ids),
-            ("message_roles", &self.message_roles),
-            ("message_steps", &self.message_steps),
-            ("message_tokens", &self.message_tokens),
-            ("message_pinned", &self.message_pinned),
-            ("message_infos", &self.message_infos),
-            ("part_messages", &self.part_messages),
-            ("part_positions", &self.part_positions),
-            ("part_kinds", &self.part_kinds),
-            ("part_calls", &self.part_calls),
-            ("part_names", &self.part_names),
-            ("part_outcomes", &self.part_outcomes),
-            ("part_bodies", &self.part_bodies),
-            ("part_rests", &self.part_rests),
-            ("part_tokens", &self.part_tokens),
-            ("part_categories", &self.part_categories),
-            ("estimator", &self.estimator),
-            ("offset", &self.offset),
+        let values: [Param<'a>; 26] = [
+            &key.tenant,
+            &key.session,
+            &self.kinds,
+            &self.payloads,
+            &self.refs,
+            &self.steps,
+            &self.attempts,
+            &self.message_events,
+            &self.message_ids,
+            &self.message_roles,
+            &self.message_steps,
+            &self.message_tokens,
+            &self.message_pinned,
+            &self.message_infos,
+            &self.part_messages,
+            &self.part_positions,
+            &self.part_kinds,
+            &self.part_calls,
+            &self.part_names,
+            &self.part_outcomes,
+            &self.part_bodies,
+            &self.part_rests,
+            &self.part_tokens,
+            &self.part_categories,
+            &self.estimator,
+            &self.offset,
         ];
-        values.into()
+        PARAMETERS.into_iter().zip(values).collect()
     }
 
     /// Whether a statement of that name has a row to write.
     pub(super) fn need(&self, statement: &str) -> bool {
         match statement {
+            "store::rows::events" => !self.kinds.is_empty(),
             "store::rows::messages" => !self.message_ids.is_empty(),
             "store::rows::parts" => !self.part_messages.is_empty(),
+            "store::rows::context" => {
+                !self.message_ids.is_empty() || !self.part_messages.is_empty()
+            }
             "store::rows::media" => self.part_kinds.iter().any(|kind| kind == "media"),
             _ => true,
         }

@@ -1,5 +1,7 @@
 //! The statements that run for every turn, message or answer. Tests look at their plans.
 
+use std::slice::from_ref;
+
 use super::{
     admission, blob, chunk, compaction, compaction_read, delete, event, following, fork, import,
     lease, lock, mark, message, named::Named, prune, queue, session, stats, step, submission, take,
@@ -13,23 +15,32 @@ pub fn hot_statements() -> Vec<(&'static str, &'static str)> {
 
 /// The transitions of plain statements, each with its statements in the order in which they are
 /// sent. A transaction takes the locks that the transition needs before them.
-pub fn hot_transitions() -> [(&'static str, &'static [Named]); 2] {
-    [
+pub fn hot_transitions() -> Vec<(&'static str, &'static [Named])> {
+    vec![
         ("admit_new", &admission::ADMIT_NEW),
+        ("begin_step", &step::BEGIN_STEP),
+        ("append", &turn::APPEND),
+        ("retry", &turn::RETRY),
         ("finish", &turn::FINISH),
+        ("stop", &turn::STOP),
+        ("admit", &admission::ADMIT),
+        ("take", &take::TAKE),
+        ("cancel", &lease::CANCEL),
+        ("start_idle", from_ref(&queue::START_IDLE)),
+        ("interrupt", from_ref(&queue::INTERRUPT)),
+        ("record_usage", &usage::RECORD),
+        ("prune", &prune::PRUNE),
+        ("restore", &prune::RESTORE),
+        ("import", &import::IMPORT),
+        ("update", &update::UPDATE),
     ]
 }
 
 /// Of turns, their owners and their readers.
 fn turn_statements() -> Vec<(&'static str, &'static str)> {
     vec![
-        ("admit", admission::ADMIT),
-        ("begin_step", step::BEGIN_STEP),
-        ("append", turn::APPEND),
-        ("retry", turn::RETRY),
         ("gate", lock::GATE),
         ("lock_run", lock::LOCK_RUN),
-        ("stop", turn::STOP),
         ("settle", turn::SETTLE),
         ("last_role", admission::LAST_ROLE),
         ("standing", admission::STANDING),
@@ -37,13 +48,11 @@ fn turn_statements() -> Vec<(&'static str, &'static str)> {
         ("session", session::SESSION),
         ("revision_at", session::REVISION_AT),
         ("call_ids", tool_call::CALL_IDS),
-        ("update", update::UPDATE),
         ("doomed", delete::DOOMED),
         ("delete", delete::DELETE),
         ("calls", tool_call::CALLS),
         ("open_calls", tool_call::OPEN),
         ("submit", submission::SUBMIT),
-        ("cancel", lease::CANCEL),
         ("takeover", lease::TAKEOVER),
         ("hand_over", lease::HAND_OVER),
         ("owned_here", lease::OWNED_HERE),
@@ -73,8 +82,6 @@ fn turn_statements() -> Vec<(&'static str, &'static str)> {
 fn queue_statements() -> Vec<(&'static str, &'static str)> {
     vec![
         ("enqueue", queue::ENQUEUE),
-        ("start_idle", queue::START_IDLE),
-        ("interrupt", queue::INTERRUPT),
         ("enqueue_unremembered", queue::ENQUEUE_UNREMEMBERED),
         ("queue_keep", queue::KEEP),
         ("queue_placed", queue::PLACED),
@@ -83,7 +90,6 @@ fn queue_statements() -> Vec<(&'static str, &'static str)> {
         ("adopt", following::ADOPT),
         ("fate", following::FATE),
         ("look", queue::LOOK),
-        ("take", take::TAKE),
         ("unqueue", queue::UNQUEUE),
         ("queued", queue::QUEUED),
         ("queued_message", queue::QUEUED_MESSAGE),
@@ -95,13 +101,9 @@ fn context_statements() -> Vec<(&'static str, &'static str)> {
     vec![
         ("stats", stats::STATS),
         ("beginnings", blob::BEGINNINGS),
-        ("prune", prune::PRUNE),
-        ("restore", prune::RESTORE),
         ("fork", fork::FORK),
         ("open_at", fork::OPEN_AT),
-        ("import", import::IMPORT),
         ("tail", import::TAIL),
-        ("record_usage", usage::RECORD),
         ("since", usage::SINCE),
         ("appended_calls", import::APPENDED_CALLS),
         ("begin_compaction", compaction::BEGIN),

@@ -1,10 +1,14 @@
 //! The owner's way from one step to the next: a step is made for one revision of the configuration,
 //! and says which.
 
+use std::sync::LazyLock;
+
 use super::{
     Error, Store,
-    pipeline::{Param, Query},
+    named::{self, Named},
+    pipeline::Param,
     rows::Key,
+    turn::FenceValues,
     written::{Ack, Fenced},
 };
 use crate::model::{SessionKey, TurnFence};
@@ -33,7 +37,12 @@ pub enum Begun {
     Fenced,
 }
 
-pub(super) const BEGIN_STEP: &str = include_str!("sql/begin_step.sql");
+/// The first one compares the fence and answers.
+pub(super) static BEGIN_STEP: LazyLock<Vec<Named>> = named![
+    "sql/begin_step/run.sql",
+    "sql/begin_step/event.sql",
+    "sql/begin_step/turn.sql",
+];
 
 impl Store {
     /// Begins the next step, if the configuration it is made for is still in force.
@@ -52,22 +61,21 @@ impl Store {
         let key = Key::from(key);
         let lease = self.lease.as_secs_f64();
         let binding = !in_any_case;
-        let fence = right.fence;
-        let turn = right.turn.as_str();
-        let mut params: Vec<Param<'_>> = vec![&key.tenant, &key.session, &fence.epoch, &fence.op];
-        params.extend([
-            &revision as Param<'_>,
-            &binding,
-            &started,
-            &size_offset,
-            &lease,
-            &self.replica,
-            &turn,
+        let fence = FenceValues::new(self, right);
+        let mut values = vec![
+            ("tenant", &key.tenant as Param<'_>),
+            ("session", &key.session),
+        ];
+        values.extend(fence.values());
+        values.extend([
+            ("revision", &revision as Param<'_>),
+            ("binding", &binding),
+            ("payload", &started),
+            ("offset", &size_offset),
+            ("lease", &lease),
         ]);
-        match self
-            .fenced_write(&key, right, &[Query::new(BEGIN_STEP, params)])
-            .await?
-        {
+        let queries = named::queries(&BEGIN_STEP, &values, |_| true)?;
+        match self.fenced_write(&key, right, &queries, 0).await? {
             Fenced::Applied(ack) => Ok(Begun::Applied(ack)),
             Fenced::Refused => Ok(Begun::Moved),
             Fenced::Gone => Ok(Begun::Fenced),

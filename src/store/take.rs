@@ -1,8 +1,11 @@
 //! What waits becomes part of the transcript: in the hand of a turn's owner, or where no turn runs.
 
+use std::sync::LazyLock;
+
 use super::{
     Error, Store,
     lock::lock_run,
+    named::{self, Named},
     pipeline::{Param, Query},
     queue::{APPLIED, DROPPED, Look, reason_number},
     row::get,
@@ -44,13 +47,16 @@ pub enum Take {
     Fenced,
 }
 
-pub(super) const TAKE: &str = concat!(
-    include_str!("sql/take.sql"),
-    include_str!("sql/rows.sql"),
-    include_str!("sql/grown.sql"),
-    include_str!("sql/context_delta.sql"),
-    " select f.state, f.cancel, f.next_seq from f"
-);
+/// The first one compares the fence and answers.
+pub(super) static TAKE: LazyLock<Vec<Named>> = named![
+    "sql/take/run.sql",
+    "sql/rows/events.sql",
+    "sql/rows/messages.sql",
+    "sql/rows/parts.sql",
+    "sql/rows/media.sql",
+    "sql/take/queue.sql",
+    "sql/rows/context.sql",
+];
 
 impl Store {
     /// Takes messages into the transcript of the turn as `rows` say, if nothing moved since `seen`;
@@ -82,13 +88,11 @@ impl Store {
             state: RUNNING,
             ..TakeParams::new(right.fence, seen, taken)
         };
-        let take = params.query(&key, rows);
-        let queries = if seen.is_some() {
-            vec![take]
-        } else {
-            vec![lock_run(&key), take]
-        };
-        match self.fenced_write(&key, right, &queries).await? {
+        let mut queries: Vec<Query<'_>> =
+            seen.is_none().then(|| lock_run(&key)).into_iter().collect();
+        let own = queries.len();
+        queries.extend(params.queries(&key, rows)?);
+        match self.fenced_write(&key, right, &queries, own).await? {
             Fenced::Applied(ack) => Ok(Take::Applied(ack)),
             Fenced::Refused => Ok(Take::Moved),
             Fenced::Gone => Ok(Take::Fenced),
@@ -111,11 +115,15 @@ impl Store {
             revision: Some(revision),
             ..TakeParams::new(look.fence, Some(look.last_seq), taken)
         };
-        let written = self.database.write(&params.query(&key, rows)).await?;
-        written
-            .first()
-            .map(|row| Ok(Seq(get::<i64>(row, "next_seq")? - 1)))
-            .transpose()
+        match self.database.transact(&params.queries(&key, rows)?).await {
+            Ok(answers) => answers
+                .first()
+                .and_then(|rows| rows.first())
+                .map(|row| Ok(Seq(get::<i64>(row, "next_seq")? - 1)))
+                .transpose(),
+            Err(error) if error.is_other_fence() => Ok(None),
+            Err(error) => Err(error),
+        }
     }
 }
 
@@ -170,28 +178,26 @@ impl<'a> TakeParams<'a> {
         }
     }
 
-    fn query<'q>(&'q self, key: &'q Key, rows: &'q Rows) -> Query<'q> {
-        let mut params = rows.params(key);
-        params.extend([
-            &self.fence.epoch as Param<'q>,
-            &self.fence.op,
-            &self.next_seq,
-            &self.steps,
-            &self.lease,
+    fn queries<'q>(&'q self, key: &'q Key, rows: &'q Rows) -> Result<Vec<Query<'q>>, Error> {
+        let mut values = rows.values(key);
+        values.extend([
+            ("epoch", &self.fence.epoch as Param<'q>),
+            ("op", &self.fence.op),
+            ("owner", &self.owner.0),
+            ("turn", &self.owner.1),
+            ("next_seq", &self.next_seq),
+            ("revision", &self.revision),
+            ("state", &self.state),
+            ("begun_steps", &self.steps),
+            ("lease", &self.lease),
         ]);
-        params.extend([
-            &self.ids as Param<'q>,
-            &self.statuses,
-            &self.events,
-            &self.into,
-            &self.reasons,
+        values.extend([
+            ("queued", &self.ids as Param<'q>),
+            ("queued_statuses", &self.statuses),
+            ("queued_events", &self.events),
+            ("queued_into", &self.into),
+            ("drop_reasons", &self.reasons),
         ]);
-        params.extend([
-            &self.revision as Param<'q>,
-            &self.state,
-            &self.owner.0,
-            &self.owner.1,
-        ]);
-        Query::new(TAKE, params)
+        Ok(named::queries(&TAKE, &values, |name| rows.need(name))?)
     }
 }

@@ -146,25 +146,63 @@ pub struct Synthetic<'a> {
     pub reason: crate::model::event::CallCancelReason,
 }
 
-pub(super) const APPEND: &str = statement!("sql/append.sql", "sql/rows.sql", "sql/grown.sql", "sql/context_delta.sql", "sql/spent.sql", "sql/no_chunks.sql";
-    " select f.state, f.cancel, f.next_seq from f");
-pub(super) const RETRY: &str = statement!("sql/retry.sql", "sql/rows.sql", "sql/spent.sql", "sql/no_chunks.sql";
-    " select f.state, f.cancel, f.next_seq from f");
-/// After the gate and the row lock: the first one compares the fence and answers.
+/// The first one of each compares the fence and answers.
+pub(super) static APPEND: LazyLock<Vec<Named>> = named![
+    "sql/append/run.sql",
+    "sql/rows/events.sql",
+    "sql/rows/messages.sql",
+    "sql/rows/parts.sql",
+    "sql/rows/media.sql",
+    "sql/append/calls.sql",
+    "sql/append/turn.sql",
+    "sql/rows/context.sql",
+    "sql/rows/spend.sql",
+    "sql/rows/chunks.sql",
+];
+pub(super) static RETRY: LazyLock<Vec<Named>> = named![
+    "sql/retry/run.sql",
+    "sql/rows/events.sql",
+    "sql/rows/messages.sql",
+    "sql/rows/parts.sql",
+    "sql/retry/turn.sql",
+    "sql/rows/spend.sql",
+    "sql/rows/chunks.sql",
+];
+/// After the gate and the row lock.
 pub(super) static FINISH: LazyLock<Vec<Named>> = named![
+    head "sql/finish/head.sql";
     "sql/finish/run.sql",
     "sql/finish/events.sql",
-    "sql/rows_messages.sql",
-    "sql/rows_parts.sql",
-    "sql/rows_media.sql",
+    "sql/rows/messages.sql",
+    "sql/rows/parts.sql",
+    "sql/rows/media.sql",
     "sql/finish/turn.sql",
-    "sql/rows_context.sql",
-    "sql/usage_spend.sql",
-    "sql/chunk_drop.sql",
+    "sql/rows/context.sql",
+    "sql/rows/spend.sql",
+    "sql/rows/chunks.sql",
     "sql/finish/activity.sql",
 ];
-pub(super) const STOP: &str = statement!("sql/stop.sql", "sql/rows.sql", "sql/grown_by_stop.sql", "sql/context_delta.sql", "sql/spent.sql", "sql/no_chunks.sql";
-    " select f.state, f.cancel, f.next_seq from f");
+/// After the gate and the row lock. The calls that are open stay so until all that counts them was
+/// written.
+pub(super) static STOP: LazyLock<Vec<Named>> = named![
+    head "sql/stop/head.sql";
+    "sql/stop/run.sql",
+    "sql/rows/events.sql",
+    "sql/stop/events.sql",
+    "sql/rows/messages.sql",
+    "sql/rows/parts.sql",
+    "sql/rows/media.sql",
+    "sql/stop/results.sql",
+    "sql/stop/message.sql",
+    "sql/stop/turn.sql",
+    "sql/rows/context.sql",
+    "sql/stop/context.sql",
+    "sql/stop/calls.sql",
+    "sql/rows/spend.sql",
+    "sql/rows/chunks.sql",
+    "sql/rows/touch.sql",
+    "sql/stop/queue.sql",
+];
 pub(super) const SETTLE: &str = "-- store::turn::settle
     select epoch, op, owner, written_by, turn_id, state, cancel, next_seq from session_run where tenant_id = $1 and session_id = $2";
 impl Store {
@@ -183,15 +221,22 @@ impl Store {
         let calls = Calls::from(batch);
         let lease = self.lease.as_secs_f64();
         let message = cost.message.map(MessageId::as_str);
-        let mut params = rows.params(&key);
-        params.extend([&right.fence.epoch as Param<'_>, &right.fence.op]);
-        params.extend(spent.params());
-        params.extend([&lease as Param<'_>, &message]);
-        params.extend(calls.params());
-        let turn = right.turn.as_str();
-        params.extend([&spent.measured as Param<'_>, &self.replica, &turn]);
-        self.owner_write(&key, right, &[Query::new(APPEND, params)])
-            .await
+        let fence = FenceValues::new(self, right);
+        let mut values = rows.values(&key);
+        values.extend(fence.values());
+        values.extend(spent.values());
+        values.extend(calls.values());
+        values.extend([
+            ("lease", &lease as Param<'_>),
+            ("final_message", &message),
+            ("measured", &spent.measured),
+        ]);
+        let is_needed = |name: &str| match name {
+            "store::turn::append_calls" => batch.is_some(),
+            name => rows.need(name) && spent.need(name),
+        };
+        let queries = named::queries(&APPEND, &values, is_needed)?;
+        self.owner_write(&key, right, &queries).await
     }
 
     /// Repeats the step as its next attempt. The rows are events of the attempt that failed.
@@ -205,13 +250,14 @@ impl Store {
         let key = Key::from(key);
         let spent = Spent::from(cost);
         let lease = self.lease.as_secs_f64();
-        let mut params = rows.params(&key);
-        params.extend([&right.fence.epoch as Param<'_>, &right.fence.op]);
-        params.extend(spent.params());
-        let turn = right.turn.as_str();
-        params.extend([&lease as Param<'_>, &self.replica, &turn]);
-        self.owner_write(&key, right, &[Query::new(RETRY, params)])
-            .await
+        let fence = FenceValues::new(self, right);
+        let mut values = rows.values(&key);
+        values.extend(fence.values());
+        values.extend(spent.values());
+        values.push(("lease", &lease));
+        let is_needed = |name: &str| rows.need(name) && spent.need(name);
+        let queries = named::queries(&RETRY, &values, is_needed)?;
+        self.owner_write(&key, right, &queries).await
     }
 
     /// The last step: commits its message in any case, and ends the turn as completed if no message
@@ -244,12 +290,9 @@ impl Store {
         let ended = Ended::from(end);
         let message = cost.message.map(MessageId::as_str);
         let lease = self.lease.as_secs_f64();
-        let turn = right.turn.as_str();
+        let fence = FenceValues::new(self, right);
         let mut values = rows.values(&key);
-        values.extend([
-            ("epoch", &right.fence.epoch as Param<'_>),
-            ("op", &right.fence.op),
-        ]);
+        values.extend(fence.values());
         values.extend(spent.values());
         values.extend([
             ("step_count", &ended.steps as Param<'_>),
@@ -259,14 +302,9 @@ impl Store {
         values.extend([
             ("payload", &ended.payload as Param<'_>),
             ("outcome", &ended.outcome),
+            ("measured", &spent.measured),
         ]);
-        values.extend([
-            ("measured", &spent.measured as Param<'_>),
-            ("owner", &self.replica),
-            ("turn", &turn),
-        ]);
-        let is_needed =
-            |name: &str| rows.need(name) && (name != "store::usage::spend" || spent.is_call());
+        let is_needed = |name: &str| rows.need(name) && spent.need(name);
         let session = || vec![&key.tenant as Param<'_>, &key.session];
         let mut queries = vec![Query::new(GATE, session()), Query::new(LOCK_RUN, session())];
         let own = queries.len();
@@ -305,32 +343,33 @@ impl Store {
         let tokens = signed(end.synthetic.tokens);
         let overhead = signed(end.synthetic.overhead);
         let closed = codec::event::encode_call_cancelled(end.synthetic.reason);
-        let mut params = rows.params(&key);
-        params.extend([&right.fence.epoch as Param<'_>, &right.fence.op]);
-        params.extend(spent.params());
-        params.extend([
-            &ended.steps as Param<'_>,
-            &message,
-            &ended.kind,
-            &ended.payload,
-            &ended.outcome,
-            &ended.state,
+        let fence = FenceValues::new(self, right);
+        let mut values = rows.values(&key);
+        values.extend(fence.values());
+        values.extend(spent.values());
+        values.extend([
+            ("measured", &spent.measured as Param<'_>),
+            ("step_count", &ended.steps),
+            ("final_message", &message),
+            ("kind", &ended.kind),
+            ("payload", &ended.payload),
+            ("outcome", &ended.outcome),
+            ("turn_state", &ended.state),
         ]);
-        params.extend([
-            &end.synthetic.words as Param<'_>,
-            &tokens,
-            &overhead,
-            &closed,
-            &spent.measured,
+        values.extend([
+            ("closed_words", &end.synthetic.words as Param<'_>),
+            ("closed_tokens", &tokens),
+            ("closed_overhead", &overhead),
+            ("closed_payload", &closed),
         ]);
-        let turn = right.turn.as_str();
-        params.extend([&self.replica as Param<'_>, &turn]);
+        let is_needed = |name: &str| match name {
+            "store::turn::unstart" => !matches!(end.ending, Ending::Completed(_)),
+            name => rows.need(name) && spent.need(name),
+        };
         let session = || vec![&key.tenant as Param<'_>, &key.session];
-        let mut queries = vec![
-            Query::new(GATE, session()),
-            Query::new(LOCK_RUN, session()),
-            Query::new(STOP, params),
-        ];
+        let mut queries = vec![Query::new(GATE, session()), Query::new(LOCK_RUN, session())];
+        let mut own = queries.len();
+        queries.extend(named::queries(&STOP, &values, is_needed)?);
         if let Ending::Cancelled {
             undone: Some(_), ..
         } = end.ending
@@ -338,10 +377,10 @@ impl Store {
             queries.extend(rollback::queries(
                 &key,
                 &right.fence,
-                [&self.replica, &turn],
+                [&fence.owner, &fence.turn],
             ));
+            own = queries.len() - 1;
         }
-        let own = queries.len().saturating_sub(1);
         self.end_and_start(&key, right, (queries, own), next).await
     }
 
@@ -351,7 +390,7 @@ impl Store {
         right: TurnFence<'_>,
         queries: &[Query<'_>],
     ) -> Result<Written, Error> {
-        match self.fenced_write(key, right, queries).await? {
+        match self.fenced_write(key, right, queries, 0).await? {
             Fenced::Applied(ack) => Ok(Written::Applied(ack)),
             Fenced::Gone => Ok(Written::Fenced),
             Fenced::Refused => Err(Error::Corrupt(format!(
@@ -361,20 +400,20 @@ impl Store {
     }
 
     /// Repeats a write whose answer was lost, unchanged, for as long as the lease may last; then
-    /// looks whether it had landed.
+    /// looks whether it had landed. The statement `own` compares the fence and answers.
     pub(super) async fn fenced_write(
         &self,
         key: &Key,
         right: TurnFence<'_>,
         queries: &[Query<'_>],
+        own: usize,
     ) -> Result<Fenced, Error> {
-        self.fenced_answers(key, right, queries, queries.len().saturating_sub(1))
+        self.fenced_answers(key, right, queries, own)
             .await
             .map(|(fenced, _)| fenced)
     }
 
-    /// The same; the statement `own` compares the fence and answers. The rows of the last statement
-    /// come back with it, if that is another one.
+    /// The same. The rows of the last statement come back with it, if that is another one.
     pub(super) async fn fenced_answers(
         &self,
         key: &Key,
@@ -440,6 +479,33 @@ impl Store {
     }
 }
 
+/// What an owner's write carries: the fence, the owner and its turn.
+pub(super) struct FenceValues<'a> {
+    fence: Fence,
+    owner: &'a str,
+    turn: &'a str,
+}
+
+impl<'a> FenceValues<'a> {
+    pub(super) fn new(store: &'a Store, right: TurnFence<'a>) -> Self {
+        Self {
+            fence: right.fence,
+            owner: store.replica(),
+            turn: right.turn.as_str(),
+        }
+    }
+
+    /// Those of the fragment `fence`.
+    pub(super) fn values(&self) -> [(&'static str, Param<'_>); 4] {
+        [
+            ("epoch", &self.fence.epoch),
+            ("op", &self.fence.op),
+            ("owner", &self.owner),
+            ("turn", &self.turn),
+        ]
+    }
+}
+
 struct Spent<'a> {
     model: &'a str,
     totals: [i64; 6],
@@ -469,12 +535,6 @@ impl<'a> From<&StepCost<'a>> for Spent<'a> {
 }
 
 impl Spent<'_> {
-    /// $29 to $35
-    fn params(&self) -> Vec<Param<'_>> {
-        self.values().into_iter().map(|(_, value)| value).collect()
-    }
-
-    /// The same with the names that they have in plain statements.
     fn values(&self) -> [(&'static str, Param<'_>); 7] {
         let [calls, input, output, reasoning, cache_read, cache_write] = &self.totals;
         [
@@ -488,9 +548,9 @@ impl Spent<'_> {
         ]
     }
 
-    /// Whether a call was made.
-    fn is_call(&self) -> bool {
-        self.totals[0] > 0
+    /// Whether a statement of that name has something to write.
+    fn need(&self, statement: &str) -> bool {
+        statement != "store::usage::spend" || self.totals[0] > 0
     }
 }
 
@@ -546,18 +606,17 @@ impl From<Option<&Batch>> for Calls {
 }
 
 impl Calls {
-    /// $38 to $46
-    fn params(&self) -> [Param<'_>; 9] {
+    fn values(&self) -> [(&'static str, Param<'_>); 9] {
         [
-            &self.ids,
-            &self.names,
-            &self.parts,
-            &self.ords,
-            &self.timeouts,
-            &self.statuses,
-            &self.requests,
-            &self.message,
-            &self.results,
+            ("call_ids", &self.ids),
+            ("call_names", &self.names),
+            ("call_parts", &self.parts),
+            ("call_ords", &self.ords),
+            ("call_timeouts", &self.timeouts),
+            ("call_statuses", &self.statuses),
+            ("call_requests", &self.requests),
+            ("calls_message", &self.message),
+            ("results_message", &self.results),
         ]
     }
 }

@@ -1,12 +1,15 @@
 //! Changes of a session's configuration: each makes a new revision, with events.
 
+use std::sync::LazyLock;
+
 use tokio_postgres::Row;
 
 use super::{
     Error, Store,
     idempotency::{Remembered, Request, remembered},
     lock::lock_run,
-    pipeline::{Param, Query},
+    named::{self, Named},
+    pipeline::Param,
     row::get,
     rows::Key,
     session::{ConfigParams, NewConfig},
@@ -38,7 +41,15 @@ pub struct Updated {
     pub last_seq: Seq,
 }
 
-pub(super) const UPDATE: &str = include_str!("sql/update.sql");
+/// After the row lock. The first one answers.
+pub(super) static UPDATE: LazyLock<Vec<Named>> = named![
+    "sql/update/run.sql",
+    "sql/rows/toolset.sql",
+    "sql/rows/revision.sql",
+    "sql/update/events.sql",
+    "sql/update/request.sql",
+    "sql/update/activity.sql",
+];
 
 impl Store {
     /// Puts a new configuration in force. `None` means the session is gone, its configuration
@@ -63,32 +74,32 @@ impl Store {
             .map(|event| event.payload.as_slice())
             .collect();
         let request = idempotency.request.as_ref().map(RequestId::as_str);
-        let mut params: Vec<Param<'_>> = vec![&key.tenant, &key.session, from];
-        params.extend([
-            &config.toolset_id as Param<'_>,
-            &config.config,
-            &config.tools,
-            &config.tokens,
-            &new.estimator,
-        ]);
-        params.extend([
-            &kinds as Param<'_>,
-            &payloads,
-            &request,
-            &idempotency.hash,
-            &config.ttl,
-        ]);
-        match self
-            .database
-            .transact(&[lock_run(&key), Query::new(UPDATE, params)])
-            .await
-        {
+        let values = [
+            ("tenant", &key.tenant as Param<'_>),
+            ("session", &key.session),
+            ("revision", from),
+            ("toolset", &config.toolset_id),
+            ("config", &config.config),
+            ("tools", &config.tools),
+            ("tools_tokens", &config.tokens),
+            ("estimator", &new.estimator),
+            ("kinds", &kinds),
+            ("payloads", &payloads),
+            ("request_id", &request),
+            ("request_hash", &idempotency.hash),
+            ("ttl", &config.ttl),
+        ];
+        let mut queries = vec![lock_run(&key)];
+        queries.extend(named::queries(&UPDATE, &values, |name| {
+            name != "store::update::update_request" || request.is_some()
+        })?);
+        match self.database.transact(&queries).await {
             Ok(answers) => answers
-                .last()
+                .get(1)
                 .and_then(|rows| rows.first())
                 .map(updated)
                 .transpose(),
-            Err(Error::Duplicate(_)) => Ok(None),
+            Err(error) if error.is_refusal() => Ok(None),
             Err(error) => Err(error),
         }
     }

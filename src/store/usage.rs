@@ -1,9 +1,12 @@
 //! What calls used that a host made by itself.
 
+use std::sync::LazyLock;
+
 use super::{
     Error, Store,
     anchor::anchor_param,
-    pipeline::{Param, Query},
+    named::{self, Named},
+    pipeline::Param,
     row::get,
     rows::Key,
     version::Version,
@@ -51,7 +54,15 @@ pub struct Report<'a> {
     pub result: &'a str,
 }
 
-pub(super) const RECORD: &str = include_str!("sql/record_usage.sql");
+/// The first one answers.
+pub(super) static RECORD: LazyLock<Vec<Named>> = named![
+    "sql/record_usage/run.sql",
+    "sql/rows/request.sql",
+    "sql/record_usage/spend.sql",
+    "sql/rows/event.sql",
+    "sql/record_usage/message.sql",
+    "sql/rows/touch.sql",
+];
 
 pub(super) const SINCE: &str = "-- store::usage::since: $3 the message
     with m as (select m.seq, m.behind from messages m where m.tenant_id = $1 and m.session_id = $2 and m.message_id = $3),
@@ -112,30 +123,52 @@ impl Store {
             cache_write,
             provider_json: _,
         } = report.usage;
-        let used =
+        let [input, output, reasoning, cache_read, cache_write] =
             [input, output, reasoning, cache_read, cache_write].map(|tokens| i64::from(*tokens));
-        let payload = codec::event::encode(report.payload).payload;
+        let event = codec::event::encode(report.payload);
         let message = report.message.map(|(id, _)| id.as_str());
         let info = report
             .message
             .map(|(_, info)| codec::message::encode_info(info));
         let measured = report.measured.as_ref().map(anchor_param);
-        let mut params: Vec<Param<'_>> = vec![&key.tenant, &key.session, &context, &epoch, &op];
-        params.extend([
-            &request as Param<'_>,
-            &report.idempotency.hash,
-            &report.result,
-            &purpose,
-            &report.model,
+        let mut values = vec![
+            ("tenant", &key.tenant as Param<'_>),
+            ("session", &key.session),
+            ("context", &context),
+            ("epoch", &epoch),
+            ("op", &op),
+            ("request_id", &request),
+            ("request_hash", &report.idempotency.hash),
+            ("led", &report.result),
+            ("measured", &measured),
+        ];
+        values.extend([
+            ("purpose", &purpose as Param<'_>),
+            ("model", &report.model),
+            ("input_tokens", &input),
+            ("output_tokens", &output),
+            ("reasoning_tokens", &reasoning),
+            ("cache_read_tokens", &cache_read),
+            ("cache_write_tokens", &cache_write),
         ]);
-        params.extend(used.iter().map(|tokens| tokens as Param<'_>));
-        params.extend([&payload as Param<'_>, &message, &info, &measured]);
-        match self.database.write(&Query::new(RECORD, params)).await {
-            Ok(rows) => rows
+        values.extend([
+            ("kind", &event.kind as Param<'_>),
+            ("payload", &event.payload),
+            ("message", &message),
+            ("info", &info),
+        ]);
+        let queries = named::queries(&RECORD, &values, |name| match name {
+            "store::rows::request" => request.is_some(),
+            "store::usage::record_message" => message.is_some(),
+            _ => true,
+        })?;
+        match self.database.transact(&queries).await {
+            Ok(answers) => answers
                 .first()
+                .and_then(|rows| rows.first())
                 .map(|row| Ok(Seq(get::<i64>(row, "next_seq")? - 1)))
                 .transpose(),
-            Err(Error::Duplicate(_)) => Ok(None),
+            Err(error) if error.is_refusal() => Ok(None),
             Err(error) => Err(error),
         }
     }

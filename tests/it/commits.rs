@@ -412,15 +412,12 @@ impl Quiet {
 }
 
 impl Statements {
-    /// Transactions, and writing statements that are one by themselves.
+    /// Transactions.
     fn commits(&self) -> usize {
-        const ALONE: [&str; 2] = ["-- store::admission::admit:", "-- store::turn::append:"];
-        let counted =
-            |name: &str| name == "commit" || ALONE.iter().any(|alone| name.starts_with(alone));
         let calls = self
             .0
             .iter()
-            .filter(|(name, _)| counted(name))
+            .filter(|(name, _)| *name == "commit")
             .map(|(_, calls)| calls);
         usize::try_from(calls.sum::<i64>()).unwrap()
     }

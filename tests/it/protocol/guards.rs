@@ -29,38 +29,41 @@ pub(super) enum Guard {
     IdempotencyRow,
 }
 
-/// The fence of a finish.
-const FINISH: &str = "store::turn::finish";
-/// Fenced statements of an owner. Those of all but a finish have the same parameters.
+/// Fenced statements of an owner.
 const OWNED: [&str; 5] = [
-    "store::turn::append",
-    "store::turn::retry",
+    "store::turn::append:",
+    "store::turn::retry:",
     FINISH,
-    "store::turn::stop",
-    "store::take::take",
+    "store::turn::stop:",
+    "store::take::take:",
 ];
+/// The fence of a finish.
+const FINISH: &str = "store::turn::finish:";
 
-/// A fenced statement that takes whoever owns the turn for its owner.
-fn without_owner(statement: &str) -> String {
-    const OWNER: &str = "r.owner = $";
-    let Some(at) = OWNED
-        .iter()
-        .chain([&"store::step::begin_step"])
-        .any(|name| statement.contains(*name))
-        .then(|| statement.find(OWNER))
-        .flatten()
-    else {
-        return statement.to_owned();
-    };
-    let number: String = statement[at + OWNER.len()..]
+/// The text with a comparison that always holds in place of the first that begins like this and
+/// compares with a parameter of that type.
+fn without_comparison(statement: &str, comparison: &str, kind: &str) -> Option<String> {
+    let at = statement.find(comparison)?;
+    let number: String = statement[at + comparison.len()..]
         .chars()
         .take_while(char::is_ascii_digit)
         .collect();
-    statement.replacen(
-        &format!("{OWNER}{number}"),
-        &format!("${number}::text is not null"),
+    Some(statement.replacen(
+        &format!("{comparison}{number}"),
+        &format!("${number}::{kind} is not null"),
         1,
-    )
+    ))
+}
+
+/// A fenced statement that takes whoever owns the turn for its owner.
+fn without_owner(statement: &str) -> String {
+    OWNED
+        .iter()
+        .chain([&"store::step::begin_step:"])
+        .any(|name| statement.contains(*name))
+        .then(|| without_comparison(statement, "r.owner = $", "text"))
+        .flatten()
+        .unwrap_or_else(|| statement.to_owned())
 }
 
 /// A lock that locks nothing.
@@ -103,30 +106,32 @@ impl Guard {
             NO_LOCK.clone_into(&mut other[at]);
             Some(other)
         };
-        // The fence of a finish is in a statement of its own, with parameters of its own.
-        let owned = |clause: &str, instead: &str, of_finish: (&str, &str)| {
-            let others = OWNED.iter().filter(|name| **name != FINISH);
-            without(FINISH, &[of_finish]).or_else(|| {
-                others
-                    .into_iter()
-                    .find_map(|name| without(name, &[(clause, instead)]))
-            })
+        let owned = |names: &[&str], comparison: &str| {
+            let at = names.iter().find_map(|name| has(name))?;
+            let mut other = transaction.to_vec();
+            other[at] = without_comparison(&other[at], comparison, "bigint")
+                .unwrap_or_else(|| panic!("{} has no «{comparison}»", other[at]));
+            Some(other)
         };
         match self {
             Self::Lease => {
-                let epoch = owned("r.epoch = $27", "$27::bigint is not null", ("r.epoch = $1", "$1::bigint is not null")).or_else(|| {
-                    without("store::step::begin_step", &[("r.epoch = $3", "$3::bigint is not null")])
-                });
-                epoch.map(|statements| statements.iter().map(|statement| without_owner(statement)).collect())
+                let fenced = [&OWNED[..], &["store::step::begin_step:"]].concat();
+                let statements = owned(&fenced, "r.epoch = $")?;
+                Some(
+                    statements
+                        .iter()
+                        .map(|statement| without_owner(statement))
+                        .collect(),
+                )
             }
-            Self::Op => owned("r.op = $28", "$28::bigint is not null", ("r.op = $2", "$2::bigint is not null")),
-            Self::NextSeqInTake => without("store::take::take", &[("r.next_seq = coalesce($29::bigint, r.next_seq)", "$29::bigint is not null")]),
-            Self::OpenCallsInTake => {
-                without("store::take::take", &[("     and r.open_calls = 0\n", "")])
-            }
+            Self::Op => owned(&OWNED, "r.op = $"),
+            Self::NextSeqInTake => owned(&["store::take::take:"], "r.next_seq = $"),
+            Self::OpenCallsInTake => without("store::take::take:", &[("and r.open_calls = 0", "")]),
             Self::Gate => has(FINISH).and_then(|_| unlocked("store::turn::gate")),
             Self::KeyShare => without("store::queue::enqueue", &[(" for key share)", ")")]),
-            Self::GateInStop => has("store::turn::stop").and_then(|_| unlocked("store::turn::gate")),
+            Self::GateInStop => {
+                has("store::turn::stop").and_then(|_| unlocked("store::turn::gate"))
+            }
             Self::LockBeforeSubmit => {
                 has("store::submission::submit").and_then(|_| unlocked("store::turn::lock_run"))
             }
@@ -135,10 +140,17 @@ impl Guard {
                 &[("$11 from known", "$11 from (select 1) always")],
             )
             .or_else(|| {
-                let known = "and ($32::text is null\n          or not exists (select from idempotency i where i.tenant_id = $1 and i.session_id = $2 and i.request_id = $32))";
-                let insert = "from f where $32::text is not null";
-                let twice = format!("{insert} on conflict do nothing");
-                without("store::admission::admit:", &[(known, ""), (insert, &twice)])
+                let at = has("store::admission::admit:")?;
+                let mut other = transaction.to_vec();
+                assert!(other[at].contains("or not exists (select from idempotency"));
+                other[at] = other[at].replace(
+                    "or not exists (select from idempotency",
+                    "or true or not exists (select from idempotency",
+                );
+                if let Some(at) = has("store::admission::request") {
+                    other[at].push_str(" on conflict do nothing");
+                }
+                Some(other)
             }),
         }
     }
@@ -185,8 +197,8 @@ fn slower(statement: &str) -> String {
         ("store::queue::unqueue", "from f, picked p order by", format!("from f, {MOMENT}, picked p order by")),
         (
             "store::queue::start_idle",
-            " select f.epoch, f.op, f.turn_id, f.next_seq from f",
-            " select f.epoch, f.op, f.turn_id, f.next_seq from f
+            "select f.epoch, f.op, f.turn_id, f.next_seq from f",
+            "select f.epoch, f.op, f.turn_id, f.next_seq from f
               union all select null, null, null, null from (select pg_sleep(0.003 * random()) as slept offset 0) s where s.slept is null"
                 .to_owned(),
         ),

@@ -33,15 +33,15 @@ const WRITES: [Write; 7] = [
 ];
 
 impl Write {
-    /// The statement, and the parameters in it that are the owner and the turn.
-    fn statement(self) -> (&'static str, [&'static str; 2]) {
+    /// The statement that compares the fence.
+    fn statement(self) -> &'static str {
         match self {
-            Self::Append => ("store::turn::append", ["$48", "$49"]),
-            Self::Retry => ("store::turn::retry", ["$37", "$38"]),
-            Self::Begin => ("store::step::begin_step", ["$10", "$11"]),
-            Self::Take => ("store::take::take", ["$39", "$40"]),
-            Self::Finish => ("store::turn::finish", ["$3", "$4"]),
-            Self::Stop | Self::Rollback => ("store::turn::stop", ["$47", "$48"]),
+            Self::Append => "store::turn::append:",
+            Self::Retry => "store::turn::retry:",
+            Self::Begin => "store::step::begin_step:",
+            Self::Take => "store::take::take:",
+            Self::Finish => "store::turn::finish:",
+            Self::Stop | Self::Rollback => "store::turn::stop:",
         }
     }
 }
@@ -70,18 +70,25 @@ fn without(statement: &'static str, apart: Apart, off: Off) -> &'static str {
     let (name, clauses) = match off {
         Off::Nothing => return statement,
         Off::InWrite(write) => {
-            let (name, [owner, turn]) = write.statement();
-            let clause = match apart {
-                Apart::Owner => (
-                    format!("r.owner = {owner}"),
-                    format!("{owner}::text is not null"),
-                ),
-                Apart::Turn => (
-                    format!("r.turn_id = {turn}"),
-                    format!("{turn}::text is not null"),
-                ),
+            let column = match apart {
+                Apart::Owner => "r.owner",
+                Apart::Turn => "r.turn_id",
             };
-            (name, clause)
+            let name = write.statement();
+            let comparison = format!("{column} = $");
+            let Some(at) = statement
+                .find(&comparison)
+                .filter(|_| statement.contains(name))
+            else {
+                assert!(!statement.contains(name), "{name} has no «{comparison}»");
+                return statement;
+            };
+            let number: String = statement[at + comparison.len()..]
+                .chars()
+                .take_while(char::is_ascii_digit)
+                .collect();
+            let always = format!("${number}::text is not null");
+            (name, (format!("{comparison}{number}"), always))
         }
         Off::InSettle => {
             let clause = match apart {

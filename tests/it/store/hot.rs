@@ -1,76 +1,142 @@
 //! The statements whose plans are looked at: those that stand alone, and those of transitions,
 //! which run after the ones before them.
 
-use contextd::store::{hot_statements, hot_transitions, named::Named};
+use contextd::store::{hot_statements, hot_transitions, named::Named, rows::PARAMETERS};
 
 use super::plans::{MEASURED, arguments, tail};
 
 /// The statement that writes which media a message has.
 const MEDIA: &str = "store::rows::media";
 
-/// The names of the arguments of the shared tail.
-const TAIL: [&str; 26] = [
-    "tenant",
-    "session",
-    "kinds",
-    "payloads",
-    "refs",
-    "steps",
-    "attempts",
-    "message_events",
-    "message_ids",
-    "message_roles",
-    "message_steps",
-    "message_tokens",
-    "message_pinned",
-    "message_infos",
-    "part_messages",
-    "part_positions",
-    "part_kinds",
-    "part_calls",
-    "part_names",
-    "part_outcomes",
-    "part_bodies",
-    "part_rests",
-    "part_tokens",
-    "part_categories",
-    "estimator",
-    "offset",
-];
+/// The session and the turn that a transition is tried on.
+fn place(transition: &str) -> (&'static str, &'static str) {
+    match transition {
+        "admit_new" => ("new", "new-turn"),
+        "admit" | "start_idle" => ("idle", "new-turn"),
+        "stop" => ("closing", "closing-t1"),
+        "take" | "interrupt" => ("queue", "queue-t1"),
+        "cancel" => ("wait", "wait-t1"),
+        "record_usage" | "import" => ("imported", ""),
+        "prune" => ("cleared", ""),
+        "restore" => ("pruned", ""),
+        _ => ("run", "run-t1"),
+    }
+}
 
 /// The arguments of a plain statement of a transition, for a session with that id and its turn.
-fn named_arguments(statement: &Named, session: &str, turn: &str) -> String {
-    let argument = |name: &str| match name {
-        "session" => format!("'{session}'"),
-        "turn" => format!("'{turn}'"),
-        "owner" => "'one'".to_owned(),
-        "epoch" | "calls" | "step_count" | "revision" => "1".to_owned(),
-        "op" | "reasoning_tokens" | "cache_read_tokens" | "cache_write_tokens" | "tools_tokens" => {
-            "0".to_owned()
-        }
-        "model" => "'scripted/demo'".to_owned(),
-        "input_tokens" => "100".to_owned(),
-        "output_tokens" => "10".to_owned(),
-        "final_message" => "'new-message'".to_owned(),
-        "payload" | "outcome" | "request" | "config" | "tools" => "''".to_owned(),
-        "lease" => "30".to_owned(),
-        "timeout" => "600".to_owned(),
-        "ttl" => "60".to_owned(),
-        "measured" => MEASURED.to_owned(),
-        "request_id" => "'r'".to_owned(),
-        "request_hash" => "'hash'".to_owned(),
-        "toolset" => "'new-toolset'".to_owned(),
-        other => {
-            let at = TAIL.iter().position(|known| *known == other);
-            tail("")[at.unwrap_or_else(|| panic!("no argument for {other}"))].to_owned()
-        }
+fn named_arguments(transition: &str, statement: &Named, (session, turn): (&str, &str)) -> String {
+    let argument = |name: &String| match (of_transition(transition, name), name.as_str()) {
+        (Some(argument), _) => argument.to_owned(),
+        (None, "session") => format!("'{session}'"),
+        (None, "turn") => format!("'{turn}'"),
+        (None, name) => of_any_transition(name).to_owned(),
     };
     statement
         .names
         .iter()
-        .map(|name| argument(name))
+        .map(argument)
         .collect::<Vec<_>>()
         .join(", ")
+}
+
+/// What a transition takes otherwise than the others.
+fn of_transition(transition: &str, name: &str) -> Option<&'static str> {
+    let argument = match (transition, name) {
+        ("stop" | "record_usage" | "import", "op") => "1",
+        ("cancel", "turn") => "null",
+        ("cancel" | "interrupt", "owner") => "'two'",
+        ("take", "revision") => "null",
+        ("start_idle", "message") => "'waits'",
+        ("interrupt", "message") => "'q1'",
+        ("interrupt", "cause") => "2",
+        ("record_usage", "kind") => "'usage_recorded'",
+        ("prune", "kind") => "'context_pruned'",
+        ("prune", "messages") => "array['cleared-results']",
+        ("restore", "kind") => "'context_restored'",
+        ("restore", "messages") => "array['pruned-results']",
+        ("restore", "seen") => "1",
+        ("import", "call_ids") => "array['n1']",
+        ("import", "call_names") => "array['look']",
+        ("import", "call_parts") => "array[0]",
+        ("update", "kinds") => "array['session_updated', 'model_switched']",
+        _ => return None,
+    };
+    Some(argument)
+}
+
+/// What a parameter of that name takes.
+fn of_any_transition(name: &str) -> &'static str {
+    match name {
+        "owner" => "'one'",
+        "epoch" | "calls" | "step_count" | "revision" => "1",
+        "op" | "reasoning_tokens" | "cache_read_tokens" | "cache_write_tokens" | "tools_tokens" => {
+            "0"
+        }
+        "model" => "'scripted/demo'",
+        "input_tokens" => "100",
+        "output_tokens" => "10",
+        "final_message" | "calls_message" => "'new-message'",
+        "payload" | "outcome" | "request" | "config" | "tools" => "''",
+        "lease" => "30",
+        "timeout" => "600",
+        "ttl" => "60",
+        "measured" => MEASURED,
+        "request_id" => "'r'",
+        "request_hash" => "'hash'",
+        "toolset" => "'new-toolset'",
+        "binding" => "true",
+        // A call that is asked for, and another that waits for its turn.
+        "call_ids" => "array['n1', 'n2']",
+        "call_names" => "array['look', 'look']",
+        "call_parts" | "call_ords" => "array[0, 1]",
+        "call_timeouts" => "array[60, 60]",
+        "call_statuses" => "array[0, 1]::smallint[]",
+        "call_requests" => "array[null, '']::bytea[]",
+        "results_message" => "'new-results'",
+        // Calls that the end of a turn closes.
+        "kind" => "'turn_completed'",
+        "turn_state" => "3",
+        "closed_words" => "'closed'",
+        "closed_tokens" => "7",
+        "closed_overhead" => "4",
+        "closed_payload" | "led" | "info" | "reason" => "''",
+        "continues" => "true",
+        // Both messages that wait.
+        "next_seq" => "4",
+        "state" | "mode" | "cause" | "purpose" | "placeholder" | "context" => "1",
+        "begun_steps" | "seen" | "open_calls" => "0",
+        "queued" => "array['q1', 'q2']",
+        "queued_statuses" => "array[1, 1]::smallint[]",
+        "queued_events" => "array[1, 1]",
+        "queued_into" => "array['new-message', 'new-message']",
+        "drop_reasons" => "array[null, null]::smallint[]",
+        // A result that is cleared, and comes back.
+        "positions" => "array[0]",
+        "pruned_at" => "8",
+        "message" => "'calls'",
+        // A message with a call that is answered, an answer to a call that was open, and an output
+        // that was cut.
+        "appended_events" => "array[1]",
+        "appended_ids" | "call_messages" | "blob_messages" => "array['appended']",
+        "appended_roles" => "array[3]::smallint[]",
+        "appended_tokens" => "array[4]",
+        "appended_pinned" => "array[false]",
+        "appended_infos" => "array['']::bytea[]",
+        "appended_times" => "array[null]::timestamptz[]",
+        "result_messages" | "answered_messages" => "array['new-results']",
+        "result_parts" | "blob_parts" => "array[0]",
+        "answered_ids" => "array['i1']",
+        "answered_parts" => "array[1]",
+        "blobs" => "array['blob']",
+        "shift_messages" => "1",
+        "shift_overhead" => "4",
+        "shift_tokens" => "array_fill(0::bigint, array[9])",
+        "shift_parts" => "array_fill(0, array[9])",
+        other => {
+            let at = PARAMETERS.iter().position(|known| *known == other);
+            tail("")[at.unwrap_or_else(|| panic!("no argument for {other}"))]
+        }
+    }
 }
 
 /// The statement of a finish that compares the fence and decides, with arguments for the first turn
@@ -86,8 +152,13 @@ pub(super) fn finish_fence(session: &str) -> (&'static str, String) {
         .unwrap();
     (
         &fence.sql,
-        named_arguments(fence, session, &format!("{session}-t1")),
+        named_arguments("finish", fence, (session, &format!("{session}-t1"))),
     )
+}
+
+/// Messages here have no media, and those that are imported are written by a statement of their own.
+fn is_needed(transition: &str, statement: &str) -> bool {
+    statement != MEDIA && (transition, statement) != ("import", "store::rows::messages")
 }
 
 /// What is looked at: a statement by itself, or one of a transition, which runs after those before
@@ -114,9 +185,12 @@ impl Hot {
         alone.chain(nth).filter(|hot| hot.is_needed()).collect()
     }
 
-    /// Messages here have no media.
+    /// Whether it has something to write.
     fn is_needed(self) -> bool {
-        !self.name().ends_with(MEDIA)
+        match self {
+            Self::Alone(..) => true,
+            Self::Nth(transition, statements, at) => is_needed(transition, statements[at].name()),
+        }
     }
 
     /// What complaints call it.
@@ -144,21 +218,16 @@ impl Hot {
                 vec![format!("execute {name} ({})", arguments(name).join(", "))]
             }
             Self::Nth(transition, statements, at) => {
-                let (session, turn) = if transition == "finish" {
-                    ("run", "run-t1")
-                } else {
-                    ("new", "new-turn")
-                };
                 let execution = |(at, statement): (usize, &Named)| {
                     format!(
                         "execute {transition}_{at} ({})",
-                        named_arguments(statement, session, turn)
+                        named_arguments(transition, statement, place(transition))
                     )
                 };
                 let needed = statements[..=at]
                     .iter()
                     .enumerate()
-                    .filter(|(_, statement)| statement.name() != MEDIA);
+                    .filter(|(_, statement)| is_needed(transition, statement.name()));
                 needed.map(execution).collect()
             }
         }

@@ -56,36 +56,6 @@ fn tail_without_message(session: &str) -> Vec<&str> {
 /// What a call measured.
 pub(super) const MEASURED: &str = "array[0, 100, 10, 20, 50, 98, 4]::bigint[]";
 
-/// Epoch, op and the cost of a step.
-const STEP: [&str; 9] = ["1", "0", "'scripted/demo'", "1", "100", "10", "0", "0", "0"];
-
-/// The arguments of a step with a call that is asked for and another that waits for its turn.
-fn append_arguments() -> Vec<&'static str> {
-    let calls = [
-        "array['n1', 'n2']",
-        "array['look', 'look']",
-        "array[0, 1]",
-        "array[0, 1]",
-        "array[60, 60]",
-    ];
-    let handed_out = [
-        "array[0, 1]::smallint[]",
-        "array[null, '']::bytea[]",
-        "'new-message'",
-        "'new-results'",
-        MEASURED,
-        "'one'",
-        "'run-t1'",
-    ];
-    with(
-        with(
-            with(with(tail("'run'"), &STEP), &["30", "'new-message'"]),
-            &calls,
-        ),
-        &handed_out,
-    )
-}
-
 /// The arguments of a submission of a result and an approval.
 fn submit_arguments() -> Vec<&'static str> {
     let result = [
@@ -115,26 +85,6 @@ fn submit_arguments() -> Vec<&'static str> {
     )
 }
 
-/// The arguments of a take of both messages that wait.
-fn take_arguments() -> Vec<&'static str> {
-    let taken = [
-        "array['q1', 'q2']",
-        "array[1, 1]::smallint[]",
-        "array[1, 1]",
-    ];
-    let into = [
-        "array['new-message', 'new-message']",
-        "array[null, null]::smallint[]",
-    ];
-    with(
-        with(
-            with(with(tail("'queue'"), &["1", "0", "4", "0", "30"]), &taken),
-            &into,
-        ),
-        &["null", "1", "'one'", "'queue-t1'"],
-    )
-}
-
 /// A message that starts a turn, for a minute, among 100 at most.
 const QUEUED: [&str; 8] = [
     "'new-queued'",
@@ -150,63 +100,16 @@ const QUEUED: [&str; 8] = [
 /// A hash, and the request `'r'` that nobody made yet.
 const REQUEST: [&str; 2] = ["'r'", "'hash'"];
 
-/// The same with what it leads to.
-const REQUEST_LED: [&str; 3] = ["'r'", "'hash'", "''"];
-
 fn in_session(session: &'static str, more: &[&'static str]) -> Vec<&'static str> {
     with(vec!["'t'", session], more)
 }
 
-/// The arguments of a report about a call that wrote a message.
-fn record_arguments() -> Vec<&'static str> {
-    let usage = ["1", "'scripted/demo'", "100", "10", "0", "0", "0", "''"];
-    let seen = in_session("'imported'", &["1", "1", "1", "'r'", "'hash'", "''"]);
-    with(with(seen, &usage), &["'new-message'", "''", MEASURED])
-}
-
 /// Arguments with which a statement does what it is for, against the sessions of [`scenes`].
 pub(super) fn arguments(statement: &str) -> Vec<&'static str> {
-    let admission = [
-        "'new-turn'",
-        "'one'",
-        "30",
-        "600",
-        "1",
-        "'r'",
-        "'hash'",
-        "''",
-        "'scripted/demo'",
-    ];
     let keys = |more: &[&'static str]| with(vec!["array['t']", "array['run']"], more);
     match statement {
-        "admit" => with(with(tail("'idle'"), &admission), &["true"]),
-        "append" => append_arguments(),
-        "retry" => with(with(tail("'run'"), &STEP), &["30", "'one'", "'run-t1'"]),
-        "begin_step" => in_session(
-            "'run'",
-            &["1", "0", "1", "true", "''", "10", "30", "'one'", "'run-t1'"],
-        ),
-        "stop" => with(
-            with(tail("'run'"), &STEP),
-            &[
-                "1",
-                "'new-message'",
-                "'turn_completed'",
-                "''",
-                "''",
-                "3",
-                "'closed'",
-                "7",
-                "4",
-                "''",
-                MEASURED,
-                "'one'",
-                "'run-t1'",
-            ],
-        ),
         "gate" | "lock_run" | "settle" | "last_role" => in_session("'run'", &[]),
         "revision_at" => in_session("'long'", &["100"]),
-        "record_usage" => record_arguments(),
         "since" => in_session("'long'", &["'m100'"]),
         "standing" => in_session("'run'", &["'r'"]),
         "owned" => in_session("'run'", &["1", "'one'", "'run-t1'"]),
@@ -214,10 +117,6 @@ pub(super) fn arguments(statement: &str) -> Vec<&'static str> {
         "open_calls" | "open_results" => in_session("'wait'", &[]),
         "results" => in_session("'wait'", &["array['c3']"]),
         "submit" => submit_arguments(),
-        "cancel" => in_session(
-            "'wait'",
-            &["null", "1", "1", "''", "'two'", "30", "'r'", "'hash'"],
-        ),
         "takeover" => in_session("'lapsed'", &["1", "'two'", "30"]),
         "hand_over" => in_session("'run'", &["1", "0", "'one'", "'run-t1'"]),
         "owned_here" => keys(&["'one'"]),
@@ -244,21 +143,6 @@ pub(super) fn arguments(statement: &str) -> Vec<&'static str> {
         "settled_between" => in_session("'long'", &["100", "150"]),
         "enqueue" => with(in_session("'queue'", &QUEUED), &REQUEST),
         "enqueue_unremembered" => in_session("'queue'", &QUEUED),
-        "start_idle" => with(
-            tail("'idle'"),
-            &[
-                "'new-turn'",
-                "'one'",
-                "30",
-                "600",
-                "1",
-                "'r'",
-                "''",
-                "'scripted/demo'",
-                "'waits'",
-            ],
-        ),
-        "interrupt" => in_session("'queue'", &["'q1'", "'two'", "30"]),
         "ahead" => in_session("'idle'", &["false"]),
         "adopt" => in_session("'run'", &["'run-t1'", "'one'"]),
         "fate" => in_session("'queue'", &["'q2'"]),
@@ -266,7 +150,6 @@ pub(super) fn arguments(statement: &str) -> Vec<&'static str> {
         "queue_placed" => in_session("'queue'", &["'q1'"]),
         "queue_outcome" => in_session("'queue'", &["'r'", "'q1'"]),
         "look" => in_session("'queue'", &[]),
-        "take" => take_arguments(),
         "unqueue" => with(
             in_session(
                 "'queue'",
@@ -290,16 +173,6 @@ pub(super) fn arguments(statement: &str) -> Vec<&'static str> {
 /// The same for those that change a session, or what its context is made of.
 fn arguments_beside_turns(statement: &str) -> Vec<&'static str> {
     match statement {
-        "update" => with(
-            in_session("'run'", &["1", "'new-toolset'", "''", "''", "0", "'test'"]),
-            &[
-                "array['session_updated', 'model_switched']",
-                "array['', '']::bytea[]",
-                "'r'",
-                "'hash'",
-                "60",
-            ],
-        ),
         "session" => in_session("'run'", &["1"]),
         // A session spends on a handful of models, not on the thousand that the others are given.
         "stats" => in_session("'long'", &[]),
@@ -332,20 +205,6 @@ fn arguments_beside_turns(statement: &str) -> Vec<&'static str> {
         ),
         "fail_compaction" => in_session("'compacting'", &["'k'", "''", "''", "array[]::bytea[]"]),
         "renew_compaction" => in_session("'compacting'", &["'k'", "30"]),
-        "prune" => with(
-            in_session(
-                "'cleared'",
-                &["0", "array['cleared-results']", "array[0]", "1", "''"],
-            ),
-            &REQUEST_LED,
-        ),
-        "restore" => with(
-            in_session(
-                "'pruned'",
-                &["1", "array['pruned-results']", "array[0]", "8", "''"],
-            ),
-            &REQUEST_LED,
-        ),
         "event" => in_session("'long'", &["100"]),
         "swap" => with(
             tail_without_message("'compacting'"),
@@ -395,7 +254,6 @@ fn transcript_arguments(statement: &str) -> Vec<&'static str> {
         "call_ids" => in_session("'long'", &[]),
         "tail" => in_session("'idle'", &["'r'"]),
         "appended_calls" => in_session("'imported'", &[]),
-        "import" => import_arguments(),
         "live_after" | "all_after" => in_session("'long'", &[NOW, "40", "10"]),
         "live_before" | "all_before" => in_session("'long'", &[NOW, "110", "10"]),
         "messages_by_id" => in_session("'long'", &["array['m10', 'm20']"]),
@@ -408,43 +266,17 @@ fn transcript_arguments(statement: &str) -> Vec<&'static str> {
 /// The seq that stands for now.
 const NOW: &str = "9223372036854775807";
 
-/// A message with a call that is answered, an answer to a call that was open, and an output that
-/// was cut.
-fn import_arguments() -> Vec<&'static str> {
-    let seen = ["1", "1", "1", "'r'", "'hash'", "'led'", "0"];
-    let messages = [
-        "array[1]",
-        "array['new-message']",
-        "array[3]::smallint[]",
-        "array[4]",
-        "array[false]",
-    ];
-    let more = ["array['']::bytea[]", "array[null]::timestamptz[]"];
-    let calls = [
-        "array['n1']",
-        "array['look']",
-        "array['new-message']",
-        "array[0]",
-        "array['new-results']",
-        "array[0]",
-    ];
-    let answers = ["array['i1']", "array['new-results']", "array[1]"];
-    let blobs = ["array['new-message']", "array[0]", "array['blob']"];
-    let shift = [
-        "1",
-        "4",
-        "array_fill(0::bigint, array[9])",
-        "array_fill(0, array[9])",
-    ];
-    let arguments = with(with(tail_without_message("'imported'"), &seen), &messages);
-    with(
-        with(with(with(with(arguments, &more), &calls), &answers), &blobs),
-        &shift,
-    )
-}
-
 /// Text of a message that is being written, which the end of the turn removes.
-const WRITTEN: &str = "insert into partial_chunks (tenant_id, session_id, epoch, message_id, n, body) values ('t', 'run', 1, 'written', 1, '')";
+const WRITTEN: &str = "
+    insert into partial_chunks (tenant_id, session_id, epoch, message_id, n, body)
+    values ('t', 'run', 1, 'written', 1, ''), ('t', 'closing', 1, 'written', 1, '')";
+
+/// A turn that has an owner and an open call, while a message waits; another message waits for the
+/// end of a turn.
+const CLOSING: &str = "
+    update session_run set state = 1, owner = 'one', lease_until = now() + interval '1 hour' where session_id = 'closing';
+    insert into queue (tenant_id, session_id, message_id, body, delivery, starts_turn, from_execute)
+    values ('t', 'closing', 'starter', '', 1, true, false), ('t', 'idle', 'later', '', 2, false, false)";
 
 /// Sessions in the states that the statements are for.
 async fn scenes(world: &World, client: &Client) {
@@ -509,6 +341,8 @@ async fn scenes(world: &World, client: &Client) {
     assert_eq!(pruned.last_seq, Seq(8));
     world.idle("imported").await;
     client.batch_execute(IMPORTED).await.unwrap();
+    world.waiting("closing", &["e1"]).await;
+    client.batch_execute(CLOSING).await.unwrap();
     client.batch_execute(WRITTEN).await.unwrap();
     world.running("long").await;
     client.batch_execute(LONG).await.unwrap();

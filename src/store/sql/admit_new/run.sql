@@ -5,6 +5,6 @@ values (:tenant, :session, 1, :owner,
         1 + coalesce((select i.result::bigint from idempotency i
                        where i.tenant_id = :tenant and i.session_id = :session and i.request_id = ''), 0),
         now() + make_interval(secs => :lease), :turn, 1, 1, now() + make_interval(secs => :timeout),
-        1 + cardinality(:kinds::text[]), (select coalesce(sum(t), 0) from unnest(:message_tokens::int[]) t) + (select coalesce(sum(t), 0) from unnest(:part_tokens::int[]) t),
+        1 + cardinality(:kinds::text[]), {added},
         :revision::bigint)
 returning epoch, op, turn_id, next_seq

@@ -1,0 +1,1 @@
+(r.state = 2 or r.lease_until < now())
