@@ -2,12 +2,15 @@
 //! version, and taken back. What they change in the counters is a difference, so that it commutes
 //! with the owner's appends.
 
+use std::sync::LazyLock;
+
 use tokio_postgres::Row;
 
 use super::{
     Error, Store,
     idempotency::{Remembered, Request, remembered},
     lock::lock_run,
+    named::Named,
     pipeline::{Param, Query},
     row::{get, role_number},
     rows::{Key, NewMessage, Rows, signed},
@@ -221,22 +224,13 @@ pub struct Compacted {
     pub remembered: Option<Remembered>,
 }
 
-pub(super) const BEGIN: &str = include_str!("sql/begin_compaction.sql");
-pub(super) const FAIL: &str = include_str!("sql/fail_compaction.sql");
+pub(super) static BEGIN: LazyLock<Named> = named_alone!("sql/begin_compaction.sql");
+pub(super) static FAIL: LazyLock<Named> = named_alone!("sql/fail_compaction.sql");
 pub(super) const RENEW: &str = "-- store::compaction::renew
     update compactions set lease_until = now() + make_interval(secs => $4)
      where tenant_id = $1 and session_id = $2 and compaction_id = $3 and status = 1 returning 1";
-pub(super) const SWAP: &str = concat!(
-    include_str!("sql/swap.sql"),
-    include_str!("sql/rows.sql"),
-    include_str!("sql/context_shift.sql"),
-    " select f.context_version, f.next_seq from f"
-);
-pub(super) const REVERT: &str = concat!(
-    include_str!("sql/revert.sql"),
-    include_str!("sql/context_shift.sql"),
-    " select f.context_version, f.next_seq from f"
-);
+pub(super) static SWAP: LazyLock<Named> = named_alone!("sql/swap.sql");
+pub(super) static REVERT: LazyLock<Named> = named_alone!("sql/revert.sql");
 pub(super) const OUTCOME: &str = "-- store::compaction::outcome
     select r.context_version, c.status, n.compaction_id as running
       from session_run r
@@ -256,18 +250,22 @@ impl Store {
         let lease = self.lease.as_secs_f64();
         let id = begin.compaction.as_str();
         let request = begin.idempotency.request.as_ref().map(RequestId::as_str);
-        let mut params: Vec<Param<'_>> = vec![&key.tenant, &key.session, &id, &begin.seen, &lease];
-        params.extend([
-            &begin.info as Param<'_>,
-            &begin.started,
-            &request,
-            &begin.idempotency.hash,
-        ]);
+        let values = [
+            ("tenant", &key.tenant as Param<'_>),
+            ("session", &key.session),
+            ("compaction", &id),
+            ("seen", &begin.seen),
+            ("lease", &lease),
+            ("info", &begin.info),
+            ("payload", &begin.started),
+            ("request_id", &request),
+            ("request_hash", &begin.idempotency.hash),
+        ];
         let known = Request::new(&key, request, &begin.idempotency.hash, "");
         let queries = [
             lock_run(&key),
-            expire(&key, &begin.expired),
-            Query::new(BEGIN, params),
+            expire(&key, &begin.expired)?,
+            BEGIN.query(&values)?,
             outcome(&key, &id),
             known.read(),
         ];
@@ -309,27 +307,28 @@ impl Store {
         let parts = parts.as_slice();
         let summary = SummaryColumns::from(replacement.summary);
         let totals = replacement.cost.totals();
-        let mut params = rows.params(&key);
-        params.extend([
-            &id as Param<'_>,
-            &replacement.from.0,
-            &replacement.to.0,
-            &messages,
-            &overhead,
-            &tokens,
+        let mut values = rows.values(&key);
+        values.extend([
+            ("compaction", &id as Param<'_>),
+            ("from_seq", &replacement.from.0),
+            ("to_seq", &replacement.to.0),
+            ("shift_messages", &messages),
+            ("shift_overhead", &overhead),
+            ("shift_tokens", &tokens),
+            ("shift_parts", &parts),
+            ("info", &replacement.info),
         ]);
-        params.extend([&parts as Param<'_>, &replacement.info]);
-        params.extend([
-            &summary.id as Param<'_>,
-            &summary.role,
-            &summary.overhead,
-            &summary.info,
-            &kept,
+        values.extend([
+            ("summary", &summary.id as Param<'_>),
+            ("summary_role", &summary.role),
+            ("summary_tokens", &summary.overhead),
+            ("summary_info", &summary.info),
+            ("kept", &kept),
         ]);
         let queries = [
             lock_run(&key),
             spend(&key, &id, &replacement.cost.model, &totals, &false),
-            Query::new(SWAP, params),
+            SWAP.query(&values)?,
             outcome(&key, &id),
         ];
         compacted(&self.database.transact(&queries).await?, 2)
@@ -350,13 +349,20 @@ impl Store {
             cost,
             accounts,
         } = given_up;
-        let params: Vec<Param<'_>> = vec![&key.tenant, &key.session, &id, info, failed, accounts];
+        let values = [
+            ("tenant", &key.tenant as Param<'_>),
+            ("session", &key.session),
+            ("compaction", &id),
+            ("info", info),
+            ("payload", failed),
+            ("accounts", accounts),
+        ];
         let totals = cost.totals();
         let charge = spend(&key, &id, &cost.model, &totals, &true);
         let queries = [
             lock_run(&key),
             charge,
-            Query::new(FAIL, params),
+            FAIL.query(&values)?,
             outcome(&key, &id),
         ];
         compacted(&self.database.transact(&queries).await?, 2)
@@ -375,19 +381,19 @@ impl Store {
         let key = Key::from(key);
         let id = compaction.as_str();
         let request = idempotency.request.as_ref().map(RequestId::as_str);
-        let params: Vec<Param<'_>> = vec![
-            &key.tenant,
-            &key.session,
-            &id,
-            &seen,
-            &reverted,
-            &request,
-            &idempotency.hash,
+        let values = [
+            ("tenant", &key.tenant as Param<'_>),
+            ("session", &key.session),
+            ("compaction", &id),
+            ("seen", &seen),
+            ("payload", &reverted),
+            ("request_id", &request),
+            ("request_hash", &idempotency.hash),
         ];
         let known = Request::new(&key, request, &idempotency.hash, "");
         let queries = [
             lock_run(&key),
-            Query::new(REVERT, params),
+            REVERT.query(&values)?,
             outcome(&key, &id),
             known.read(),
         ];
@@ -466,17 +472,17 @@ pub(super) const SPEND: &str = "-- store::compaction::spend
     returning 1";
 
 /// The running compaction whose lease passed is given up; the context stays as it is.
-pub(super) fn expire<'a>(key: &'a Key, failed: &'a &'a [u8]) -> Query<'a> {
+pub(super) fn expire<'a>(key: &'a Key, failed: &'a &'a [u8]) -> Result<Query<'a>, Error> {
     const NOTHING: &[&[u8]] = &[];
-    let params: Vec<Param<'a>> = vec![
-        &key.tenant,
-        &key.session,
-        &None::<&str>,
-        &None::<&[u8]>,
-        failed,
-        &NOTHING,
+    let values: [(&'static str, Param<'a>); 6] = [
+        ("tenant", &key.tenant),
+        ("session", &key.session),
+        ("compaction", &None::<&str>),
+        ("info", &None::<&[u8]>),
+        ("payload", failed),
+        ("accounts", &NOTHING),
     ];
-    Query::new(FAIL, params)
+    Ok(FAIL.query(&values)?)
 }
 
 fn spend<'a>(

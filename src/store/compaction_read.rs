@@ -167,7 +167,7 @@ impl Store {
     pub async fn expire_compaction(&self, key: &SessionKey, failed: &[u8]) -> Result<(), Error> {
         let key = Key::from(key);
         self.database
-            .transact(&[lock_run(&key), expire(&key, &failed)])
+            .transact(&[lock_run(&key), expire(&key, &failed)?])
             .await
             .map(drop)
     }

@@ -1,11 +1,12 @@
 //! The end of a session: at once for everybody who asks for it, and row by row for the disk.
 
-use std::time::Duration;
+use std::{sync::LazyLock, time::Duration};
 
 use super::{
     Error, Store,
     idempotency::Remembered,
     lock::{GATE, lock_run},
+    named::Named,
     pipeline::{Param, Query},
     row::{count, get, session_key},
     rows::{Key, signed},
@@ -65,7 +66,7 @@ pub(super) const DOOMED: &str = "-- store::delete::doomed
       from session_run r
       left join idempotency i on i.tenant_id = $1 and i.session_id = $2 and i.request_id = $3
      where r.tenant_id = $1 and r.session_id = $2 and r.state <> 3";
-pub(super) const DELETE: &str = include_str!("sql/delete.sql");
+pub(super) static DELETE: LazyLock<Named> = named_alone!("sql/delete.sql");
 
 /// Removes a batch of a session's rows from one table. The rows and the state are one snapshot: an
 /// id that was set free and taken again meanwhile is left alone. The lock makes a fork that is
@@ -140,29 +141,37 @@ impl Store {
         let dropped = codec::event::encode_dropped_with_session();
         let stay = stay.as_secs_f64();
         let request = idempotency.request.as_ref().map(RequestId::as_str);
-        let mut params: Vec<Param<'_>> =
-            vec![&key.tenant, &key.session, &seen.fence.epoch, &seen.fence.op];
-        params.extend([&turn as Param<'_>, revision, &payload, &outcome, &steps]);
-        params.extend([
-            &words as Param<'_>,
-            &tokens,
-            &overhead,
-            estimator,
-            &closed,
-            &dropped,
-        ]);
         let unused_for = unused_for.map(|unused| unused.as_secs_f64());
-        params.extend([
-            &stay as Param<'_>,
-            &request,
-            &idempotency.hash,
-            &DELETED,
-            &unused_for,
+        let mut values = vec![
+            ("tenant", &key.tenant as Param<'_>),
+            ("session", &key.session),
+            ("epoch", &seen.fence.epoch),
+            ("op", &seen.fence.op),
+            ("turn", &turn),
+            ("revision", revision),
+            ("payload", &payload),
+            ("outcome", &outcome),
+            ("step_count", &steps),
+        ];
+        values.extend([
+            ("closed_words", &words as Param<'_>),
+            ("closed_tokens", &tokens),
+            ("closed_overhead", &overhead),
+            ("estimator", estimator),
+            ("closed_payload", &closed),
+            ("dropped_payload", &dropped),
+        ]);
+        values.extend([
+            ("stay", &stay as Param<'_>),
+            ("request_id", &request),
+            ("request_hash", &idempotency.hash),
+            ("led", &DELETED),
+            ("unused_for", &unused_for),
         ]);
         let gate = Query::new(GATE, vec![&key.tenant as Param<'_>, &key.session]);
         match self
             .database
-            .transact(&[gate, lock_run(&key), Query::new(DELETE, params)])
+            .transact(&[gate, lock_run(&key), DELETE.query(&values)?])
             .await
         {
             Ok(answers) => answers

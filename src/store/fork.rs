@@ -5,12 +5,13 @@
 //! the id, no reader sees it, and what is left of it when its lease runs out is purged as that of
 //! any deleted session. Its `turn_id` names the claim.
 
-use std::time::Duration;
+use std::{sync::LazyLock, time::Duration};
 
 use tokio_postgres::Row;
 
 use super::{
     Error, Store,
+    named::Named,
     pipeline::{Param, Query},
     row::get,
     rows::Key,
@@ -25,7 +26,7 @@ pub(super) const FORK: &str = concat!(
     include_str!("sql/counted.sql"),
     include_str!("sql/fork.sql")
 );
-pub(super) const OPEN_AT: &str = include_str!("sql/open_at.sql");
+pub(super) static OPEN_AT: LazyLock<Named> = named_alone!("sql/open_at.sql");
 
 /// How long a session is up to a seq, as far as it matters.
 const LENGTH: &str = "-- store::fork::length: $3 the seq $4 most messages
@@ -63,8 +64,8 @@ const COPY_MESSAGES: &str = concat!(
             array[z.n1, z.n2, z.n3, z.n4, z.n5, z.n6, z.n7, z.n8, z.n9]::int[] as parts
        from size z"
 );
-const COPY_CALLS: &str = include_str!("sql/fork_calls.sql");
-const OPEN_FORK: &str = include_str!("sql/fork_open.sql");
+static COPY_CALLS: LazyLock<Named> = named_alone!("sql/fork_calls.sql");
+static OPEN_FORK: LazyLock<Named> = named_alone!("sql/fork_open.sql");
 
 /// How a claim begins; no turn is called so.
 const CLAIM_PREFIX: &str = "fork:";
@@ -231,10 +232,17 @@ impl Store {
             copied: _,
         } = copying;
         let limit = i64::from(limit);
-        let mut params: Vec<Param<'_>> =
-            vec![&source.tenant, &source.session, &at.0, new, claim, lease];
-        params.extend([&after as Param<'_>, &limit]);
-        let rows = self.database.write(&Query::new(COPY_CALLS, params)).await?;
+        let copy = COPY_CALLS.query(&[
+            ("tenant", &source.tenant as Param<'_>),
+            ("session", &source.session),
+            ("at", &at.0),
+            ("new_session", new),
+            ("claim", claim),
+            ("lease", lease),
+            ("after", &after),
+            ("most", &limit),
+        ])?;
+        let rows = self.database.write(&copy).await?;
         get(in_force(&rows)?, "last")
     }
 
@@ -251,25 +259,19 @@ impl Store {
         } = copying;
         let tokens = copied.tokens.as_slice();
         let parts = copied.parts.as_slice();
-        let mut params: Vec<Param<'_>> = vec![
-            &source.tenant,
-            &source.session,
-            &at.0,
-            new,
-            claim,
-            &FIRST_REVISION,
-        ];
-        params.extend([
-            &copied.messages as Param<'_>,
-            &copied.overhead,
-            &tokens,
-            &parts,
-        ]);
-        Ok(!self
-            .database
-            .write(&Query::new(OPEN_FORK, params))
-            .await?
-            .is_empty())
+        let open = OPEN_FORK.query(&[
+            ("tenant", &source.tenant as Param<'_>),
+            ("session", &source.session),
+            ("at", &at.0),
+            ("new_session", new),
+            ("claim", claim),
+            ("revision", &FIRST_REVISION),
+            ("messages", &copied.messages),
+            ("overhead", &copied.overhead),
+            ("tokens", &tokens),
+            ("parts", &parts),
+        ])?;
+        Ok(!self.database.write(&open).await?.is_empty())
     }
 
     /// Gives up a fork: what was copied of it may be removed at once.
@@ -293,10 +295,12 @@ impl Store {
     /// them.
     pub async fn open_calls_at(&self, key: &SessionKey, at: Seq) -> Result<Vec<CallId>, Error> {
         let key = Key::from(key);
-        let rows = self
-            .database
-            .read(OPEN_AT, &[&key.tenant, &key.session, &at.0])
-            .await?;
+        let open = OPEN_AT.query(&[
+            ("tenant", &key.tenant as Param<'_>),
+            ("session", &key.session),
+            ("at", &at.0),
+        ])?;
+        let rows = self.database.read(open.sql, &open.params).await?;
         rows.iter()
             .map(|row| Ok(CallId::new(get::<String>(row, "call_id")?)))
             .collect()

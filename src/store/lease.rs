@@ -98,8 +98,8 @@ pub(super) const STOP: i16 = 1;
 /// The same of a turn whose messages are to be taken back.
 pub(super) const ROLLBACK: i16 = 2;
 
-pub(super) const BEAT: &str = include_str!("sql/beat.sql");
-pub(super) const TAKEOVER: &str = include_str!("sql/takeover.sql");
+pub(super) static BEAT: LazyLock<Named> = named_alone!("sql/beat.sql");
+pub(super) static TAKEOVER: LazyLock<Named> = named_alone!("sql/takeover.sql");
 /// After the row lock. The first one answers.
 pub(super) static CANCEL: LazyLock<Vec<Named>> =
     named!["sql/cancel/run.sql", "sql/cancel/request.sql"];
@@ -140,13 +140,15 @@ impl Store {
         let epochs: Vec<i64> = held.iter().map(|held| held.epoch).collect();
         let lease = self.lease.as_secs_f64();
         let turns: Vec<&str> = held.iter().map(|held| held.turn.as_str()).collect();
-        let rows = self
-            .aside()
-            .read(
-                BEAT,
-                &[&self.replica, &tenants, &sessions, &epochs, &lease, &turns],
-            )
-            .await?;
+        let beat = BEAT.query(&[
+            ("replica", &self.replica as Param<'_>),
+            ("tenants", &tenants),
+            ("sessions", &sessions),
+            ("epochs", &epochs),
+            ("lease", &lease),
+            ("turns", &turns),
+        ])?;
+        let rows = self.aside().read(beat.sql, &beat.params).await?;
         rows.iter()
             .map(|row| {
                 Ok(Pulse {
@@ -219,8 +221,14 @@ impl Store {
     pub async fn takeover(&self, key: &SessionKey, epoch: i64) -> Result<Option<Grant>, Error> {
         let key = Key::from(key);
         let lease = self.lease.as_secs_f64();
-        let params: Vec<Param<'_>> = vec![&key.tenant, &key.session, &epoch, &self.replica, &lease];
-        let rows = self.database.write(&Query::new(TAKEOVER, params)).await?;
+        let takeover = TAKEOVER.query(&[
+            ("tenant", &key.tenant as Param<'_>),
+            ("session", &key.session),
+            ("epoch", &epoch),
+            ("owner", &self.replica),
+            ("lease", &lease),
+        ])?;
+        let rows = self.database.write(&takeover).await?;
         rows.first().map(grant).transpose()
     }
 

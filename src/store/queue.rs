@@ -184,22 +184,9 @@ pub struct Unqueued {
     pub hash: Option<String>,
 }
 
-pub(super) const ENQUEUE: &str = concat!(
-    include_str!("sql/enqueue.sql"),
-    include_str!("sql/behind_gate.sql"),
-    "on conflict do nothing returning 1),\nqueued as (\n",
-    include_str!("sql/into_queue.sql"),
-    "$11 from known\n",
-    include_str!("sql/queued.sql"),
-);
-/// The same for a request without an id: it repeats none.
-pub(super) const ENQUEUE_UNREMEMBERED: &str = concat!(
-    "-- store::queue::enqueue_unremembered\nwith queued as (\n",
-    include_str!("sql/into_queue.sql"),
-    "null\n",
-    include_str!("sql/behind_gate.sql"),
-    include_str!("sql/queued.sql"),
-);
+pub(super) static ENQUEUE: LazyLock<Named> = named_alone!("sql/enqueue/remembered.sql");
+pub(super) static ENQUEUE_UNREMEMBERED: LazyLock<Named> =
+    named_alone!("sql/enqueue/unremembered.sql");
 pub(super) static START_IDLE: LazyLock<Named> = named_alone!("sql/start_idle.sql");
 pub(super) static INTERRUPT: LazyLock<Named> = named_alone!("sql/interrupt.sql");
 /// The blobs of a message that was just queued, under its own id for as long as the session lives:
@@ -214,8 +201,8 @@ pub(super) const PLACED: &str = "-- store::queue::placed
 select m.state, m.turn_id, q.message_id, q.status, q.applied_to, q.drop_reason, q.enqueued_at, q.expires_at, m.position
   from queue q cross join queue_met($1, $2, q.pos) m
  where q.tenant_id = $1 and q.session_id = $2 and q.message_id = $3";
-pub(super) const OUTCOME: &str = include_str!("sql/queue_outcome.sql");
-pub(super) const UNQUEUE: &str = include_str!("sql/unqueue.sql");
+pub(super) static OUTCOME: LazyLock<Named> = named_alone!("sql/queue_outcome.sql");
+pub(super) static UNQUEUE: LazyLock<Named> = named_alone!("sql/unqueue.sql");
 
 /// The columns of a queued message.
 macro_rules! columns {
@@ -269,7 +256,7 @@ impl Store {
             start.map(|admission| (admission, StartParams::new(self, admission, new.message)));
         let replica = self.replica();
         let lease = self.lease.as_secs_f64();
-        let mut queries = vec![bound.query(&key)];
+        let mut queries = vec![bound.query(&key)?];
         if !new.blobs.is_empty() {
             queries.push(Query::new(
                 KEEP,
@@ -316,9 +303,14 @@ impl Store {
                 .and_then(|rows| rows.first())
         };
         let Some(placed) = first(answers.len().checked_sub(1)) else {
-            let params: [Param<'_>; 4] =
-                [&key.tenant, &key.session, &bound.request_id, &bound.message];
-            let rows = self.database.read(OUTCOME, &params).await?;
+            let values = [
+                ("tenant", &key.tenant as Param<'_>),
+                ("session", &key.session),
+                ("request_id", &bound.request_id),
+                ("message", &bound.message),
+            ];
+            let outcome = OUTCOME.query(&values)?;
+            let rows = self.database.read(outcome.sql, &outcome.params).await?;
             return not_queued(rows.first(), &new.idempotency.hash);
         };
         let grant = first(starts).map(grant).transpose()?;
@@ -403,22 +395,22 @@ impl Store {
         let (status, kind, reason) = withdrawal(why);
         let expired_only = why == Withdrawal::Expired;
         let request = idempotency.request.as_ref().map(RequestId::as_str);
-        let params: Vec<Param<'_>> = vec![
-            &key.tenant,
-            &key.session,
-            &ids,
-            &status,
-            &expired_only,
-            &reason,
-            &kind,
-            &payload,
-            &request,
-            &idempotency.hash,
+        let values = [
+            ("tenant", &key.tenant as Param<'_>),
+            ("session", &key.session),
+            ("messages", &ids),
+            ("status", &status),
+            ("expired_only", &expired_only),
+            ("drop_reason", &reason),
+            ("kind", &kind),
+            ("payload", &payload),
+            ("request_id", &request),
+            ("request_hash", &idempotency.hash),
         ];
         let known = Request::new(&key, request, &idempotency.hash, "");
         let answers = self
             .database
-            .transact(&[lock_run(&key), Query::new(UNQUEUE, params), known.read()])
+            .transact(&[lock_run(&key), UNQUEUE.query(&values)?, known.read()])
             .await?;
         unqueued(&answers)
     }
@@ -499,26 +491,27 @@ impl<'a> From<&NewQueued<'a>> for NewParams<'a> {
 }
 
 impl NewParams<'_> {
-    fn query<'q>(&'q self, key: &'q Key) -> Query<'q> {
-        let mut params: Vec<Param<'q>> = vec![
-            &key.tenant,
-            &key.session,
-            &self.message,
-            &self.body,
-            &self.delivery,
+    fn query<'q>(&'q self, key: &'q Key) -> Result<Query<'q>, Error> {
+        let mut values = vec![
+            ("tenant", &key.tenant as Param<'q>),
+            ("session", &key.session),
+            ("message", &self.message),
+            ("body", &self.body),
+            ("delivery", &self.delivery),
+            ("starts_turn", &self.starts_turn),
+            ("from_execute", &self.from_execute),
+            ("request", &self.execute),
+            ("ttl", &self.ttl),
+            ("most_waiting", &self.limit),
         ];
-        params.extend([
-            &self.starts_turn as Param<'q>,
-            &self.from_execute,
-            &self.execute,
-            &self.ttl,
-            &self.limit,
-        ]);
         if self.request_id.is_none() {
-            return Query::new(ENQUEUE_UNREMEMBERED, params);
+            return Ok(ENQUEUE_UNREMEMBERED.query(&values)?);
         }
-        params.extend([&self.request_id as Param<'q>, &self.hash]);
-        Query::new(ENQUEUE, params)
+        values.extend([
+            ("request_id", &self.request_id as Param<'q>),
+            ("request_hash", &self.hash),
+        ]);
+        Ok(ENQUEUE.query(&values)?)
     }
 }
 

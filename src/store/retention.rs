@@ -1,12 +1,13 @@
 //! Retention: removes what was kept for long enough, a batch at a time, each a transaction of its
 //! own. Any number of replicas may sweep at once: each takes rows that no other one has locked.
 
-use std::time::Duration;
+use std::{sync::LazyLock, time::Duration};
 
 use tokio_postgres::Row;
 
 use super::{
     Error, Store,
+    named::Named,
     pipeline::{Param, Query},
     row::{get, session_key},
 };
@@ -45,12 +46,12 @@ const QUEUE: &str = "-- store::retention::sweep_queue: $1 their age (s) $2 most 
 /// is young enough or of the live turn. Those that other rows refer to stay without being shown:
 /// when a result was pruned or a compaction reverted, which revision a turn was made for, what it was
 /// doing when it was cancelled, and each change of the configuration.
-const EVENTS: &str = include_str!("sql/sweep_events.sql");
+static EVENTS: LazyLock<Named> = named_alone!("sql/sweep_events.sql");
 
 /// Sessions that were not used for their own time to live, or for that of the server ($1), the
 /// longest unused first. One that is being deleted stands before them all and is left out, as are
 /// live ones and those in which a message was queued meanwhile.
-const UNUSED: &str = include_str!("sql/unused_sessions.sql");
+static UNUSED: LazyLock<Named> = named_alone!("sql/unused_sessions.sql");
 
 /// Tool sets in the order of their keys. One that no configuration refers to is marked when that is
 /// first seen and removed after $3 s; a configuration that is just being stored holds its tool set
@@ -95,8 +96,8 @@ pub fn statements() -> [(&'static str, &'static str); 5] {
     [
         ("requests", REQUESTS),
         ("queue", QUEUE),
-        ("events", EVENTS),
-        ("unused", UNUSED),
+        ("events", &EVENTS.sql),
+        ("unused", &UNUSED.sql),
         ("tool_sets", TOOL_SETS),
     ]
 }
@@ -132,7 +133,7 @@ impl Store {
         let limit = i64::from(batch);
         let rows = self
             .database
-            .write(&Query::new(EVENTS, vec![&older as Param<'_>, &limit]))
+            .write(&EVENTS.query(&[("age", &older as Param<'_>), ("most", &limit)])?)
             .await?;
         let swept = |row: &Row| {
             let (sessions, events): (i64, i64) = (get(row, "sessions")?, get(row, "events")?);
@@ -182,8 +183,9 @@ impl Store {
     ) -> Result<Vec<SessionKey>, Error> {
         let unused_for = unused_for.as_secs_f64();
         let limit = i64::from(limit);
+        let unused = UNUSED.query(&[("ttl", &unused_for as Param<'_>), ("most", &limit)])?;
         self.database
-            .read(UNUSED, &[&unused_for, &limit])
+            .read(unused.sql, &unused.params)
             .await?
             .iter()
             .map(session_key)

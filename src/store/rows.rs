@@ -204,15 +204,7 @@ impl Rows {
         self.part_categories.push(category_number(size.category));
     }
 
-    /// Parameters $1 to $26 of the shared tail.
-    pub(super) fn params<'a>(&'a self, key: &'a Key) -> Vec<Param<'a>> {
-        self.values(key)
-            .into_iter()
-            .map(|(_, value)| value)
-            .collect()
-    }
-
-    /// The same with the names that they have in plain statements.
+    /// The values of [`PARAMETERS`].
     pub(super) fn values<'a>(&'a self, key: &'a Key) -> Vec<(&'static str, Param<'a>)> {
         let values: [Param<'a>; 26] = [
             &key.tenant,

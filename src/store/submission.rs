@@ -1,7 +1,10 @@
 //! Answers to tool calls: results, approvals, denials, and the end of a call's time. Whoever
 //! answers the last open call of a turn without an owner becomes its owner.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::LazyLock,
+};
 
 use tokio_postgres::Row;
 
@@ -10,6 +13,7 @@ use super::{
     grant::Grant,
     idempotency::Request,
     lock::lock_run,
+    named::Named,
     pipeline::{Param, Query},
     row::get,
     rows::{Key, part_row, signed},
@@ -124,7 +128,7 @@ pub struct FirstSubmission {
     pub accepted: BTreeSet<CallId>,
 }
 
-pub(super) const SUBMIT: &str = include_str!("sql/submit.sql");
+pub(super) static SUBMIT: LazyLock<Named> = named_alone!("sql/submit.sql");
 
 impl Store {
     /// Writes answers. What does not wait for such an answer, or belongs to a turn that is being
@@ -149,28 +153,31 @@ impl Store {
         let opening = ApprovalColumns::from(*approvals);
         let request = idempotency.request.as_ref().map(RequestId::as_str);
         let overhead = signed(*overhead);
-        let mut params: Vec<Param<'_>> = vec![&key.tenant, &key.session];
-        params.extend(closing.params());
-        params.extend(opening.params());
-        params.extend([
-            &request as Param<'_>,
-            &idempotency.hash,
-            &self.replica,
-            &lease,
+        let mut values = vec![
+            ("tenant", &key.tenant as Param<'_>),
+            ("session", &key.session),
+        ];
+        values.extend(closing.values());
+        values.extend(opening.values());
+        values.extend([
+            ("request_id", &request as Param<'_>),
+            ("request_hash", &idempotency.hash),
+            ("owner", &self.replica),
+            ("lease", &lease),
+            ("estimator", estimator),
+            ("overhead", &overhead),
         ]);
-        params.extend([
-            estimator as Param<'_>,
-            &overhead,
-            &next.started,
-            &next.size_offset,
-            &next.revision,
+        values.extend([
+            ("started", &next.started as Param<'_>),
+            ("offset", &next.size_offset),
+            ("revision", &next.revision),
         ]);
         let named: Vec<&str> = named.iter().map(CallId::as_str).collect();
         let remembered = Request::new(&key, request, &idempotency.hash, "");
         let queries = [
             lock_run(&key),
             remembered.insert(),
-            Query::new(SUBMIT, params),
+            SUBMIT.query(&values)?,
             remembered.read(),
             Query::new(CALLS, vec![&key.tenant as Param<'_>, &key.session, &named]),
             Query::new(OPEN, vec![&key.tenant as Param<'_>, &key.session]),
@@ -222,19 +229,18 @@ fn joined(blobs: &[BlobId]) -> Option<String> {
 }
 
 impl AnswerColumns<'_> {
-    /// $3 to $12
-    fn params(&self) -> [Param<'_>; 10] {
+    fn values(&self) -> [(&'static str, Param<'_>); 10] {
         [
-            &self.calls,
-            &self.outcomes,
-            &self.bodies,
-            &self.rests,
-            &self.tokens,
-            &self.hashes,
-            &self.blobs,
-            &self.needs,
-            &self.becomes,
-            &self.edited,
+            ("closed_calls", &self.calls),
+            ("outcomes", &self.outcomes),
+            ("bodies", &self.bodies),
+            ("rests", &self.rests),
+            ("tokens", &self.tokens),
+            ("hashes", &self.hashes),
+            ("blobs", &self.blobs),
+            ("needed", &self.needs),
+            ("leads_to", &self.becomes),
+            ("edited", &self.edited),
         ]
     }
 }
@@ -291,9 +297,12 @@ impl<'a> From<&'a [Approval]> for ApprovalColumns<'a> {
 }
 
 impl ApprovalColumns<'_> {
-    /// $13 to $15
-    fn params(&self) -> [Param<'_>; 3] {
-        [&self.calls, &self.requests, &self.edited]
+    fn values(&self) -> [(&'static str, Param<'_>); 3] {
+        [
+            ("approved_calls", &self.calls),
+            ("requests", &self.requests),
+            ("edits", &self.edited),
+        ]
     }
 }
 

@@ -261,13 +261,19 @@ async fn killed_in_mid_commit(
     host: &mut Survivor,
 ) -> (tokio_postgres::Client, tokio_postgres::Client, i32) {
     const WAITING: &str = "select pid from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock' \
-                           and query like '-- store::turn::append%'";
+                           and query = 'commit'";
+    const AT_COMMIT: &str = "
+        create function wait_at_commit() returns trigger language plpgsql
+            as 'begin perform pg_advisory_xact_lock_shared(7); return null; end';
+        create constraint trigger wait_at_commit after update on session_run deferrable initially deferred
+            for each row execute function wait_at_commit()";
     host.send_to(&owner).await.unwrap();
     host.until(|payload| matches!(payload, Payload::StepStarted(_)))
         .await;
     let lock = database.client().await;
     let look = database.client().await;
-    lock.batch_execute("begin; select from session_run for update")
+    lock.batch_execute(AT_COMMIT).await.unwrap();
+    lock.batch_execute("begin; select pg_advisory_xact_lock(7)")
         .await
         .unwrap();
     let begun = Instant::now();

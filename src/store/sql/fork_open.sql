@@ -1,41 +1,40 @@
 -- store::fork::open_fork: makes a fork that was copied in batches the session that it is to be. 0 rows: its claim is not in force any
 -- more, or its source is gone, of which rows may have been missing then.
--- $3 the seq $4 new session $5 claim $6 its first revision $7 messages $8 overhead $9 tokens and $10 parts by category
 with source as (
   select r.revision, r.context_version from session_run r
-   where r.tenant_id = $1 and r.session_id = $2 and r.state <> 3),
+   where r.tenant_id = :tenant and r.session_id = :session and r.state <> 3),
 f as (
   update session_run r
-     set state = 0, turn_id = null, lease_until = '-infinity', next_seq = $3::bigint + 1, context_version = s.context_version,
-         revision = $6, ctx_tokens = $8::bigint + (select sum(t) from unnest(($9::bigint[])[1:8]) t)
+     set state = 0, turn_id = null, lease_until = '-infinity', next_seq = :at::bigint + 1, context_version = s.context_version,
+         revision = :revision, ctx_tokens = :overhead::bigint + (select sum(t) from unnest((:tokens::bigint[])[1:8]) t)
     from source s
-   where r.tenant_id = $1 and r.session_id = $4 and r.state = 3 and r.turn_id = $5 and r.lease_until > clock_timestamp()
+   where r.tenant_id = :tenant and r.session_id = :new_session and r.state = 3 and r.turn_id = :claim and r.lease_until > clock_timestamp()
   returning 1),
 write_session as (
-  insert into sessions (tenant_id, session_id, forked_from, forked_at_seq) select $1, $4, $2, $3 from f),
+  insert into sessions (tenant_id, session_id, forked_from, forked_at_seq) select :tenant, :new_session, :session, :at from f),
 write_context as (
   insert into session_context (tenant_id, session_id, messages, overhead_tokens, user_tokens, user_parts, assistant_tokens,
                                assistant_parts, reasoning_tokens, reasoning_parts, tool_call_tokens, tool_call_parts,
                                tool_result_tokens, tool_result_parts, media_tokens, media_parts, summary_tokens, summary_parts,
                                pinned_tokens, pinned_parts, pruned_tokens, pruned_parts)
-  select $1, $4, $7::int, $8::bigint, t[1], n[1], t[2], n[2], t[3], n[3], t[4], n[4], t[5], n[5], t[6], n[6], t[7], n[7], t[8], n[8],
+  select :tenant, :new_session, :messages::int, :overhead::bigint, t[1], n[1], t[2], n[2], t[3], n[3], t[4], n[4], t[5], n[5], t[6], n[6], t[7], n[7], t[8], n[8],
          t[9], n[9]
-    from f, (select $9::bigint[] as t, $10::int[] as n) z),
+    from f, (select :tokens::bigint[] as t, :parts::int[] as n) z),
 list as (
   update session_activity a
      set updated_at = now(),
-         ttl = (select s.ttl from session_activity s where s.tenant_id = $1 and s.session_id = $2)
-    from f where a.tenant_id = $1 and a.session_id = $4),
+         ttl = (select s.ttl from session_activity s where s.tenant_id = :tenant and s.session_id = :session)
+    from f where a.tenant_id = :tenant and a.session_id = :new_session),
 write_revision as (
   insert into session_revisions (tenant_id, session_id, revision, toolset_id, config)
-  select $1, $4, $6, v.toolset_id, v.config
-    from f, source s join session_revisions v on v.tenant_id = $1 and v.session_id = $2 and v.revision = s.revision),
+  select :tenant, :new_session, :revision, v.toolset_id, v.config
+    from f, source s join session_revisions v on v.tenant_id = :tenant and v.session_id = :session and v.revision = s.revision),
 write_compactions as (
   insert into compactions (tenant_id, session_id, compaction_id, status, context_version, begun_at_seq, from_seq, to_seq,
                            active_from_seq, kept, reverted_at_seq, predecessor, summary_message, delta_messages, delta_overhead, delta_tokens,
                            delta_parts, info, created_at, ended_at)
-  select $1, $4, c.compaction_id, case when c.reverted_at_seq <= $3 then 4 else 2 end, c.context_version, c.begun_at_seq,
-         c.from_seq, c.to_seq, c.active_from_seq, c.kept, case when c.reverted_at_seq <= $3 then c.reverted_at_seq end, c.predecessor, c.summary_message,
+  select :tenant, :new_session, c.compaction_id, case when c.reverted_at_seq <= :at then 4 else 2 end, c.context_version, c.begun_at_seq,
+         c.from_seq, c.to_seq, c.active_from_seq, c.kept, case when c.reverted_at_seq <= :at then c.reverted_at_seq end, c.predecessor, c.summary_message,
          c.delta_messages, c.delta_overhead, c.delta_tokens, c.delta_parts, c.info, c.created_at, c.ended_at
-    from f join compactions c on c.tenant_id = $1 and c.session_id = $2 and c.status in (2, 4) and c.active_from_seq <= $3)
+    from f join compactions c on c.tenant_id = :tenant and c.session_id = :session and c.status in (2, 4) and c.active_from_seq <= :at)
 select 1 from f

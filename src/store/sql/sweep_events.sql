@@ -1,20 +1,20 @@
--- store::retention::sweep_events: $1 the age of events that go (s) $2 most rows that are looked at
+-- store::retention::sweep_events: of events of that age (s), looking at so many rows at most
 with s as (
   select s.tenant_id, s.session_id, coalesce(s.events_from, s.forked_at_seq + 1, 1) as first
     from sessions s
-   where coalesce(s.events_since, s.created_at) < now() - make_interval(secs => $1)
+   where coalesce(s.events_since, s.created_at) < now() - make_interval(secs => :age)
    order by coalesce(s.events_since, s.created_at) limit 1 for no key update skip locked),
 seen as (
   select e.seq, e.at, e.kind, e.turn_id, e.step,
-         e.at < now() - make_interval(secs => $1) and (t.first_seq is null or e.seq < t.first_seq) as goes
+         e.at < now() - make_interval(secs => :age) and (t.first_seq is null or e.seq < t.first_seq) as goes
     from s
     join lateral (select e.seq, e.at, e.kind, e.turn_id, e.step from events e
                    where e.tenant_id = s.tenant_id and e.session_id = s.session_id and e.seq >= s.first
-                   order by e.seq limit $2) e on true
+                   order by e.seq limit :most) e on true
     left join turns t on t.tenant_id = s.tenant_id and t.session_id = s.session_id and t.state = 1),
 -- The oldest event that readers get from now on; null: the session has none that they would get.
 kept as (
-  select coalesce(min(e.seq) filter (where not e.goes), max(e.seq) + 1) as first, count(*) = $2 and bool_and(e.goes) as more,
+  select coalesce(min(e.seq) filter (where not e.goes), max(e.seq) + 1) as first, count(*) = :most and bool_and(e.goes) as more,
          min(e.at) filter (where not e.goes) as since, max(e.at) as newest
     from seen e),
 gone as (
@@ -31,6 +31,6 @@ mark as (
      set events_from = coalesce(k.first, s.first),
          events_since = case when k.more then k.newest
                              when k.since is null then now()
-                             else greatest(k.since, now() - make_interval(secs => $1) + interval '10 minutes') end
+                             else greatest(k.since, now() - make_interval(secs => :age) + interval '10 minutes') end
     from s, kept k where x.tenant_id = s.tenant_id and x.session_id = s.session_id)
 select (select count(*) from s) as sessions, (select count(*) from gone) as events

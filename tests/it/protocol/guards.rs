@@ -137,7 +137,7 @@ impl Guard {
             }
             Self::IdempotencyRow => without(
                 "store::queue::enqueue",
-                &[("$11 from known", "$11 from (select 1) always")],
+                &[("$3 from known", "$3 from (select 1) always")],
             )
             .or_else(|| {
                 let at = has("store::admission::admit:")?;

@@ -9,12 +9,12 @@ use std::{
 pub(super) type Replace = fn(&'static str) -> &'static str;
 
 /// What a take compares before it writes.
-const FENCE: &str = "r.epoch = $27 and r.op = $28";
-const NEXT_SEQ: &str = "r.next_seq = coalesce($29::bigint, r.next_seq)";
+const FENCE: &str = "r.epoch = $1 and r.op = $2";
+const NEXT_SEQ: &str = "($3::bigint is null or r.next_seq = $3)";
 /// Time goes by between what a take sees of the queue and its lock on the row.
 const SLOWLY: (&str, &str) = (
-    "with delta as (select ",
-    "with delta as (select (select 0 from pg_sleep(0.2)) + ",
+    "from (select (select coalesce",
+    "from (select (select 0 from pg_sleep(0.2)) + (select coalesce",
 );
 
 /// The gate is not taken, and whoever ends a turn or queues a message is slow to commit.
@@ -23,15 +23,9 @@ pub(super) fn without_gate(sql: &'static str) -> &'static str {
         return "-- store::turn::gate, not taken
             select 1 from sessions where tenant_id = $1 and session_id = $2";
     }
-    if is(sql, "turn::end_activity") {
+    if is(sql, "turn::end_activity") || is(sql, "turn::stop_turn") {
         return changed(sql, |sql| {
             format!("{sql} and pg_sleep(0.1)::text is not null")
-        });
-    }
-    if is(sql, "turn::stop") {
-        return changed(sql, |sql| {
-            let (before, after) = sql.rsplit_once(" from f").unwrap();
-            format!("{before} from f, pg_sleep(0.1){after}")
         });
     }
     if is(sql, "queue::enqueue") {
@@ -45,11 +39,11 @@ pub(super) fn without_gate(sql: &'static str) -> &'static str {
 
 /// A take does not see that something moved since it looked, and is slow to get to the row.
 pub(super) fn without_next_seq(sql: &'static str) -> &'static str {
-    if is(sql, "take::take") {
+    if is(sql, "take::take:") {
         return changed(sql, |sql| {
             replaced(
                 sql,
-                &[(NEXT_SEQ, "coalesce($29::bigint, 0) is not null"), SLOWLY],
+                &[(NEXT_SEQ, "coalesce($3::bigint, 0) is not null"), SLOWLY],
             )
         });
     }
@@ -58,10 +52,10 @@ pub(super) fn without_next_seq(sql: &'static str) -> &'static str {
 
 /// A take sees neither that, which a takeover moves too, nor that the turn has another owner.
 pub(super) fn without_fence(sql: &'static str) -> &'static str {
-    if is(sql, "take::take") {
+    if is(sql, "take::take:") {
         let blind = [
-            (FENCE, "$27::bigint is not null and $28::bigint is not null"),
-            (NEXT_SEQ, "coalesce($29::bigint, 0) is not null"),
+            (FENCE, "$1::bigint is not null and $2::bigint is not null"),
+            (NEXT_SEQ, "coalesce($3::bigint, 0) is not null"),
             SLOWLY,
         ];
         return changed(sql, |sql| replaced(sql, &blind));

@@ -1,16 +1,23 @@
 //! The gate between enqueue and the end of a turn: a message that was told "turn T runs" is in T,
 //! or T did not end.
 
-use contextd::store::{hot_statements, session::SessionState, take::Take};
+use contextd::store::{hot_statements, hot_transitions, session::SessionState, take::Take};
 
 use super::{hot::finish_fence, *};
 
 fn statement(name: &str) -> &'static str {
-    hot_statements()
+    let alone = hot_statements()
         .into_iter()
         .find(|(known, _)| *known == name)
-        .unwrap()
-        .1
+        .map(|(_, sql)| sql);
+    let named = || {
+        let (_, statements) = hot_transitions()
+            .into_iter()
+            .find(|(known, _)| *known == name)
+            .unwrap();
+        statements[0].sql.as_str()
+    };
+    alone.unwrap_or_else(named)
 }
 
 /// The head of a session and how many messages wait.
@@ -27,7 +34,7 @@ async fn enqueue_without_commit(client: &tokio_postgres::Client, session: &str) 
         .await
         .unwrap();
     let execute = format!(
-        "execute enqueue ('t', '{session}', 'q', '', 1, false, false, null, null, 100, 'r', 'hash')"
+        "execute enqueue ('t', '{session}', 'r', 'hash', 'q', 100, '', 1, false, false, null, null)"
     );
     let answers = client.simple_query(&execute).await.unwrap();
     let state = answers.iter().find_map(|answer| {
@@ -149,7 +156,7 @@ async fn a_take_that_waited_for_a_withdrawal_takes_nothing() {
         .batch_execute("execute lock ('t', 's')")
         .await
         .unwrap();
-    let withdraw = "execute unqueue ('t', 's', null, 2, false, null, 'queued_message_cancelled', '', null, null)";
+    let withdraw = "execute unqueue ('t', 's', null, false, null, 2, null, 'queued_message_cancelled', '', null)";
     canceller.batch_execute(withdraw).await.unwrap();
     let store = world.store.clone();
     let session = key.clone();
@@ -240,7 +247,7 @@ async fn the_end_of_a_turn_lists_no_message_that_was_withdrawn_while_it_waited()
         .batch_execute("execute lock ('t', 's')")
         .await
         .unwrap();
-    let withdraw = "execute unqueue ('t', 's', null, 2, false, null, 'queued_message_cancelled', '', null, null)";
+    let withdraw = "execute unqueue ('t', 's', null, false, null, 2, null, 'queued_message_cancelled', '', null)";
     canceller.batch_execute(withdraw).await.unwrap();
     let store = world.store.clone();
     let session = key.clone();

@@ -12,6 +12,7 @@ mod migrate;
 mod pipeline;
 mod plans;
 mod queue;
+mod rules;
 mod schema;
 
 use std::{collections::BTreeMap, time::Duration};

@@ -46,59 +46,8 @@ fn with<'a>(mut arguments: Vec<&'a str>, more: &[&'a str]) -> Vec<&'a str> {
     arguments
 }
 
-/// The same without a message: its part belongs to one that the statement writes itself.
-fn tail_without_message(session: &str) -> Vec<&str> {
-    let mut arguments = tail(session);
-    arguments[7..14].fill("'{}'");
-    arguments
-}
-
 /// What a call measured.
 pub(super) const MEASURED: &str = "array[0, 100, 10, 20, 50, 98, 4]::bigint[]";
-
-/// The arguments of a submission of a result and an approval.
-fn submit_arguments() -> Vec<&'static str> {
-    let result = [
-        "array['d1']",
-        "array[1]::smallint[]",
-        "array['seen']",
-        "array[null]::bytea[]",
-        "array[3]",
-        "array['h']",
-    ];
-    let kind = [
-        "array[null]::text[]",
-        "array[0]::smallint[]",
-        "array[3]::smallint[]",
-        "array[false]",
-    ];
-    let approval = ["array['d2']", "array['']::bytea[]", "array['{}']"];
-    let rest = [
-        "'r'", "'hash'", "'two'", "30", "'test'", "4", "''", "10", "1",
-    ];
-    with(
-        with(
-            with(with(vec!["'t'", "'turns'"], &result), &kind),
-            &approval,
-        ),
-        &rest,
-    )
-}
-
-/// A message that starts a turn, for a minute, among 100 at most.
-const QUEUED: [&str; 8] = [
-    "'new-queued'",
-    "''",
-    "1",
-    "true",
-    "false",
-    "null",
-    "60",
-    "100",
-];
-
-/// A hash, and the request `'r'` that nobody made yet.
-const REQUEST: [&str; 2] = ["'r'", "'hash'"];
 
 fn in_session(session: &'static str, more: &[&'static str]) -> Vec<&'static str> {
     with(vec!["'t'", session], more)
@@ -116,14 +65,11 @@ pub(super) fn arguments(statement: &str) -> Vec<&'static str> {
         "calls" => in_session("'wait'", &["array['c1', 'c2']"]),
         "open_calls" | "open_results" => in_session("'wait'", &[]),
         "results" => in_session("'wait'", &["array['c3']"]),
-        "submit" => submit_arguments(),
-        "takeover" => in_session("'lapsed'", &["1", "'two'", "30"]),
         "hand_over" => in_session("'run'", &["1", "0", "'one'", "'run-t1'"]),
         "owned_here" => keys(&["'one'"]),
         "adopt_owned" => in_session("'run'", &["1", "'run-t1'", "'one'", "30"]),
         "release" => in_session("'run'", &["1", "'run-t1'", "'one'"]),
         "marks" => keys(&["array[1]", "array[null]::timestamptz[]"]),
-        "beat" => with(vec!["'one'"], &keys(&["array[1]", "30", "array['run-t1']"])),
         "cancels" => vec![
             "array['t']",
             "array['cancelled']",
@@ -141,29 +87,12 @@ pub(super) fn arguments(statement: &str) -> Vec<&'static str> {
         "elsewhere" => keys(&["array['open']", "array[1]"]),
         "follow" => in_session("'long'", &["100", "50", "600", "30000", "true"]),
         "settled_between" => in_session("'long'", &["100", "150"]),
-        "enqueue" => with(in_session("'queue'", &QUEUED), &REQUEST),
-        "enqueue_unremembered" => in_session("'queue'", &QUEUED),
         "ahead" => in_session("'idle'", &["false"]),
         "adopt" => in_session("'run'", &["'run-t1'", "'one'"]),
         "fate" => in_session("'queue'", &["'q2'"]),
         "queue_keep" => in_session("'queue'", &["'q1'", "array['blob']"]),
         "queue_placed" => in_session("'queue'", &["'q1'"]),
-        "queue_outcome" => in_session("'queue'", &["'r'", "'q1'"]),
         "look" => in_session("'queue'", &[]),
-        "unqueue" => with(
-            in_session(
-                "'queue'",
-                &[
-                    "array['q1']",
-                    "2",
-                    "false",
-                    "null",
-                    "'queued_message_cancelled'",
-                    "''",
-                ],
-            ),
-            &REQUEST,
-        ),
         "queued" => in_session("'queue'", &["0", "50", "1000000"]),
         "queued_message" => in_session("'queue'", &["'q2'"]),
         other => arguments_beside_turns(other),
@@ -178,51 +107,8 @@ fn arguments_beside_turns(statement: &str) -> Vec<&'static str> {
         "stats" => in_session("'long'", &[]),
         "beginnings" => vec!["'t'", "array['blob']"],
         "doomed" => in_session("'run'", &["'r'"]),
-        "delete" => with(
-            in_session(
-                "'wait'",
-                &[
-                    "1",
-                    "1",
-                    "'wait-t1'",
-                    "1",
-                    "''",
-                    "''",
-                    "1",
-                    "'closed'",
-                    "7",
-                    "4",
-                    "'test'",
-                    "''",
-                    "''",
-                ],
-            ),
-            &["30", "'r'", "'hash'", "'session deleted'", "null"],
-        ),
-        "begin_compaction" => with(
-            in_session("'run'", &["'new-compaction'", "0", "30", "''", "''"]),
-            &REQUEST,
-        ),
-        "fail_compaction" => in_session("'compacting'", &["'k'", "''", "''", "array[]::bytea[]"]),
         "renew_compaction" => in_session("'compacting'", &["'k'", "30"]),
         "event" => in_session("'long'", &["100"]),
-        "swap" => with(
-            tail_without_message("'compacting'"),
-            &[
-                "'k'",
-                "2",
-                "2",
-                "0",
-                "0",
-                "array_fill(0::bigint, array[9])",
-                "array_fill(0, array[9])",
-                "''",
-            ],
-        )
-        .into_iter()
-        .chain(["'new-message'", "2", "4", "''", "array[]::bigint[]"])
-        .collect(),
-        "revert" => with(in_session("'compacted'", &["'k'", "1", "''"]), &REQUEST),
         "compaction_outcome" => in_session("'compacting'", &["'k'"]),
         "compaction_spend" => in_session(
             "'compacting'",
@@ -250,7 +136,6 @@ fn transcript_arguments(statement: &str) -> Vec<&'static str> {
     let in_session = |session, more: &[&'static str]| with(vec!["'t'", session], more);
     match statement {
         "fork" => in_session("'long'", &["400", "'new'", "'r'", "'hash'", "1"]),
-        "open_at" => in_session("'long'", &["399"]),
         "call_ids" => in_session("'long'", &[]),
         "tail" => in_session("'idle'", &["'r'"]),
         "appended_calls" => in_session("'imported'", &[]),
