@@ -62,7 +62,7 @@ fn state(response: &pb::CancelTurnResponse) -> (TurnState, CancelOutcome) {
     (response.turn.as_ref().unwrap().state(), response.outcome())
 }
 
-/// Row D18
+/// Rows D18 and S3
 #[tokio::test(flavor = "multi_thread")]
 async fn a_cancelled_partial_answer_is_kept_and_seen_by_the_next_turn() {
     let host = host().await;

@@ -301,7 +301,7 @@ async fn three_hundred_steps_complete_in_windows_of_8_16_and_128_thousand_tokens
     }
 }
 
-/// Rows D11 and D13
+/// Rows D11, D13 and L6
 #[tokio::test(flavor = "multi_thread")]
 async fn long_turns_complete_with_every_strategy() {
     use CompactionStrategy::{MiddleRemoval, ProactiveThreshold, Truncation};

@@ -312,6 +312,14 @@ async fn sessions(host: &Host) -> Vec<Vec<String>> {
 async fn a_page_of_sessions_reads_and_shows_a_bounded_number_of_bytes() {
     let host = Host::with(Options::default().script("it", TALKS)).await;
     let prompt = "x".repeat(1024 * 1024 - 1);
+    let large = pb::Tool {
+        description: "x".repeat(60_000),
+        ..tool("look")
+    };
+    let tools = pb::ToolSet {
+        host_tools: vec![large],
+        provider_tools: Vec::new(),
+    };
     let mut expected = Vec::new();
     for n in 0..20 {
         let session_id = format!("prompt-{n}");
@@ -337,6 +345,7 @@ async fn a_page_of_sessions_reads_and_shows_a_bounded_number_of_bytes() {
         let metadata = labels.clone().into_iter().collect();
         host.create(pb::Session {
             session_id: session_id.clone(),
+            tools: Some(tools.clone()),
             metadata,
             ..Default::default()
         })
@@ -345,6 +354,11 @@ async fn a_page_of_sessions_reads_and_shows_a_bounded_number_of_bytes() {
     }
     let pages = sessions(&host).await;
     assert_eq!(pages.concat(), expected, "each once, the last used first");
+    assert!(
+        pages[0].len() > 50,
+        "{} sessions: their tools take no room",
+        pages[0].len()
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]

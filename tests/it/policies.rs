@@ -193,7 +193,11 @@ const COMPACTIONS: &str = "
     keep_turns = 1
     summary_model = 'scripted/sum'
     [policies.middle.compaction]
-    strategy = 'middle_removal'";
+    strategy = 'middle_removal'
+    [policies.brief.prune]
+    minimum_tokens = 10
+    protect_tokens = 500
+    protect_turns = 1";
 
 /// Rows D26 and S2
 #[tokio::test(flavor = "multi_thread")]
@@ -240,5 +244,23 @@ async fn a_context_is_compacted_as_the_named_policy_says() {
         (ReactiveOverflow, 15, "scripted/sum".to_owned())
     );
     assert_eq!(compacted[2].0, MiddleRemoval);
+
+    create(&served, "of-brief", "brief", window).await;
+    for n in 0..5 {
+        let turn = append("of-brief", one_turn(&format!("c{n}"), 300));
+        let mut sessions = served.sessions().await;
+        sessions.append_messages(turn).await.unwrap();
+    }
+    let request = pb::PruneToolOutputsRequest {
+        session_id: "of-brief".to_owned(),
+        ..Default::default()
+    };
+    let pruned = contexts.prune_tool_outputs(request).await.unwrap();
+    let report = pruned.into_inner().report.unwrap();
+    assert_eq!(
+        report.call_ids,
+        ["c0", "c1", "c2"],
+        "one turn is kept, and one result of those before"
+    );
     served.stop().await;
 }

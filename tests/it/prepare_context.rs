@@ -247,26 +247,31 @@ async fn a_compaction_is_due_at_its_share_of_the_window_and_beyond_the_room_to_t
     };
     let host = host().await;
     // A window of 10,000 tokens, of which 1,000 are kept for the answer.
+    let guarded = pb::CompactionPolicy {
+        guard: pb::ContextGuard::TwoLevel.into(),
+        ..by(ReactiveOverflow)
+    };
+    let later = pb::CompactionPolicy {
+        threshold: Some(0.8),
+        ..by(ProactiveThreshold)
+    };
     let cases = [
-        (ProactiveThreshold, None, 4_999, None),
-        (ProactiveThreshold, None, 5_000, Some(Threshold)),
-        (MiddleRemoval, None, 7_999, None),
-        (MiddleRemoval, None, 8_000, Some(Threshold)),
-        (ProactiveThreshold, Some(0.8), 7_999, None),
-        (ProactiveThreshold, Some(0.8), 8_000, Some(Threshold)),
-        (ReactiveOverflow, None, 9_000, None),
-        (ReactiveOverflow, None, 9_001, Some(Overflow)),
+        (by(ProactiveThreshold), 4_999, None),
+        (by(ProactiveThreshold), 5_000, Some(Threshold)),
+        (by(MiddleRemoval), 7_999, None),
+        (by(MiddleRemoval), 8_000, Some(Threshold)),
+        (later.clone(), 7_999, None),
+        (later, 8_000, Some(Threshold)),
+        (guarded.clone(), 7_999, None),
+        (guarded, 8_000, Some(Threshold)),
+        (by(ReactiveOverflow), 9_000, None),
+        (by(ReactiveOverflow), 9_001, Some(Overflow)),
     ];
-    for (n, (strategy, threshold, size, expected)) in cases.into_iter().enumerate() {
+    for (n, (compaction, size, expected)) in cases.into_iter().enumerate() {
         let session = format!("s{n}");
         host.with_turns(&session, &[300; 6]).await;
-        let compaction = pb::CompactionPolicy {
-            strategy: strategy.into(),
-            threshold,
-            ..Default::default()
-        };
         let limits = pb::Policy {
-            compaction: Some(compaction),
+            compaction: Some(compaction.clone()),
             context_window: Some(10_000),
             output_reserve: Some(1_000),
             ..pb::Policy::default()
@@ -277,7 +282,14 @@ async fn a_compaction_is_due_at_its_share_of_the_window_and_beyond_the_room_to_t
         let before = report.tokens_before.as_ref().unwrap();
         assert_eq!((before.tokens, before.basis()), (size, TokenBasis::Actual));
         let made = report.compaction.as_ref().map(|made| made.trigger());
-        assert_eq!(made, expected, "{strategy:?} at {threshold:?} of {size}");
+        assert_eq!(made, expected, "{size} by {compaction:?}");
+    }
+}
+
+fn by(strategy: pb::CompactionStrategy) -> pb::CompactionPolicy {
+    pb::CompactionPolicy {
+        strategy: strategy.into(),
+        ..Default::default()
     }
 }
 
