@@ -7,7 +7,7 @@ use crate::{
     model::{
         CallId, Content, Given, Part, ToolCall, ToolOutcome, ToolResult,
         media::Source,
-        message::{Pruned, StoredPart},
+        message::{Pruned, StoredPart, UnknownPart},
     },
     pb,
 };
@@ -71,6 +71,15 @@ pub fn to_row(part: &Part) -> PartRow {
         content: rest_of(content),
     }
     .encode_to_vec();
+    let rest = match content {
+        Content::Unknown(unknown) => unknown.rest.clone(),
+        Content::Text(_)
+        | Content::Reasoning { .. }
+        | Content::ToolCall(_)
+        | Content::ToolResult(_)
+        | Content::Refusal(_)
+        | Content::Media(_) => rest,
+    };
     PartRow {
         rest: Some(rest).filter(|bytes| !bytes.is_empty()),
         ..columns(content)
@@ -101,6 +110,7 @@ fn columns(content: &Content) -> PartRow {
             Source::Blob(kept) => words(MEDIA, kept.id.as_str()),
             Source::Url(url) => words(LINK, url),
         },
+        Content::Unknown(unknown) => words(&unknown.kind, &unknown.body),
     }
 }
 
@@ -117,6 +127,7 @@ fn rest_of(content: &Content) -> Option<pb::part::Content> {
         Content::Text(_)
         | Content::ToolCall(_)
         | Content::Refusal(_)
+        | Content::Unknown(_)
         | Content::Reasoning {
             redacted: false, ..
         } => None,
@@ -175,7 +186,7 @@ pub fn from_row(row: PartRow) -> Result<Part, DecodeError> {
         name,
         outcome,
         body,
-        rest,
+        rest: encoded,
     } = row;
     let pb::Part {
         citations: _,
@@ -184,7 +195,7 @@ pub fn from_row(row: PartRow) -> Result<Part, DecodeError> {
         preview_of: _,
         sanitized,
         content: rest,
-    } = read("part", rest.as_deref().unwrap_or_default())?;
+    } = read("part", encoded.as_deref().unwrap_or_default())?;
     let content = match kind.as_str() {
         TEXT => Content::Text(body),
         REASONING => Content::Reasoning {
@@ -219,12 +230,11 @@ pub fn from_row(row: PartRow) -> Result<Part, DecodeError> {
         REFUSAL => Content::Refusal(body),
         MEDIA => Content::Media(medium(rest, pb::media::Source::BlobId(body))?),
         LINK => Content::Media(medium(rest, pb::media::Source::Url(body))?),
-        _ => {
-            return Err(DecodeError::new(
-                "part",
-                format_args!("its kind is {kind:?}"),
-            ));
-        }
+        _ => Content::Unknown(UnknownPart {
+            kind,
+            body,
+            rest: encoded.unwrap_or_default(),
+        }),
     };
     Ok(Part {
         content,
@@ -306,7 +316,7 @@ pub fn to_pb(stored: &StoredPart) -> pb::Part {
         tokens: Some(usage::size_to_pb(size.tokens, estimator)),
         preview_of: None,
         sanitized: *sanitized,
-        content: Some(with_mark(content_to_pb(content), pruned.as_ref())),
+        content: content_to_pb(content).map(|content| with_mark(content, pruned.as_ref())),
     }
 }
 
@@ -325,7 +335,7 @@ fn with_mark(mut content: pb::part::Content, pruned: Option<&Pruned>) -> pb::par
 /// A part that is still being written, for the wire: its size is not known.
 pub fn open_to_pb(content: &Content) -> pb::Part {
     pb::Part {
-        content: Some(content_to_pb(content)),
+        content: content_to_pb(content),
         ..pb::Part::default()
     }
 }
@@ -338,15 +348,15 @@ pub(super) fn input_to_pb(part: &Part) -> pb::Part {
         sanitized,
     } = part;
     pb::Part {
-        content: Some(content_to_pb(content)),
+        content: content_to_pb(content),
         provider_metadata_json: provider_metadata.clone().unwrap_or_default(),
         sanitized: *sanitized,
         ..pb::Part::default()
     }
 }
 
-fn content_to_pb(content: &Content) -> pb::part::Content {
-    match content {
+fn content_to_pb(content: &Content) -> Option<pb::part::Content> {
+    Some(match content {
         Content::Text(text) => pb::part::Content::Text(text.clone()),
         Content::Reasoning { text, redacted } => pb::part::Content::Reasoning(pb::Reasoning {
             text: text.clone(),
@@ -356,7 +366,8 @@ fn content_to_pb(content: &Content) -> pb::part::Content {
         Content::ToolResult(result) => pb::part::Content::ToolResult(result_to_pb(result)),
         Content::Refusal(text) => pb::part::Content::Refusal(text.clone()),
         Content::Media(medium) => pb::part::Content::Media(media::to_pb(medium)),
-    }
+        Content::Unknown(_) => return None,
+    })
 }
 
 #[cfg(test)]
@@ -397,6 +408,7 @@ mod tests {
                     Source::Blob(kept) => kept.id.as_str(),
                     Source::Url(url) => url,
                 },
+                Content::Unknown(unknown) => &unknown.body,
             };
             prop_assert_eq!(row.body.as_bytes(), words.as_bytes());
         }
@@ -448,14 +460,29 @@ mod tests {
     }
 
     #[test]
+    fn a_part_of_a_newer_kind_is_kept_as_it_is_and_shown_without_content() {
+        let rest = pb::Part {
+            provider_metadata_json: r#"{"a":1}"#.to_owned(),
+            ..pb::Part::default()
+        };
+        let row = PartRow {
+            rest: Some(rest.encode_to_vec()),
+            ..words("hologram", "words")
+        };
+        let part = from_row(row.clone()).unwrap();
+        assert_eq!(to_row(&part), row);
+        let shown = input_to_pb(&part);
+        assert_eq!(
+            (shown.content, shown.provider_metadata_json),
+            (None, rest.provider_metadata_json)
+        );
+    }
+
+    #[test]
     fn an_inconsistent_part_row_is_an_error() {
         let check = |row: PartRow, expected: &str| {
             assert_eq!(from_row(row).unwrap_err().to_string(), expected)
         };
-        check(
-            words("hologram", ""),
-            "a stored part cannot be read: its kind is \"hologram\"",
-        );
         check(
             words(TOOL_CALL, "{}"),
             "a stored part cannot be read: its call is missing",

@@ -68,7 +68,8 @@ mod tests {
                 | Content::ToolCall(_)
                 | Content::ToolResult(_)
                 | Content::Refusal(_)
-                | Content::Media(_) => None,
+                | Content::Media(_)
+                | Content::Unknown(_) => None,
             })
             .collect()
     }

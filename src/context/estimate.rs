@@ -35,6 +35,7 @@ pub fn part(part: &Part, role: Role) -> Counted {
             .plus(&call.name)
             .plus(&call.arguments)
             .tokens(),
+        Content::Unknown(_) => 0,
     };
     Counted {
         tokens,
@@ -45,7 +46,7 @@ pub fn part(part: &Part, role: Role) -> Counted {
 /// Where a part is counted. Instructions inside the conversation stand with what the user said.
 pub fn category(content: &Content, role: Role) -> Category {
     match content {
-        Content::Text(_) => match role {
+        Content::Text(_) | Content::Unknown(_) => match role {
             Role::System | Role::User => Category::User,
             Role::Assistant => Category::Assistant,
             Role::Tool => Category::ToolResults,

@@ -180,7 +180,8 @@ fn outputs<'a>(message: &'a Message, policy: &'a PrunePolicy) -> impl Iterator<I
             | Content::Reasoning { .. }
             | Content::ToolCall(_)
             | Content::Refusal(_)
-            | Content::Media(_) => None,
+            | Content::Media(_)
+            | Content::Unknown(_) => None,
         },
     )
 }

@@ -180,7 +180,8 @@ impl Fitting<'_> {
                 Content::Text(_)
                 | Content::Reasoning { .. }
                 | Content::Refusal(_)
-                | Content::Media(_) => {}
+                | Content::Media(_)
+                | Content::Unknown(_) => {}
             }
         }
     }

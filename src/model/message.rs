@@ -108,7 +108,8 @@ impl Message {
                 Content::Text(_)
                 | Content::Reasoning { .. }
                 | Content::ToolCall(_)
-                | Content::Refusal(_) => {}
+                | Content::Refusal(_)
+                | Content::Unknown(_) => {}
             }
         }
     }
@@ -184,7 +185,8 @@ impl Part {
             Content::Text(_)
             | Content::Reasoning { .. }
             | Content::ToolCall(_)
-            | Content::Refusal(_) => (None, [].as_slice()),
+            | Content::Refusal(_)
+            | Content::Unknown(_) => (None, [].as_slice()),
         };
         own.into_iter().chain(given.iter().filter_map(Given::media))
     }
@@ -210,6 +212,20 @@ pub enum Content {
     Refusal(String),
     /// An image, document, sound or video.
     Media(Media),
+    /// A part of a kind that a newer version wrote.
+    Unknown(UnknownPart),
+}
+
+/// A part of a kind that this version does not know, as it is stored: it is kept, and not sent to
+/// the model.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct UnknownPart {
+    /// What it is.
+    pub kind: String,
+    /// Its words.
+    pub body: String,
+    /// What else is stored of it, encoded.
+    pub rest: Vec<u8>,
 }
 
 /// A tool call made by the model.

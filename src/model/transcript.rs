@@ -62,7 +62,8 @@ impl Transcript {
                     Content::Text(_)
                     | Content::Reasoning { .. }
                     | Content::Refusal(_)
-                    | Content::Media(_) => true,
+                    | Content::Media(_)
+                    | Content::Unknown(_) => true,
                 };
                 if !sound {
                     return Err(NotClosed::Broken(index));

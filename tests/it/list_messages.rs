@@ -290,7 +290,7 @@ async fn the_model_gets_what_the_live_view_shows() {
             Told::Text(text) | Told::Refusal(text) | Told::Reasoning { text, .. } => text.as_str(),
             Told::ToolCall(call) => &call.arguments,
             Told::ToolResult(result) => result.texts().next().unwrap(),
-            Told::Media(_) => panic!("nobody shows anything"),
+            Told::Media(_) | Told::Unknown(_) => panic!("only words are here"),
         });
     assert_eq!(
         read.collect::<Vec<_>>().split_last().unwrap().1,
@@ -369,4 +369,24 @@ async fn a_page_token_is_bound_to_its_seq() {
         (second.messages[0].seq, second.next_page_token),
         (2, String::new())
     );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_part_of_a_newer_kind_is_listed_without_content_and_fails_no_turn() {
+    let answers = [json!([{"text": "Fine."}]), json!([{"text": "Well."}])];
+    let host = Host::with(answering(&answers)).await;
+    host.run(turn("s", MODEL, "Hello")).await;
+    let newer = "update parts set kind = 'hologram' where session_id = 's' and body = 'Fine.'";
+    let changed = host.database.client().await.execute(newer, &[]).await;
+    assert_eq!(changed.unwrap(), 1);
+    host.run(turn("s", MODEL, "Go on")).await;
+    let listed = host.listed("s", MessageView::All, 0, false, 100).await;
+    let contents: Vec<_> = listed
+        .iter()
+        .flat_map(|message| &message.parts)
+        .map(|part| part.content.clone())
+        .collect();
+    let text = |text: &str| Some(Content::Text(text.to_owned()));
+    let expected = [text("Hello"), None, text("Go on"), text("Well.")];
+    assert_eq!(contents, expected);
 }

@@ -52,7 +52,7 @@ fn part(stored: &StoredPart) -> Option<String> {
         Content::Text(text) | Content::Refusal(text) => {
             Some(text.clone()).filter(|text| !text.trim().is_empty())
         }
-        Content::Reasoning { .. } => None,
+        Content::Reasoning { .. } | Content::Unknown(_) => None,
         Content::Media(media) => Some(format!("[{}]", media.title())),
         Content::ToolCall(call) => Some(format!("[Called {} with: {}]", call.name, call.arguments)),
         Content::ToolResult(result) => {

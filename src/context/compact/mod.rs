@@ -499,7 +499,8 @@ fn calls(message: &Message) -> Vec<&str> {
             | Content::Text(_)
             | Content::Reasoning { .. }
             | Content::Refusal(_)
-            | Content::Media(_) => None,
+            | Content::Media(_)
+            | Content::Unknown(_) => None,
         })
         .collect()
 }

@@ -81,7 +81,8 @@ fn pruned_results_become_placeholders_and_other_messages_are_unchanged() {
         | Content::Refusal(_)
         | Content::Reasoning { .. }
         | Content::ToolCall(_)
-        | Content::Media(_) => Vec::new(),
+        | Content::Media(_)
+        | Content::Unknown(_) => Vec::new(),
     };
     assert_eq!(
         (texts(&seen[2]), texts(&seen[4])),

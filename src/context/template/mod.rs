@@ -180,7 +180,7 @@ impl Template {
                     result.texts().map(|text| self.tokens(text)).sum(),
                 );
             }
-            Content::Media(_) => {}
+            Content::Media(_) | Content::Unknown(_) => {}
         }
         terms
     }

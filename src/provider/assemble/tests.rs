@@ -75,6 +75,7 @@ fn shown(parts: &[Part]) -> Vec<String> {
             Content::ToolCall(call) => format!("call {} {} {}", call.id, call.name, call.arguments),
             Content::ToolResult(_) => "result".to_owned(),
             Content::Media(_) => "medium".to_owned(),
+            Content::Unknown(part) => part.kind.clone(),
         };
         format!(
             "{content}{}",
@@ -305,7 +306,7 @@ proptest! {
         let written = parts.iter().map(|part| match &part.content {
             Content::Text(text) | Content::Refusal(text) | Content::Reasoning { text, .. } => text.clone(),
             Content::ToolCall(call) => call.arguments.clone(),
-            Content::ToolResult(_) | Content::Media(_) => "never".to_owned(),
+            Content::ToolResult(_) | Content::Media(_) | Content::Unknown(_) => "never".to_owned(),
         });
         prop_assert_eq!(written.collect::<Vec<_>>(), texts);
         let ids: BTreeSet<_> = assembly.clone().finish(finish()).calls.into_iter().map(|call| call.id).collect();

@@ -30,7 +30,8 @@ impl Ids {
                 | Content::Reasoning { .. }
                 | Content::ToolResult(_)
                 | Content::Refusal(_)
-                | Content::Media(_) => None,
+                | Content::Media(_)
+                | Content::Unknown(_) => None,
             });
         let (good, bad): (Vec<&CallId>, Vec<&CallId>) =
             calls.partition(|id| takes(rule, id.as_str()));

@@ -134,7 +134,8 @@ fn said<'a>(message: &'a Message, contents: &Contents) -> Vec<wire::UserPart<'a>
         | Content::Reasoning { .. }
         | Content::ToolCall(_)
         | Content::ToolResult(_)
-        | Content::Refusal(_) => None,
+        | Content::Refusal(_)
+        | Content::Unknown(_) => None,
     };
     message.parts.iter().filter_map(part).collect()
 }
@@ -148,7 +149,8 @@ fn shown<'a>(message: &'a Message, contents: &Contents) -> Vec<wire::UserPart<'a
             | Content::Reasoning { .. }
             | Content::ToolCall(_)
             | Content::Refusal(_)
-            | Content::Media(_) => "",
+            | Content::Media(_)
+            | Content::Unknown(_) => "",
         };
         part.part.media().flat_map(move |medium| {
             let from = format!("[From the result of {name}: {}]", medium.title());
@@ -175,7 +177,8 @@ pub(super) fn texts(message: &Message) -> Vec<&str> {
         | Content::ToolCall(_)
         | Content::ToolResult(_)
         | Content::Refusal(_)
-        | Content::Media(_) => None,
+        | Content::Media(_)
+        | Content::Unknown(_) => None,
     };
     message.parts.iter().filter_map(text).collect()
 }
@@ -257,7 +260,7 @@ pub(super) fn assistant<'a>(
             Content::Reasoning { .. } => {}
             // The transcript is checked: a result is never an assistant's. A medium that it shows
             // became words before.
-            Content::ToolResult(_) | Content::Media(_) => {}
+            Content::ToolResult(_) | Content::Media(_) | Content::Unknown(_) => {}
         }
     }
     let sendable =
@@ -276,7 +279,8 @@ fn result<'a>(part: &'a Part, ids: &'a Ids) -> Option<wire::Message<'a>> {
         | Content::Reasoning { .. }
         | Content::ToolCall(_)
         | Content::Refusal(_)
-        | Content::Media(_) => None,
+        | Content::Media(_)
+        | Content::Unknown(_) => None,
     }
 }
 

@@ -121,6 +121,7 @@ fn part(content: &Content, contents: &Contents) -> Value {
             json!({ "tool_call": { "call_id": call.id.as_str(), "tool_name": call.name, "arguments_json": call.arguments } })
         }
         Content::Media(medium) => json!({ "media": media(medium, contents) }),
+        Content::Unknown(part) => json!({ "unknown": part.kind }),
         Content::ToolResult(result) => json!({ "tool_result": self::result(result, contents) }),
     }
 }

@@ -111,7 +111,8 @@ fn texts(message: &Message) -> String {
             | Content::ToolCall(_)
             | Content::ToolResult(_)
             | Content::Refusal(_)
-            | Content::Media(_) => None,
+            | Content::Media(_)
+            | Content::Unknown(_) => None,
         });
     texts.collect::<Vec<_>>().join("\n")
 }
@@ -127,7 +128,8 @@ fn results(message: &Message) -> impl DoubleEndedIterator<Item = &ToolResult> {
             | Content::Reasoning { .. }
             | Content::ToolCall(_)
             | Content::Refusal(_)
-            | Content::Media(_) => None,
+            | Content::Media(_)
+            | Content::Unknown(_) => None,
         })
 }
 

@@ -258,7 +258,8 @@ mod tests {
                         crate::model::Content::Reasoning { .. }
                         | crate::model::Content::ToolCall(_)
                         | crate::model::Content::Refusal(_)
-                        | crate::model::Content::Media(_) => 0,
+                        | crate::model::Content::Media(_)
+                        | crate::model::Content::Unknown(_) => 0,
                     });
                     letters += texts.sum::<usize>() as i64;
                 }

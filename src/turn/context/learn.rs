@@ -168,7 +168,7 @@ fn bytes(prompt: &Prompt) -> usize {
         Content::Text(text) | Content::Refusal(text) | Content::Reasoning { text, redacted: _ } => {
             text.len()
         }
-        Content::Media(_) => 0,
+        Content::Media(_) | Content::Unknown(_) => 0,
         Content::ToolCall(call) => call.name.len() + call.arguments.len(),
         Content::ToolResult(result) => result.texts().map(str::len).sum(),
     });

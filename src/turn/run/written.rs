@@ -57,7 +57,7 @@ pub(in crate::turn) fn counted(part: &Part, role: Role, estimator: Estimator) ->
         }
         Content::ToolCall(call) => call.arguments.len(),
         Content::ToolResult(result) => result.texts().map(str::len).sum(),
-        Content::Media(_) => 0,
+        Content::Media(_) | Content::Unknown(_) => 0,
     };
     beside_others(bytes, estimator, || estimator.part(part, role))
 }
@@ -250,7 +250,8 @@ pub(in crate::turn) fn call_ids(messages: &[Message]) -> BTreeSet<CallId> {
             | Content::Reasoning { .. }
             | Content::ToolResult(_)
             | Content::Refusal(_)
-            | Content::Media(_) => None,
+            | Content::Media(_)
+            | Content::Unknown(_) => None,
         })
         .collect()
 }

@@ -337,9 +337,11 @@ fn calls_of(message: &Appended) -> impl Iterator<Item = CallId> {
     message.parts.iter().filter_map(|part| match &part.content {
         Content::ToolCall(call) => Some(call.id.clone()),
         Content::ToolResult(result) => Some(result.call.clone()),
-        Content::Text(_) | Content::Reasoning { .. } | Content::Refusal(_) | Content::Media(_) => {
-            None
-        }
+        Content::Text(_)
+        | Content::Reasoning { .. }
+        | Content::Refusal(_)
+        | Content::Media(_)
+        | Content::Unknown(_) => None,
     })
 }
 

@@ -56,7 +56,8 @@ impl Handing<'_> {
                 | Content::Reasoning { .. }
                 | Content::ToolResult(_)
                 | Content::Refusal(_)
-                | Content::Media(_) => None,
+                | Content::Media(_)
+                | Content::Unknown(_) => None,
             });
         let calls = calls
             .enumerate()

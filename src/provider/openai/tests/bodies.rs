@@ -84,7 +84,8 @@ fn every_recorded_answer_is_decoded_as_expected() {
             | Content::ToolCall(_)
             | Content::ToolResult(_)
             | Content::Refusal(_)
-            | Content::Media(_) => None,
+            | Content::Media(_)
+            | Content::Unknown(_) => None,
         });
         let thought = texts(&answer.parts, |content| match content {
             Content::Reasoning { text, .. } => Some(text),
@@ -92,7 +93,8 @@ fn every_recorded_answer_is_decoded_as_expected() {
             | Content::ToolCall(_)
             | Content::ToolResult(_)
             | Content::Refusal(_)
-            | Content::Media(_) => None,
+            | Content::Media(_)
+            | Content::Unknown(_) => None,
         });
         let refused = texts(&answer.parts, |content| match content {
             Content::Refusal(text) => Some(text),
@@ -100,7 +102,8 @@ fn every_recorded_answer_is_decoded_as_expected() {
             | Content::Reasoning { .. }
             | Content::ToolCall(_)
             | Content::ToolResult(_)
-            | Content::Media(_) => None,
+            | Content::Media(_)
+            | Content::Unknown(_) => None,
         });
         assert_eq!(said, expected["text"].as_str().unwrap(), "{file}");
         assert_eq!(

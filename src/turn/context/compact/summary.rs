@@ -252,7 +252,8 @@ fn accepted(answer: Assembled) -> Result<String, Box<Failure>> {
         | Content::ToolCall(_)
         | Content::ToolResult(_)
         | Content::Refusal(_)
-        | Content::Media(_) => None,
+        | Content::Media(_)
+        | Content::Unknown(_) => None,
     });
     let summary = texts.collect::<String>().trim().to_owned();
     if summary.is_empty() {
