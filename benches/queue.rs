@@ -200,12 +200,7 @@ impl Bench {
             join_all((0..ABREAST).map(|_| async { QueueServiceClient::new(connect().await) }))
                 .await;
         let sessions = SessionServiceClient::new(connect().await);
-        let message = InputMessage {
-            role: Role::User,
-            parts: vec![Part::text(WORDS)],
-            pinned: false,
-            metadata: std::collections::BTreeMap::new(),
-        };
+        let message = InputMessage::new(Role::User, vec![Part::text(WORDS)]);
         Self {
             raw: pool(postgres),
             store,

@@ -16,6 +16,8 @@ pub fn encode(message: &InputMessage) -> Vec<u8> {
         parts,
         pinned,
         metadata,
+        response: _,
+        created_at: _,
     } = message;
     pb::InputMessage {
         role: role_to_pb(*role).into(),
@@ -49,10 +51,9 @@ pub fn decode(bytes: &[u8]) -> Result<InputMessage, DecodeError> {
         .map(part_from_pb)
         .collect::<Result<_, _>>()?;
     Ok(InputMessage {
-        role: Role::User,
-        parts,
         pinned,
         metadata,
+        ..InputMessage::new(Role::User, parts)
     })
 }
 
@@ -127,7 +128,7 @@ mod tests {
     proptest! {
         #[test]
         fn queued_messages_round_trip(parts in proptest::collection::vec(arbitrary::said(), 1..4), pinned: bool, metadata in arbitrary::metadata()) {
-            let message = InputMessage { role: Role::User, parts, pinned, metadata };
+            let message = InputMessage { pinned, metadata, ..InputMessage::new(Role::User, parts) };
             prop_assert_eq!(decode(&encode(&message)), Ok(message));
         }
 

@@ -26,10 +26,8 @@ pub fn coalesce(messages: Vec<InputMessage>) -> Option<InputMessage> {
     }
     // Their labels stay with the messages they came with.
     Some(InputMessage {
-        role: Role::User,
-        parts,
         pinned,
-        metadata: std::collections::BTreeMap::new(),
+        ..InputMessage::new(Role::User, parts)
     })
 }
 
@@ -50,11 +48,10 @@ mod tests {
     use crate::model::{Content, Media, media::Source};
 
     fn message(parts: &[&str]) -> InputMessage {
+        let texts = parts.iter().map(|part| Part::text(*part)).collect();
         InputMessage {
-            role: Role::User,
-            parts: parts.iter().map(|part| Part::text(*part)).collect(),
-            pinned: false,
             metadata: [("of".to_owned(), parts.concat())].into(),
+            ..InputMessage::new(Role::User, texts)
         }
     }
 

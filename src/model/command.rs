@@ -8,7 +8,6 @@ use super::{
     TurnId, Usage, UsagePurpose,
     compaction::{CompactionOverrides, InstructionsMode},
     config::PruneOverrides,
-    import::Appended,
 };
 
 /// An idempotency key with the hash of the request it came with.
@@ -48,7 +47,7 @@ pub struct AppendMessages {
     /// Idempotency.
     pub idempotency: Idempotency,
     /// The messages in order; never empty.
-    pub messages: Vec<Appended>,
+    pub messages: Vec<InputMessage>,
     /// Content that came with them.
     pub contents: Vec<NewContent>,
     /// The version that the transcript must have. `None` means any.
@@ -63,7 +62,7 @@ pub struct CountTokens {
     /// The model to count for. `None` means the session's, or the server's default.
     pub model: Option<String>,
     /// The messages in order.
-    pub messages: Vec<Appended>,
+    pub messages: Vec<InputMessage>,
     /// Content that came with them.
     pub contents: Vec<NewContent>,
     /// System prompt where there is no session.

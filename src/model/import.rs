@@ -3,27 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use jiff::Timestamp;
-
-use super::{CallId, Content, ModelResponse, Part, Role};
-
-/// A message to be appended, as a host sends it. Results do not know their tool yet and are not
-/// cut.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Appended {
-    /// Who speaks.
-    pub role: Role,
-    /// The content in order; never empty.
-    pub parts: Vec<Part>,
-    /// Compactions leave it alone.
-    pub pinned: bool,
-    /// The host's own labels.
-    pub metadata: BTreeMap<String, String>,
-    /// The model call that produced an assistant message.
-    pub response: Option<ModelResponse>,
-    /// When it was written. `None` means now.
-    pub created_at: Option<Timestamp>,
-}
+use super::{CallId, Content, InputMessage, Role};
 
 /// Where a part stands among the messages that are appended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -120,7 +100,7 @@ enum Origin {
 pub fn fit(
     open: &[OpenCall],
     known: &BTreeSet<CallId>,
-    messages: &[Appended],
+    messages: &[InputMessage],
 ) -> Result<Fit, Misfit> {
     let mut fitting = Fitting {
         open,
@@ -155,7 +135,7 @@ struct Fitting<'a> {
 }
 
 impl Fitting<'_> {
-    fn message(&mut self, index: usize, message: &Appended) {
+    fn message(&mut self, index: usize, message: &InputMessage) {
         if message.role != Role::Tool {
             self.interrupt(index);
         }

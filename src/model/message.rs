@@ -25,7 +25,8 @@ pub enum Role {
     Tool,
 }
 
-/// A message to be stored, as a host sends it.
+/// A message as a host sends it: its parts have no sizes, its results do not know their tool yet
+/// and are not cut. `store::NewMessage` is what is written of it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct InputMessage {
     /// Who speaks.
@@ -36,6 +37,25 @@ pub struct InputMessage {
     pub pinned: bool,
     /// The host's own labels.
     pub metadata: BTreeMap<String, String>,
+    /// The model call that produced an appended message of the assistant.
+    pub response: Option<ModelResponse>,
+    /// When an appended message was written. `None` means now.
+    pub created_at: Option<Timestamp>,
+}
+
+impl InputMessage {
+    /// A message of these parts and nothing else.
+    #[must_use]
+    pub const fn new(role: Role, parts: Vec<Part>) -> Self {
+        Self {
+            role,
+            parts,
+            pinned: false,
+            metadata: BTreeMap::new(),
+            response: None,
+            created_at: None,
+        }
+    }
 }
 
 /// A stored message.

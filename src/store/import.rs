@@ -53,15 +53,6 @@ pub struct Tail {
     pub remembered: Option<Remembered>,
 }
 
-/// A message to be appended.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ImportedMessage {
-    /// The message.
-    pub message: NewMessage,
-    /// When it was written. `None` means now.
-    pub created_at: Option<Timestamp>,
-}
-
 /// Where a part stands.
 pub type PartPlace = (MessageId, usize);
 
@@ -84,7 +75,7 @@ pub struct Import<'a> {
     /// What the transcript was when it was looked at.
     pub seen: Version,
     /// The messages in order.
-    pub messages: &'a [ImportedMessage],
+    pub messages: &'a [NewMessage],
     /// Calls that they make.
     pub calls: &'a [ImportedCall],
     /// Calls that were open, and where they are answered.
@@ -231,11 +222,7 @@ impl Store {
 /// with their times.
 fn rows(import: &Import<'_>) -> Rows {
     let mut rows = Rows::new(import.estimator, 0);
-    for ImportedMessage {
-        message,
-        created_at: _,
-    } in import.messages
-    {
+    for message in import.messages {
         rows.event(
             &Payload::MessageCommitted {
                 message: message.id.clone(),
@@ -250,13 +237,9 @@ fn rows(import: &Import<'_>) -> Rows {
 }
 
 /// What the messages change in the counters.
-fn shift(messages: &[ImportedMessage]) -> Shift {
+fn shift(messages: &[NewMessage]) -> Shift {
     let mut shift = Shift::default();
-    for ImportedMessage {
-        message,
-        created_at: _,
-    } in messages
-    {
+    for message in messages {
         shift.messages(1, i64::from(message.overhead));
         for part in &message.parts {
             shift.count(part.size.category.into(), 1, i64::from(part.size.tokens));
@@ -302,14 +285,7 @@ impl<'a> Places<'a> {
 impl<'a> From<&Import<'a>> for Columns<'a> {
     fn from(import: &Import<'a>) -> Self {
         let mut columns = Self::default();
-        for (
-            event,
-            ImportedMessage {
-                message,
-                created_at,
-            },
-        ) in (1..).zip(import.messages)
-        {
+        for (event, message) in (1..).zip(import.messages) {
             let info = codec::message::MessageInfo {
                 response: message.response.clone(),
                 metadata: message.metadata.clone(),
@@ -321,7 +297,7 @@ impl<'a> From<&Import<'a>> for Columns<'a> {
             columns.overheads.push(signed(message.overhead));
             columns.pinned.push(message.pinned);
             columns.infos.push(codec::message::encode_info(&info));
-            columns.times.push(*created_at);
+            columns.times.push(message.created_at);
         }
         for ImportedCall {
             id,

@@ -12,6 +12,7 @@ use crate::{
         message::StoredPart,
     },
 };
+use jiff::Timestamp;
 use std::collections::BTreeMap;
 
 /// The names of the parameters that the rows of a write are.
@@ -44,7 +45,8 @@ pub const PARAMETERS: [&str; 26] = [
     "offset",
 ];
 
-/// A message to be written, with its size.
+/// A message to be written: with its id, and its parts with their sizes, which an `InputMessage`
+/// does not have yet.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NewMessage {
     /// Its id.
@@ -63,6 +65,8 @@ pub struct NewMessage {
     pub response: Option<ModelResponse>,
     /// The queued messages that it is made of.
     pub queued: Vec<Applied>,
+    /// When an appended message was written. `None` means now.
+    pub created_at: Option<Timestamp>,
 }
 
 /// Rows in the order of their events. Positions in the session are given by the statement that
@@ -147,6 +151,7 @@ impl Rows {
             metadata,
             response,
             queued,
+            created_at: _,
         } = message;
         self.event(
             &Payload::MessageCommitted {

@@ -60,12 +60,7 @@ fn message(kind: &str, n: usize, contents: &mut Contents) -> InputMessage {
         ],
         other => panic!("no kind {other}"),
     };
-    InputMessage {
-        role: Role::User,
-        parts,
-        pinned: false,
-        metadata: BTreeMap::new(),
-    }
+    InputMessage::new(Role::User, parts)
 }
 
 /// What the service is sent of a message.

@@ -15,9 +15,8 @@ use crate::{
     codec,
     grpc::violations::Refused,
     model::{
-        Content, Part, Role, ToolCall, ToolResult,
+        Content, InputMessage, Part, Role, ToolCall, ToolResult,
         command::{AppendMessages, SubmittedResult},
-        import::Appended,
     },
     pb::{self, FieldReason},
 };
@@ -116,7 +115,11 @@ fn check_form(
 }
 
 /// Reads a message of any role.
-pub(super) fn message(at: Path<'_>, message: pb::InputMessage, found: &mut Findings) -> Appended {
+pub(super) fn message(
+    at: Path<'_>,
+    message: pb::InputMessage,
+    found: &mut Findings,
+) -> InputMessage {
     let pb::InputMessage {
         role,
         parts,
@@ -136,7 +139,7 @@ pub(super) fn message(at: Path<'_>, message: pb::InputMessage, found: &mut Findi
     let at_parts = at.field("parts");
     input::check_number(at_parts, &parts, found);
     let parts = parts.into_iter().enumerate();
-    Appended {
+    InputMessage {
         role,
         parts: parts
             .filter_map(|(i, part)| self::part(at_parts.index(i), role, part, found))

@@ -39,16 +39,8 @@ pub(super) fn user(at: Path<'_>, message: pb::InputMessage, found: &mut Findings
         parts: content(at.field("parts"), parts, found),
         pinned,
         metadata: labels::labels(at.field("metadata"), metadata, found),
-    }
-}
-
-/// What stands for a message that is missing; it is thrown away.
-pub(super) fn nothing() -> InputMessage {
-    InputMessage {
-        role: Role::User,
-        parts: Vec::new(),
-        pinned: false,
-        metadata: std::collections::BTreeMap::new(),
+        response: None,
+        created_at: None,
     }
 }
 

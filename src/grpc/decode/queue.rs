@@ -12,7 +12,7 @@ use super::{
 use crate::{
     grpc::violations::Refused,
     model::{
-        Delivery, SessionId,
+        Delivery, InputMessage, Role, SessionId,
         queue::{CancelQueuedMessage, ClearQueue, EnqueueMessage},
     },
     pb,
@@ -70,7 +70,7 @@ pub fn enqueue_message(
         ttl: duration::up_to(LONGEST_TTL, Path::to("ttl"), ttl, &mut found),
         message: match message {
             Some(message) => input::user(Path::to("message"), message, &mut found),
-            None => input::nothing(),
+            None => InputMessage::new(Role::User, Vec::new()),
         },
         contents: found.take_contents(),
     };

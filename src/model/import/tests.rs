@@ -1,16 +1,17 @@
 //! What fits, by table, and against the transcript's own proof.
 
+use jiff::Timestamp;
 use proptest::prelude::*;
 
 use super::*;
 use crate::model::{
-    Category, Counted, Message, MessageId, Seq, ToolCall, ToolOutcome, ToolResult, Transcript,
-    message::StoredPart, transcript::NotClosed,
+    Category, Counted, Message, MessageId, Part, Seq, ToolCall, ToolOutcome, ToolResult,
+    Transcript, message::StoredPart, transcript::NotClosed,
 };
 
 /// A message in short: `u` user, `a:1,2` an assistant that makes calls 1 and 2, `t:1` results; a
 /// trailing `!`: pinned.
-fn message(short: &str) -> Appended {
+fn message(short: &str) -> InputMessage {
     let (short, pinned) = short
         .strip_suffix('!')
         .map_or((short, false), |short| (short, true));
@@ -41,21 +42,14 @@ fn message(short: &str) -> Appended {
             })
         })
     };
-    Appended {
-        role,
-        parts: calls
-            .split(',')
-            .filter(|call| !call.is_empty())
-            .map(part)
-            .collect(),
+    let parts = calls.split(',').filter(|call| !call.is_empty());
+    InputMessage {
         pinned,
-        metadata: BTreeMap::new(),
-        response: None,
-        created_at: None,
+        ..InputMessage::new(role, parts.map(part).collect())
     }
 }
 
-fn messages(shorts: &str) -> Vec<Appended> {
+fn messages(shorts: &str) -> Vec<InputMessage> {
     shorts.split_whitespace().map(message).collect()
 }
 
@@ -179,7 +173,7 @@ fn an_imported_result_refers_to_its_call() {
 }
 
 /// The same messages as a stored transcript would hold them.
-fn stored(appended: Appended) -> Message {
+fn stored(appended: InputMessage) -> Message {
     let size = Counted {
         tokens: 0,
         category: Category::User,

@@ -13,8 +13,8 @@ use crate::{
         size::ContextSize,
     },
     model::{
-        Generation, Message, MessageId, NewContent, Prompt, Seq, SessionKey, TenantId, Tool,
-        ToolSet, Transcript, command::CountTokens, import::Appended,
+        Generation, InputMessage, Message, MessageId, NewContent, Prompt, Seq, SessionKey,
+        TenantId, Tool, ToolSet, Transcript, command::CountTokens,
     },
     provider::registry::Resolved,
     turn::{
@@ -161,15 +161,15 @@ impl Engine {
 }
 
 /// A message that is only counted.
-pub(in crate::turn) fn unstored(appended: Appended) -> Message {
-    let Appended {
+pub(in crate::turn) fn unstored(input: InputMessage) -> Message {
+    let InputMessage {
         role,
         parts,
         pinned,
         metadata: _,
         response: _,
         created_at: _,
-    } = appended;
+    } = input;
     let stored = |part| host_part(part, role, pinned, Estimator::Characters);
     Message {
         id: MessageId::new(""),

@@ -5,10 +5,9 @@ use std::sync::Arc;
 use uuid::Uuid;
 
 use crate::{
-    context::{estimator::Estimator, size::ContextSize},
+    context::size::ContextSize,
     model::{
-        Delivery, InputMessage, LimitsOverride, MessageId, Part, Role, Seq, SessionKey, TenantId,
-        TurnId,
+        Delivery, LimitsOverride, MessageId, Seq, SessionKey, TenantId, TurnId,
         command::{BusyPolicy, ExecuteTurn, SessionDraft, Start, TurnRequest},
         derive,
     },
@@ -29,7 +28,7 @@ use crate::{
         run::{
             ground::Ground,
             opening::{Opening, opening},
-            written::{host_part, new_message},
+            written::host_message,
         },
         session::create::{new_session_id, sized},
     },
@@ -356,7 +355,11 @@ impl Engine {
         let limits = self.limits(config, &command.request);
         let turn = TurnId::new(Uuid::now_v7().to_string());
         let input = match &command.start {
-            Start::Input(input) => Some(user_message(&turn, input, estimator(&model))),
+            Start::Input(input) => Some(host_message(
+                derive::input(&turn),
+                input.clone(),
+                estimator(&model),
+            )),
             Start::Queue | Start::Transcript => None,
         };
         let continues = input.is_none();
@@ -448,27 +451,5 @@ impl Engine {
         let following: Vec<PromptMessage<'_>> =
             input.into_iter().map(PromptMessage::from).collect();
         Ok(size_with(size, call.model, &excerpt, &following))
-    }
-}
-
-fn user_message(turn: &TurnId, input: &InputMessage, estimator: Estimator) -> NewMessage {
-    let InputMessage {
-        role: _,
-        parts,
-        pinned,
-        metadata,
-    } = input;
-    let stored = |part: &Part| host_part(part.clone(), Role::User, *pinned, estimator);
-    let message = new_message(
-        derive::input(turn),
-        Role::User,
-        parts.iter().map(stored).collect(),
-        None,
-        estimator,
-    );
-    NewMessage {
-        pinned: *pinned,
-        metadata: metadata.clone(),
-        ..message
     }
 }

@@ -26,7 +26,7 @@ use crate::{
         run::{
             opening::step_started,
             state::{Flow, Run, Scene},
-            written::{host_part, new_message},
+            written::host_message,
         },
     },
 };
@@ -319,27 +319,16 @@ pub(in crate::turn) fn user_message(
     applied: &[Applied],
     estimator: Estimator,
 ) -> NewMessage {
-    let InputMessage {
-        role,
-        parts,
-        pinned,
-        metadata: _,
-    } = input;
-    let parts = parts
-        .into_iter()
-        .map(|part| host_part(part, role, pinned, estimator))
-        .collect();
+    // The labels stay with the queued messages.
     NewMessage {
-        pinned,
         queued: applied.to_vec(),
-        ..new_message(id, role, parts, None, estimator)
+        metadata: [].into(),
+        ..host_message(id, input, estimator)
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeMap;
-
     use jiff::Timestamp;
 
     use super::*;
@@ -349,12 +338,7 @@ mod tests {
     };
 
     fn queued(id: &str) -> Queued {
-        let message = InputMessage {
-            role: Role::User,
-            parts: vec![Part::text(id)],
-            pinned: false,
-            metadata: BTreeMap::new(),
-        };
+        let message = InputMessage::new(Role::User, vec![Part::text(id)]);
         Queued {
             message: MessageId::new(id),
             state: QueueState::Pending { position: 1 },

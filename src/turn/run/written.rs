@@ -8,8 +8,8 @@ use tokio::runtime::{Handle, RuntimeFlavor};
 use crate::{
     context::estimator::Estimator,
     model::{
-        CallId, Category, Content, Counted, Message, MessageId, ModelResponse, Part, Payload, Role,
-        TokenCount, ToolOutcome, ToolResult, Usage, UsagePurpose,
+        CallId, Category, Content, Counted, InputMessage, Message, MessageId, ModelResponse, Part,
+        Payload, Role, TokenCount, ToolOutcome, ToolResult, Usage, UsagePurpose,
         event::{CallCancelReason, Estimate, UsageRecorded},
         message::StoredPart,
     },
@@ -101,6 +101,32 @@ pub(in crate::turn) fn assistant(
     )
 }
 
+/// What the host says, as it is written.
+pub(in crate::turn) fn host_message(
+    id: MessageId,
+    input: InputMessage,
+    estimator: Estimator,
+) -> NewMessage {
+    let InputMessage {
+        role,
+        parts,
+        pinned,
+        metadata,
+        response,
+        created_at,
+    } = input;
+    let parts = parts
+        .into_iter()
+        .map(|part| host_part(part, role, pinned, estimator))
+        .collect();
+    NewMessage {
+        pinned,
+        metadata,
+        created_at,
+        ..new_message(id, role, parts, response, estimator)
+    }
+}
+
 pub(in crate::turn) fn new_message(
     id: MessageId,
     role: Role,
@@ -117,6 +143,7 @@ pub(in crate::turn) fn new_message(
         metadata: BTreeMap::new(),
         response,
         queued: Vec::new(),
+        created_at: None,
     }
 }
 

@@ -12,16 +12,16 @@ use crate::{
         size::{ContextSize, Counters},
     },
     model::{
-        BlobId, CallId, Content, MessageId, SessionConfig, SessionKey, TenantId, TokenCount,
+        BlobId, CallId, Content, InputMessage, MessageId, SessionConfig, SessionKey, TenantId,
+        TokenCount,
         command::AppendMessages,
         derive,
-        import::{Appended, Fit, Misfit, Place, fit},
-        message::StoredPart,
+        import::{Fit, Misfit, Place, fit},
     },
     store::{
         NewMessage,
         idempotency::Remembered,
-        import::{Import, ImportedCall, ImportedMessage, PartPlace, Tail},
+        import::{Import, ImportedCall, PartPlace, Tail},
         version::transcript_of,
     },
     turn::{
@@ -31,7 +31,7 @@ use crate::{
             size::{CalledModel, PromptMessage, own_size, size_with},
         },
         engine::Engine,
-        run::written::{host_part, new_message},
+        run::written::host_message,
         tools::submit::blobs_of,
     },
 };
@@ -174,7 +174,7 @@ impl Engine {
         &self,
         key: &SessionKey,
         tail: &Tail,
-        messages: &[Appended],
+        messages: &[InputMessage],
     ) -> Result<Fit, Error> {
         let named: BTreeSet<CallId> = messages.iter().flat_map(calls_of).collect();
         let named: Vec<CallId> = named.into_iter().collect();
@@ -213,19 +213,17 @@ impl Engine {
         let mut prepared = Prepared::default();
         for (index, appended) in command.messages.iter().enumerate() {
             let id = derive::appended(append, index);
-            let mut pinned = appended.pinned;
-            let mut parts = Vec::with_capacity(appended.parts.len());
-            for (position, part) in appended.parts.iter().cloned().enumerate() {
-                let mut part = part;
-                if let (Content::ToolResult(result), Some(call)) = (
-                    &mut part.content,
-                    fit.results.get(&Place {
-                        message: index,
-                        part: position,
-                    }),
-                ) {
+            let mut message = appended.clone();
+            for (position, part) in message.parts.iter_mut().enumerate() {
+                let place = Place {
+                    message: index,
+                    part: position,
+                };
+                if let (Content::ToolResult(result), Some(call)) =
+                    (&mut part.content, fit.results.get(&place))
+                {
                     // A result stays or goes with its call.
-                    pinned = call.pinned;
+                    message.pinned = call.pinned;
                     result.name.clone_from(&call.name);
                     let own = config
                         .tools
@@ -239,11 +237,8 @@ impl Engine {
                             .map(|blob| ((id.clone(), position), blob)),
                     );
                 }
-                parts.push(host_part(part, appended.role, pinned, estimator));
             }
-            prepared
-                .messages
-                .push(imported(id, appended, parts, pinned, estimator));
+            prepared.messages.push(host_message(id, message, estimator));
             // A long transcript takes a while to count: others go on between two messages.
             tokio::task::yield_now().await;
         }
@@ -256,16 +251,13 @@ impl Engine {
         key: &SessionKey,
         tail: &'a Tail,
         config: &SessionConfig,
-        messages: &[ImportedMessage],
+        messages: &[NewMessage],
     ) -> Result<ContextSize<'a>, Error> {
         let model = self.model(&config.model).ok();
         let model = CalledModel::named(&config.model, model.as_ref());
         let size = own_size(config, model, tail.into());
         let excerpt = self.excerpt(key, &size, model, tail.holds).await?;
-        let following: Vec<PromptMessage<'_>> = messages
-            .iter()
-            .map(|imported| (&imported.message).into())
-            .collect();
+        let following: Vec<PromptMessage<'_>> = messages.iter().map(Into::into).collect();
         Ok(size_with(size, model, &excerpt, &following))
     }
 
@@ -300,7 +292,7 @@ impl Engine {
 /// Messages as they are written, and what their results refer to.
 #[derive(Default)]
 struct Prepared {
-    messages: Vec<ImportedMessage>,
+    messages: Vec<NewMessage>,
     blobs: Vec<(PartPlace, BlobId)>,
 }
 
@@ -333,7 +325,7 @@ pub(in crate::turn) fn refuse_live(key: &SessionKey, tail: &Tail) -> Result<(), 
 }
 
 /// The calls that a message makes or answers.
-fn calls_of(message: &Appended) -> impl Iterator<Item = CallId> {
+fn calls_of(message: &InputMessage) -> impl Iterator<Item = CallId> {
     message.parts.iter().filter_map(|part| match &part.content {
         Content::ToolCall(call) => Some(call.id.clone()),
         Content::ToolResult(result) => Some(result.call.clone()),
@@ -343,32 +335,6 @@ fn calls_of(message: &Appended) -> impl Iterator<Item = CallId> {
         | Content::Media(_)
         | Content::Unknown(_) => None,
     })
-}
-
-fn imported(
-    id: MessageId,
-    appended: &Appended,
-    parts: Vec<StoredPart>,
-    pinned: bool,
-    estimator: Estimator,
-) -> ImportedMessage {
-    let Appended {
-        role,
-        parts: _,
-        pinned: _,
-        metadata,
-        response,
-        created_at,
-    } = appended;
-    let message = new_message(id, *role, parts, response.clone(), estimator);
-    ImportedMessage {
-        message: NewMessage {
-            pinned,
-            metadata: metadata.clone(),
-            ..message
-        },
-        created_at: *created_at,
-    }
 }
 
 impl Led {

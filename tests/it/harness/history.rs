@@ -339,5 +339,6 @@ fn summary(id: &str, words: &str) -> NewMessage {
         metadata: [].into(),
         queued: Vec::new(),
         response: None,
+        created_at: None,
     }
 }

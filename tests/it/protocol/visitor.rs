@@ -11,7 +11,7 @@ use contextd::{
     store::{
         compaction::{Beginning, CompactionStatus, Cost, Counter, GivenUp, Replacement, Shift},
         delete::Deletion,
-        import::{Import, ImportedMessage},
+        import::Import,
         queue::{Delivery, Enqueued, NewQueued, QueueState, Which, Withdrawal},
         session::{NewConfig, SessionState},
         submission::{Answer, Approval, NextStep, Submission},
@@ -375,15 +375,11 @@ impl Actor {
         }
         let said = |n: u32| {
             let id = format!("{request}-m{n}");
-            let message = words::message(
+            words::message(
                 &id,
                 Role::User,
                 vec![words::text("by hand", 6, Category::User)],
-            );
-            ImportedMessage {
-                message,
-                created_at: None,
-            }
+            )
         };
         let messages = [said(1), said(2)];
         let idempotency = words::request(&request);
@@ -402,10 +398,7 @@ impl Actor {
             .insist(async || store.import(&key, &import).await)
             .await
         {
-            let messages = messages
-                .iter()
-                .map(|it| it.message.id.to_string())
-                .collect();
+            let messages = messages.iter().map(|it| it.id.to_string()).collect();
             self.tell(Told::Imported {
                 session: key.session.to_string(),
                 messages,

@@ -76,6 +76,7 @@ pub(super) fn message(id: &str, role: Role, parts: Vec<StoredPart>) -> NewMessag
         metadata: BTreeMap::new(),
         response: None,
         queued: Vec::new(),
+        created_at: None,
     }
 }
 

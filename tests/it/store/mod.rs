@@ -182,6 +182,7 @@ fn message(id: impl Into<String>, role: Role, parts: Vec<StoredPart>) -> NewMess
         metadata: BTreeMap::new(),
         queued: Vec::new(),
         response: None,
+        created_at: None,
     }
 }
 

@@ -1,10 +1,6 @@
 //! A model is asked for a summary.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    sync::Arc,
-    time::Duration,
-};
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use futures_util::StreamExt as _;
 
@@ -16,7 +12,7 @@ use crate::{
     },
     model::{
         Content, Contents, Failure, FailurePhase, FailureReason, FinishReason, Generation,
-        MessageId, Part, Prompt, Role, Transcript, compaction::Trigger, import::Appended,
+        InputMessage, MessageId, Part, Prompt, Role, Transcript, compaction::Trigger,
     },
     provider::{
         Assembly,
@@ -211,14 +207,7 @@ fn prompt(
     request: String,
     max_tokens: u32,
 ) -> Result<Prompt, Box<Failure>> {
-    let message = unstored(Appended {
-        role: Role::User,
-        parts: vec![Part::text(request)],
-        pinned: false,
-        metadata: BTreeMap::new(),
-        response: None,
-        created_at: None,
-    });
+    let message = unstored(InputMessage::new(Role::User, vec![Part::text(request)]));
     let transcript = Transcript::new(vec![message]).close();
     let transcript =
         transcript.map_err(|error| rejected(FailureReason::Internal, &error.to_string()))?;
