@@ -50,7 +50,8 @@ fn bound() -> impl Strategy<Value = u32> {
 }
 
 fn duration() -> impl Strategy<Value = Duration> {
-    any::<(u32, u16)>().prop_map(|(seconds, nanos)| Duration::new(seconds.into(), nanos.into()))
+    (1..=u32::MAX, any::<u16>())
+        .prop_map(|(seconds, nanos)| Duration::new(seconds.into(), nanos.into()))
 }
 
 pub(super) fn metadata() -> impl Strategy<Value = BTreeMap<String, String>> {

@@ -28,13 +28,21 @@ pub fn encode(config: &SessionConfig) -> Vec<u8> {
 
 /// The configuration in these bytes, with the tools that were stored apart.
 pub fn decode(bytes: &[u8], tools: ToolSet) -> Result<SessionConfig, DecodeError> {
+    Ok(SessionConfig {
+        tools,
+        ..from_pb(read("session configuration", bytes)?)?
+    })
+}
+
+/// The configuration of a session as it was stored or sent.
+pub fn from_pb(session: pb::Session) -> Result<SessionConfig, DecodeError> {
     let pb::Session {
         session_id: _,
         etag: _,
         model,
         system_prompt,
         pinned_blocks,
-        tools: _,
+        tools,
         limits,
         generation,
         policy,
@@ -52,7 +60,7 @@ pub fn decode(bytes: &[u8], tools: ToolSet) -> Result<SessionConfig, DecodeError
         forked_at_seq: _,
         create_time: _,
         update_time: _,
-    } = read("session configuration", bytes)?;
+    } = session;
     Ok(SessionConfig {
         model,
         system_prompt,
@@ -60,7 +68,7 @@ pub fn decode(bytes: &[u8], tools: ToolSet) -> Result<SessionConfig, DecodeError
             .into_iter()
             .map(block_from_pb)
             .collect::<Result<_, _>>()?,
-        tools,
+        tools: tools::from_pb(tools.unwrap_or_default())?,
         limits: limits::override_from_stored(limits)?,
         generation: generation::from_stored(generation)?,
         policy,
@@ -225,7 +233,8 @@ fn kind_to_pb(kind: PinnedKind) -> pb::ContextCategory {
     }
 }
 
-fn kind_from_pb(category: pb::ContextCategory) -> Result<PinnedKind, DecodeError> {
+/// What a pinned block is counted as; an error where that is not for them.
+pub(crate) fn kind_from_pb(category: pb::ContextCategory) -> Result<PinnedKind, DecodeError> {
     use pb::ContextCategory as C;
     match category {
         C::Unspecified | C::Pinned => Ok(PinnedKind::Pinned),

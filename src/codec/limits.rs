@@ -65,9 +65,9 @@ pub fn override_from_pb(limits: pb::TurnLimits) -> Result<LimitsOverride, Decode
         max_steps: non_zero("turn limit", max_steps)?,
         max_output_tokens: non_zero("turn limit", max_output_tokens)?,
         max_total_tokens: Some(max_total_tokens).filter(|tokens| *tokens != 0),
-        turn_timeout: turn_timeout.map(time::duration_from_pb).transpose()?,
-        tool_timeout: tool_timeout.map(time::duration_from_pb).transpose()?,
-        grace: grace_period.map(time::duration_from_pb).transpose()?,
+        turn_timeout: time::non_zero_from_pb(turn_timeout)?,
+        tool_timeout: time::non_zero_from_pb(tool_timeout)?,
+        grace: time::non_zero_from_pb(grace_period)?,
     })
 }
 

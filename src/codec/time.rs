@@ -51,6 +51,14 @@ pub fn duration_from_pb(duration: prost_types::Duration) -> Result<Duration, Dec
     }
 }
 
+/// A length of time of which absent and 0 both stand for none.
+pub(super) fn non_zero_from_pb(
+    duration: Option<prost_types::Duration>,
+) -> Result<Option<Duration>, DecodeError> {
+    let duration = duration.map(duration_from_pb).transpose()?;
+    Ok(duration.filter(|duration| !duration.is_zero()))
+}
+
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;

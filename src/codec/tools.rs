@@ -89,7 +89,7 @@ fn tool_from_pb(tool: pb::Tool) -> Result<Tool, DecodeError> {
         description,
         input_schema: input_schema.map(schema_from_pb).transpose()?,
         requires_approval,
-        timeout: timeout.map(time::duration_from_pb).transpose()?,
+        timeout: time::non_zero_from_pb(timeout)?,
         output_limits: output_limits.map(output::from_pb).transpose()?,
         category: category_from_pb(known("tool category", category)?)?,
         deferred,
@@ -124,7 +124,8 @@ fn category_to_pb(category: ToolCategory) -> pb::ContextCategory {
     }
 }
 
-fn category_from_pb(category: pb::ContextCategory) -> Result<ToolCategory, DecodeError> {
+/// What a tool is counted as; an error where that is not for tools.
+pub(crate) fn category_from_pb(category: pb::ContextCategory) -> Result<ToolCategory, DecodeError> {
     use pb::ContextCategory as C;
     match category {
         C::Unspecified | C::Tools => Ok(ToolCategory::Tools),

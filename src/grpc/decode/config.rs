@@ -1,16 +1,13 @@
 //! The configuration of a session, as a client gives it.
 
-use std::{ops::RangeInclusive, time::Duration};
+use std::{mem::take, ops::RangeInclusive, time::Duration};
 
 use super::{
     Findings, Path, duration, generation, labels, limits, pinned, policy,
     text::{self, AtMost, MIB},
     tools,
 };
-use crate::{
-    model::{SessionConfig, command::SessionDraft},
-    pb,
-};
+use crate::{codec, model::command::SessionDraft, pb};
 
 /// Most bytes of a system prompt.
 const LONGEST_PROMPT: AtMost = AtMost::Bytes(MIB);
@@ -22,8 +19,15 @@ const LONGEST_MODEL: AtMost = AtMost::Chars(256);
 const TTL: RangeInclusive<Duration> = Duration::from_mins(1)..=Duration::from_hours(3_650 * 24);
 
 /// Reads a session's configuration; its id is left to the caller, and what is output only is
-/// ignored.
-pub(super) fn draft(at: Path<'_>, session: pb::Session, found: &mut Findings) -> SessionDraft {
+/// ignored. Limits are checked here, and the conversion is that of stored configurations.
+pub(super) fn draft(at: Path<'_>, mut session: pb::Session, found: &mut Findings) -> SessionDraft {
+    check(at, &mut session, found);
+    SessionDraft {
+        config: found.converted(at, codec::config::from_pb(session)),
+    }
+}
+
+fn check(at: Path<'_>, session: &mut pb::Session, found: &mut Findings) {
     let pb::Session {
         session_id: _,
         etag: _,
@@ -49,24 +53,27 @@ pub(super) fn draft(at: Path<'_>, session: pb::Session, found: &mut Findings) ->
         create_time: _,
         update_time: _,
     } = session;
-    let config = SessionConfig {
-        model: self::model(at.field("model"), model, found),
-        system_prompt: text::prose(
-            at.field("system_prompt"),
-            system_prompt,
-            LONGEST_PROMPT,
-            found,
-        ),
-        pinned_blocks: pinned::blocks(at.field("pinned_blocks"), pinned_blocks, found),
-        tools: tools::set(at.field("tools"), tools.unwrap_or_default(), found),
-        limits: limits::read(at.field("limits"), limits, found),
-        generation: generation::read(at.field("generation"), generation, found),
-        policy: text::line(at.field("policy"), policy, LONGEST_POLICY, found),
-        overrides: policy::overrides(at.field("policy_overrides"), policy_overrides, found),
-        metadata: labels::labels(at.field("metadata"), metadata, found),
-        ttl: ttl.and_then(|ttl| duration::within(TTL, at.field("ttl"), ttl, found)),
-    };
-    SessionDraft { config }
+    text::check_line(at.field("model"), model, LONGEST_MODEL, found);
+    let at_prompt = at.field("system_prompt");
+    *system_prompt = text::prose(at_prompt, take(system_prompt), LONGEST_PROMPT, found);
+    pinned::check(at.field("pinned_blocks"), pinned_blocks, found);
+    if let Some(tools) = tools {
+        tools::check(at.field("tools"), tools, found);
+    }
+    if let Some(limits) = limits {
+        limits::check(at.field("limits"), limits, found);
+    }
+    if let Some(generation) = generation {
+        generation::check(at.field("generation"), generation, found);
+    }
+    text::check_line(at.field("policy"), policy, LONGEST_POLICY, found);
+    if let Some(overrides) = policy_overrides {
+        policy::check(at.field("policy_overrides"), overrides, found);
+    }
+    *metadata = labels::labels(at.field("metadata"), take(metadata), found);
+    if let Some(ttl) = ttl {
+        duration::within(TTL, at.field("ttl"), *ttl, found);
+    }
 }
 
 /// Reads a model reference, which may be left empty. Whether there is such a model is not known

@@ -37,7 +37,7 @@ pub(super) fn read(
 }
 
 /// Checks the wishes. The format gets the form in which it is stored.
-fn check(at: Path<'_>, generation: &mut pb::Generation, found: &mut Findings) {
+pub(super) fn check(at: Path<'_>, generation: &mut pb::Generation, found: &mut Findings) {
     let pb::Generation {
         temperature,
         top_p,
@@ -64,9 +64,9 @@ fn check(at: Path<'_>, generation: &mut pb::Generation, found: &mut Findings) {
     if let Some(choice) = tool_choice {
         check_choice(at.field("tool_choice"), choice, found);
     }
-    *response_format = response_format
-        .take()
-        .map(|it| format(at.field("response_format"), it, found));
+    if let Some(format) = response_format {
+        check_format(at.field("response_format"), format, found);
+    }
     check_options(
         at.field("provider_options_json"),
         provider_options_json,
@@ -109,24 +109,19 @@ fn check_choice(at: Path<'_>, choice: &pb::ToolChoice, found: &mut Findings) {
     }
 }
 
-/// A format with a name, and its schema as text.
-fn format(at: Path<'_>, format: pb::ResponseFormat, found: &mut Findings) -> pb::ResponseFormat {
+/// Checks a format, gives it a name, and makes its schema text.
+fn check_format(at: Path<'_>, format: &mut pb::ResponseFormat, found: &mut Findings) {
     let pb::ResponseFormat {
         json_schema,
         name,
-        strict,
+        strict: _,
     } = format;
-    let name = if name.is_empty() {
-        DEFAULT_SCHEMA.to_owned()
-    } else {
-        name
-    };
-    tools::check_name(at.field("name"), &name, found);
-    let text = |it| codec::tools::schema_to_pb(&schema::json(at.field("json_schema"), it, found));
-    pb::ResponseFormat {
-        json_schema: json_schema.map(text),
-        name,
-        strict,
+    if name.is_empty() {
+        DEFAULT_SCHEMA.clone_into(name);
+    }
+    tools::check_name(at.field("name"), name, found);
+    if let Some(schema) = json_schema {
+        schema::check(at.field("json_schema"), schema, found);
     }
 }
 

@@ -1,7 +1,7 @@
 //! Bounds of a turn.
 
 use super::{Findings, Path, duration, number};
-use crate::{model::LimitsOverride, pb};
+use crate::{codec, model::LimitsOverride, pb};
 
 /// Most steps of a turn.
 const MOST_STEPS: i32 = 1_000;
@@ -12,6 +12,13 @@ pub(super) fn read(
     limits: Option<pb::TurnLimits>,
     found: &mut Findings,
 ) -> LimitsOverride {
+    let limits = limits.unwrap_or_default();
+    check(at, &limits, found);
+    found.converted(at, codec::limits::override_from_pb(limits))
+}
+
+/// Checks the bounds of a turn.
+pub(super) fn check(at: Path<'_>, limits: &pb::TurnLimits, found: &mut Findings) {
     let pb::TurnLimits {
         max_steps,
         max_output_tokens,
@@ -19,28 +26,15 @@ pub(super) fn read(
         turn_timeout,
         tool_timeout,
         grace_period,
-    } = limits.unwrap_or_default();
-    number::within(at.field("max_steps"), &max_steps, &(0..=MOST_STEPS), found);
-    LimitsOverride {
-        max_steps: u32::try_from(max_steps).ok().filter(|&steps| steps > 0),
-        max_output_tokens: number::count(at.field("max_output_tokens"), max_output_tokens, found),
-        max_total_tokens: number::large_count(
-            at.field("max_total_tokens"),
-            max_total_tokens,
-            found,
-        ),
-        turn_timeout: duration::up_to(
-            7 * duration::DAY,
-            at.field("turn_timeout"),
-            turn_timeout,
-            found,
-        ),
-        tool_timeout: duration::up_to(duration::DAY, at.field("tool_timeout"), tool_timeout, found),
-        grace: duration::up_to(
-            duration::HOUR,
-            at.field("grace_period"),
-            grace_period,
-            found,
-        ),
+    } = limits;
+    number::within(at.field("max_steps"), max_steps, &(0..=MOST_STEPS), found);
+    number::count(at.field("max_output_tokens"), *max_output_tokens, found);
+    number::large_count(at.field("max_total_tokens"), *max_total_tokens, found);
+    for (field, longest, time) in [
+        ("turn_timeout", 7 * duration::DAY, turn_timeout),
+        ("tool_timeout", duration::DAY, tool_timeout),
+        ("grace_period", duration::HOUR, grace_period),
+    ] {
+        duration::up_to(longest, at.field(field), *time, found);
     }
 }

@@ -1,17 +1,7 @@
 //! How much of a tool's output is kept.
 
 use super::{Findings, Path, number};
-use crate::{codec, model::OutputLimits, pb};
-
-/// Reads limits on tool output; 0 is not limited here.
-pub(super) fn read(
-    at: Path<'_>,
-    limits: pb::ToolOutputLimits,
-    found: &mut Findings,
-) -> OutputLimits {
-    check(at, &limits, found);
-    found.converted(at, codec::output::from_pb(limits))
-}
+use crate::pb;
 
 /// Checks limits on tool output.
 pub(super) fn check(at: Path<'_>, limits: &pb::ToolOutputLimits, found: &mut Findings) {

@@ -7,11 +7,8 @@ use super::{
     tools,
 };
 use crate::{
-    codec::{self, policy::Field as _},
-    model::{
-        compaction::{InstructionsMode, Strategy},
-        config::PolicyOverrides,
-    },
+    codec::policy::Field as _,
+    model::compaction::{InstructionsMode, Strategy},
     pb::{self, FieldReason},
 };
 
@@ -24,19 +21,8 @@ const LONGEST_MODEL: AtMost = AtMost::Chars(256);
 /// Lowest share of the window that can trigger something.
 const SMALLEST_SHARE: f64 = f64::MIN_POSITIVE;
 
-/// Reads the changes to a policy: limits are checked here, and the conversion is that of stored
-/// policies.
-pub(super) fn overrides(
-    at: Path<'_>,
-    policy: Option<pb::Policy>,
-    found: &mut Findings,
-) -> PolicyOverrides {
-    let policy = policy.unwrap_or_default();
-    check(at, &policy, found);
-    found.converted(at, codec::config::overrides_from_pb(policy))
-}
-
-fn check(at: Path<'_>, policy: &pb::Policy, found: &mut Findings) {
+/// Checks the changes to a policy.
+pub(super) fn check(at: Path<'_>, policy: &pb::Policy, found: &mut Findings) {
     let pb::Policy {
         compaction,
         prune,

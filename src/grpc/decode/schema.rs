@@ -4,36 +4,32 @@ use super::{
     Findings, Path, json,
     text::{self, AtMost, KIB},
 };
-use crate::pb::{self, FieldReason, json_schema};
+use crate::pb::{self, FieldReason, json_schema::Schema};
 
 /// Most bytes of a schema as JSON text.
 const LARGEST: AtMost = AtMost::Bytes(256 * KIB);
 
-/// Reads a schema as JSON text; text stays as it is.
-pub(super) fn json(at: Path<'_>, schema: pb::JsonSchema, found: &mut Findings) -> String {
+/// Checks a schema, and makes it JSON text; text stays as it is.
+pub(super) fn check(at: Path<'_>, schema: &mut pb::JsonSchema, found: &mut Findings) {
     let pb::JsonSchema { schema } = schema;
-    match schema {
-        Some(json_schema::Schema::Json(text)) => {
+    match schema.take() {
+        Some(Schema::Json(mut text)) => {
             let at = at.field("json");
             if text::bounded(at, &text, LARGEST, found) {
-                json::object(at, text, found)
-            } else {
-                text
+                text = json::object(at, text, found);
             }
+            *schema = Some(Schema::Json(text));
         }
-        Some(json_schema::Schema::Value(object)) => {
+        Some(Schema::Value(object)) => {
             let at = at.field("value");
             let text = json::from_struct(at, object, found);
             text::bounded(at, &text, LARGEST, found);
-            text
+            *schema = Some(Schema::Json(text));
         }
-        None => {
-            found.invalid(
-                at,
-                FieldReason::Invalid,
-                "must have a schema: json or value",
-            );
-            String::new()
-        }
+        None => found.invalid(
+            at,
+            FieldReason::Invalid,
+            "must have a schema: json or value",
+        ),
     }
 }

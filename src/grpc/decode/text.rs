@@ -1,5 +1,7 @@
 //! Texts: how long they may be, and what cannot be stored in them.
 
+use std::collections::BTreeMap;
+
 use super::{Findings, Path};
 use crate::pb::FieldReason;
 
@@ -41,14 +43,19 @@ pub(super) fn prose(at: Path<'_>, text: String, most: AtMost, found: &mut Findin
 
 /// Reads a text on one line, such as a name: bounded and free of control characters.
 pub(super) fn line(at: Path<'_>, text: String, most: AtMost, found: &mut Findings) -> String {
-    if bounded(at, &text, most, found) && text.contains(char::is_control) {
+    check_line(at, &text, most, found);
+    text
+}
+
+/// Notes a text that is too long, or not on one line.
+pub(super) fn check_line(at: Path<'_>, text: &str, most: AtMost, found: &mut Findings) {
+    if bounded(at, text, most, found) && text.contains(char::is_control) {
         found.invalid(
             at,
             FieldReason::Invalid,
             "must not contain control characters",
         );
     }
-    text
 }
 
 /// Notes a text that is too long; says whether it is not.
@@ -62,6 +69,26 @@ pub(super) fn bounded(at: Path<'_>, text: &str, most: AtMost, found: &mut Findin
         );
     }
     holds
+}
+
+/// Notes names that stand twice in a list.
+pub(super) fn unique<'a>(
+    at: Path<'_>,
+    names: impl Iterator<Item = &'a String>,
+    found: &mut Findings,
+) {
+    let mut seen = BTreeMap::new();
+    for (i, name) in names.enumerate().filter(|(_, name)| !name.is_empty()) {
+        let first = *seen.entry(name).or_insert(i);
+        if first != i {
+            let description = format!("{} has the same name", at.index(first));
+            found.invalid(
+                at.index(i).field("name"),
+                FieldReason::Conflict,
+                description,
+            );
+        }
+    }
 }
 
 /// Replaces NUL, which PostgreSQL cannot store, by U+FFFD; says whether there was one.

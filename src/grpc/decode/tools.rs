@@ -1,13 +1,14 @@
 //! The tools of a session or turn.
 
-use std::collections::BTreeMap;
+use std::mem::take;
 
 use super::{
     Findings, Path, duration, json, number, output_limits, schema,
     text::{self, AtMost},
 };
 use crate::{
-    model::{Tool, ToolCategory, ToolSet},
+    codec,
+    model::ToolSet,
     pb::{self, FieldReason},
 };
 
@@ -17,7 +18,13 @@ const MOST: usize = 512;
 const LONGEST_NAME: AtMost = AtMost::Chars(64);
 
 /// Reads a set of tools.
-pub(super) fn set(at: Path<'_>, set: pb::ToolSet, found: &mut Findings) -> ToolSet {
+pub(super) fn set(at: Path<'_>, mut set: pb::ToolSet, found: &mut Findings) -> ToolSet {
+    check(at, &mut set, found);
+    found.converted(at, codec::tools::from_pb(set))
+}
+
+/// Checks a set of tools, cleans their texts, and gives schemas the form in which they are stored.
+pub(super) fn check(at: Path<'_>, set: &mut pb::ToolSet, found: &mut Findings) {
     let pb::ToolSet {
         host_tools,
         provider_tools,
@@ -29,18 +36,15 @@ pub(super) fn set(at: Path<'_>, set: pb::ToolSet, found: &mut Findings) -> ToolS
             format!("must have at most {MOST} tools"),
         );
     }
-    unique_names(at.field("host_tools"), &host_tools, found);
-    for (i, tool) in provider_tools.into_iter().enumerate() {
-        check_provider_tool(at.field("provider_tools").index(i), tool, found);
-        found.not_implemented(at.field("provider_tools"));
+    let at_host = at.field("host_tools");
+    text::unique(at_host, host_tools.iter().map(|tool| &tool.name), found);
+    let at_provider = at.field("provider_tools");
+    for (i, tool) in provider_tools.iter().enumerate() {
+        check_provider_tool(at_provider.index(i), tool, found);
+        found.not_implemented(at_provider);
     }
-    let at = at.field("host_tools");
-    ToolSet {
-        tools: host_tools
-            .into_iter()
-            .enumerate()
-            .map(|(i, t)| tool(at.index(i), t, found))
-            .collect(),
+    for (i, tool) in host_tools.iter_mut().enumerate() {
+        check_tool(at_host.index(i), tool, found);
     }
 }
 
@@ -61,85 +65,40 @@ pub(super) fn check_name(at: Path<'_>, name: &str, found: &mut Findings) {
     }
 }
 
-fn unique_names(at: Path<'_>, tools: &[pb::Tool], found: &mut Findings) {
-    let mut seen = BTreeMap::new();
-    for (i, tool) in tools
-        .iter()
-        .enumerate()
-        .filter(|(_, tool)| !tool.name.is_empty())
-    {
-        let first = *seen.entry(&tool.name).or_insert(i);
-        if first != i {
-            let description = format!("{} has the same name", at.index(first));
-            found.invalid(
-                at.index(i).field("name"),
-                FieldReason::Conflict,
-                description,
-            );
-        }
-    }
-}
-
-fn tool(at: Path<'_>, tool: pb::Tool, found: &mut Findings) -> Tool {
+fn check_tool(at: Path<'_>, tool: &mut pb::Tool, found: &mut Findings) {
     let pb::Tool {
         name,
         description,
         input_schema,
-        requires_approval,
+        requires_approval: _,
         timeout,
         output_limits,
         category,
-        deferred,
-        strict,
+        deferred: _,
+        strict: _,
     } = tool;
-    check_name(at.field("name"), &name, found);
-    Tool {
-        name,
-        description: text::clean(description).0,
-        input_schema: input_schema
-            .map(|schema| schema::json(at.field("input_schema"), schema, found)),
-        requires_approval,
-        timeout: duration::up_to(duration::DAY, at.field("timeout"), timeout, found),
-        output_limits: output_limits
-            .map(|limits| output_limits::read(at.field("output_limits"), limits, found)),
-        category: tool_category(at.field("category"), category, found),
-        deferred,
-        strict,
+    check_name(at.field("name"), name, found);
+    *description = text::clean(take(description)).0;
+    if let Some(schema) = input_schema {
+        schema::check(at.field("input_schema"), schema, found);
+    }
+    duration::up_to(duration::DAY, at.field("timeout"), *timeout, found);
+    if let Some(limits) = output_limits {
+        output_limits::check(at.field("output_limits"), limits, found);
+    }
+    let at = at.field("category");
+    if let Some(category) = number::known(at, *category, found)
+        && codec::tools::category_from_pb(category).is_err()
+    {
+        found.invalid(
+            at,
+            FieldReason::Unsupported,
+            "must be TOOLS, MCP_TOOLS, SKILLS or AGENTS",
+        );
     }
 }
 
-fn tool_category(at: Path<'_>, category: i32, found: &mut Findings) -> ToolCategory {
-    use pb::ContextCategory as Wire;
-    match number::known(at, category, found) {
-        Some(Wire::Unspecified | Wire::Tools) | None => ToolCategory::Tools,
-        Some(Wire::McpTools) => ToolCategory::McpTools,
-        Some(Wire::Skills) => ToolCategory::Skills,
-        Some(Wire::Agents) => ToolCategory::Agents,
-        Some(
-            Wire::SystemPrompt
-            | Wire::DeferredTools
-            | Wire::Memory
-            | Wire::Pinned
-            | Wire::Summary
-            | Wire::User
-            | Wire::Assistant
-            | Wire::Reasoning
-            | Wire::ToolCalls
-            | Wire::ToolResults
-            | Wire::Media
-            | Wire::Queued,
-        ) => {
-            found.invalid(
-                at,
-                FieldReason::Unsupported,
-                "must be TOOLS, MCP_TOOLS, SKILLS or AGENTS",
-            );
-            ToolCategory::Tools
-        }
-    }
-}
-
-fn check_provider_tool(at: Path<'_>, tool: pb::ProviderTool, found: &mut Findings) {
+fn check_provider_tool(at: Path<'_>, tool: &pb::ProviderTool, found: &mut Findings) {
     let pb::ProviderTool {
         provider,
         definition_json,
@@ -147,5 +106,5 @@ fn check_provider_tool(at: Path<'_>, tool: pb::ProviderTool, found: &mut Finding
     if provider.is_empty() {
         found.required(at.field("provider"));
     }
-    json::object(at.field("definition_json"), definition_json, found);
+    json::object(at.field("definition_json"), definition_json.clone(), found);
 }
