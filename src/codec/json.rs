@@ -1,16 +1,9 @@
 //! Messages of the API as JSON, in the form that protobuf defines for it.
 
-use std::sync::LazyLock;
-
 use prost::Message;
-use prost_reflect::{DescriptorPool, DynamicMessage};
+use prost_reflect::DynamicMessage;
 
-use super::DecodeError;
-use crate::pb;
-
-static POOL: LazyLock<DescriptorPool> = LazyLock::new(|| {
-    DescriptorPool::decode(pb::DESCRIPTOR_SET).expect("the build made the description")
-});
+use super::{DecodeError, description::POOL};
 
 /// A message, which the proto has under that full name, as JSON.
 pub fn encode(message: &impl Message, name: &'static str) -> Result<Vec<u8>, DecodeError> {
@@ -29,6 +22,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
+    use crate::pb;
 
     #[test]
     fn json_of_a_message_follows_the_protobuf_mapping() {

@@ -7,6 +7,7 @@ pub mod category;
 pub mod compaction;
 pub mod config;
 pub mod delta;
+mod description;
 pub mod error;
 pub mod event;
 pub mod failure;

@@ -85,7 +85,7 @@ fn paths(
 ) -> Vec<String> {
     let FieldMask { paths } = update_mask.unwrap_or_default();
     if paths.is_empty() {
-        return mask::set_in(session);
+        return found.converted(at, mask::set_in(session));
     }
     let at = at.field("paths");
     if paths.len() > MOST_PATHS {

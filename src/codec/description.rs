@@ -1,0 +1,12 @@
+//! The proto's own description, which the build makes.
+
+use std::sync::LazyLock;
+
+use prost_reflect::DescriptorPool;
+
+use crate::pb;
+
+/// All messages of the API, by name.
+pub(super) static POOL: LazyLock<DescriptorPool> = LazyLock::new(|| {
+    DescriptorPool::decode(pb::DESCRIPTOR_SET).expect("the build made the description")
+});
