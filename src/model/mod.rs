@@ -1,4 +1,5 @@
-//! The words of contextd: plain data that is always valid, without IO, async, SQL or wire formats.
+//! The words of contextd: plain data that is always valid, without IO, async, SQL or wire
+//! formats. Settings of policies derive serde: they stand in the configuration as they are.
 
 pub mod command;
 pub mod compaction;
