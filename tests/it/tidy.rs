@@ -217,6 +217,13 @@ fn features_and_faults_and_their_tests_name_each_other() {
     }
 }
 
+#[test]
+fn every_path_named_in_architecture_exists() {
+    let text = fs::read_to_string(root().join("ARCHITECTURE.md")).expect("the map is there");
+    let exists = |path: &str| root().join(path).exists();
+    assert_eq!(missing_paths(&text, exists), Vec::<String>::new());
+}
+
 // --- The rules
 // -----------------------------------------------------------------------------------------------------
 
@@ -319,6 +326,43 @@ fn silent_opening(_: &str, text: &str) -> Vec<String> {
     } else {
         vec!["does not begin with a `//!` sentence".to_owned()]
     }
+}
+
+/// Paths in backticks, from the root or from `src/`, and entries of the map, that do not exist.
+fn missing_paths(text: &str, exists: impl Fn(&str) -> bool) -> Vec<String> {
+    let file = |word: &str| {
+        [".rs", ".sql", ".md", ".toml"]
+            .iter()
+            .any(|end| word.ends_with(end))
+    };
+    let plain = |word: &str| !word.contains(|c: char| c.is_whitespace() || "*{}<>:(".contains(c));
+    let prose = text.split("```").step_by(2).collect::<String>();
+    let quoted = prose.split('`').skip(1).step_by(2);
+    let mut paths: Vec<String> = quoted
+        .filter(|word| plain(word) && (word.contains('/') || file(word)))
+        .map(str::to_owned)
+        .collect();
+    let mut folder = String::new();
+    for line in text.split("```").skip(1).step_by(2).flat_map(str::lines) {
+        let Some((branch, entry)) = line.split_once("── ") else {
+            continue;
+        };
+        for name in entry.split("  ").next().unwrap_or_default().split(", ") {
+            // The columns of a narrow entry may be one space apart.
+            let name = name.split(' ').next().unwrap_or_default();
+            if !name.ends_with('/') && !file(name) {
+                continue;
+            }
+            if branch.starts_with('│') {
+                paths.push(format!("{folder}{name}"));
+            } else {
+                name.clone_into(&mut folder);
+                paths.push(name.to_owned());
+            }
+        }
+    }
+    paths.retain(|path| !exists(path) && !exists(&format!("src/{path}")));
+    paths
 }
 
 fn too_long(_: &str, text: &str) -> Vec<String> {
@@ -857,6 +901,22 @@ fn a_file_without_doc_or_too_long_is_caught() {
     assert_eq!(silent_opening("src/a.rs", "//! Reads a clock.\n").len(), 0);
     assert_eq!(too_long("src/a.rs", &"\n".repeat(MOST_LINES + 1)).len(), 1);
     assert_eq!(too_long("src/a.rs", &"\n".repeat(MOST_LINES)).len(), 0);
+}
+
+#[test]
+fn a_path_that_does_not_exist_is_caught() {
+    let map = "```\nsrc/\n├── main.rs, gone.rs  parse\n├── turn/  engine\n│   ├── run/ steps\n│   └── old/ lost\n```\n";
+    let prose = "See `turn/run/next.rs`, `store/lost.sql`, `(epoch, op)`, `I/O now` and `lib.rs`.";
+    let there = [
+        "src/main.rs",
+        "src/turn/",
+        "src/turn/run/",
+        "src/turn/run/next.rs",
+    ];
+    assert_eq!(
+        missing_paths(&format!("{map}{prose}"), |path| there.contains(&path)),
+        ["store/lost.sql", "lib.rs", "gone.rs", "turn/old/"]
+    );
 }
 
 #[test]
