@@ -19,6 +19,8 @@ use crate::harness::{
     requests::{result, submit, text, tools, turn},
 };
 
+mod conflicts;
+
 pub(super) const KIB: usize = 1_024;
 pub(super) const MIB: usize = 1_024 * KIB;
 const EXECUTE_TURN: &str = "contextd.v1.TurnService/ExecuteTurn";
@@ -849,63 +851,6 @@ fn names(s: &Scene) -> Vec<Row> {
     ]
 }
 
-fn conflicts(s: &Scene) -> Vec<Row> {
-    let other_words = pb::ExecuteTurnRequest {
-        input: turn("", "", "Bye").input,
-        ..s.first.clone()
-    };
-    let key = s.first.request_id.clone();
-    let run = |change: pb::ExecuteTurnRequest| s.execute(|it| *it = change);
-    let labelled = pb::Session {
-        metadata: labels([("a".into(), "b".into())]),
-        ..Default::default()
-    };
-    let session_less = pb::ExecuteTurnRequest {
-        request_id: "created".into(),
-        ..turn("", "", "Hello")
-    };
-    vec![
-        mismatch("a turn with other words", run(other_words), &key),
-        mismatch(
-            "a turn of another model",
-            run(pb::ExecuteTurnRequest {
-                model: "scripted/demo".into(),
-                ..s.first.clone()
-            }),
-            &key,
-        ),
-        mismatch("a turn under a session's key", run(session_less), "created"),
-        mismatch(
-            "another session",
-            s.create(|it| *it = created_once(labelled)),
-            "created",
-        ),
-        mismatch(
-            "another answer",
-            s.submit(|it| *it = answered_once(submit("waits", vec![result(&s.open, "fine")]))),
-            "answered",
-        ),
-        mismatch(
-            "a cancel for another reason",
-            s.cancel(|it| *it = cancelled_once("a reason")),
-            "cancelled",
-        ),
-        mismatch(
-            "a cancel under an answer's key",
-            s.cancel(|it| (it.session_id, it.request_id) = ("waits".into(), "answered".into())),
-            "answered",
-        ),
-        refused(
-            "a turn while one runs",
-            run(turn("waits", "", "Hello")),
-            Code::FailedPrecondition,
-            "TURN_IN_PROGRESS",
-        )
-        .with("turn_id", &s.waiting)
-        .with("last_seq", s.waiting_seq),
-    ]
-}
-
 fn wire(s: &Scene) -> Vec<Row> {
     let nameless = vec![pb::Tool::default(); 30];
     let names: Vec<String> = (0..25)
@@ -994,7 +939,7 @@ pub(super) fn table(s: &Scene) -> Vec<Row> {
         starts,
         lists,
         names,
-        conflicts,
+        conflicts::conflicts,
         updates,
         wire,
         models::rows,
