@@ -1,4 +1,4 @@
-//! The flags of all settings, made from the one table of them.
+//! Command-line flags, made from `config::SETTINGS`.
 
 use std::path::PathBuf;
 

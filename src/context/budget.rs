@@ -1,5 +1,4 @@
-//! How much a window holds: what is kept free for the answer, and from which size on the context is
-//! made smaller.
+//! How a window is divided: what is kept free for the answer, and the largest prompt that fits.
 
 use crate::model::config::{ContextPolicy, UnknownWindow};
 
@@ -9,6 +8,9 @@ pub const ASSUMED: (u32, u32) = (16_000, 4_096);
 const MOST_RESERVED: u32 = 32_000;
 /// What is kept free where the model's limit is not known (feature row S2).
 const RESERVED_UNKNOWN: u32 = 4_096;
+
+/// The buffer that is shown where nothing is compacted by itself (feature row A10).
+pub const BUFFER_WHEN_OFF: u32 = 500;
 
 /// A window and how it is divided.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

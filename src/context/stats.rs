@@ -1,7 +1,7 @@
 //! What a window is spent on, and how long it will last.
 
 use super::{
-    budget::Budget,
+    budget::{BUFFER_WHEN_OFF, Budget},
     estimator::{Estimator, NonTranscript},
     size::{Size, tokens},
 };
@@ -9,9 +9,6 @@ use crate::model::{
     Category, Held, Ledger, PinnedKind, SessionConfig, Tool, ToolCategory, ToolSet,
     ledger::{Occupant, Share},
 };
-
-/// What stands for the buffer where nothing is compacted by itself (feature row A10).
-const BUFFER_WHEN_OFF: u32 = 500;
 
 /// Whose context is taken apart.
 #[derive(Debug, Clone, Copy)]

@@ -216,7 +216,7 @@ pub struct ExecuteTurn {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Start {
     /// With what the user says.
-    Input(InputMessage),
+    Input(Box<InputMessage>),
     /// With what waits in the queue.
     Queue,
     /// With the transcript as it stands.

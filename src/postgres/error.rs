@@ -1,4 +1,4 @@
-//! What can go wrong between us and our PostgreSQL, each with the way out.
+//! Errors of the embedded PostgreSQL, each with how to fix it.
 
 use std::path::PathBuf;
 

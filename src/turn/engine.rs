@@ -16,13 +16,16 @@ use crate::{
         lease::{leases::Leases, postponed::Postponed},
         live::{hub::Hub, sharing::Sharing, wakeups::Wakeups},
         queue::stuck::Stuck,
-        rules::{DEFAULT_POLICY, Rules},
+        settings::{DEFAULT_POLICY, Rules},
     },
 };
 
 /// Requests with the content of media that are written at once for hosts; each holds as many bytes
 /// of it as a prompt may.
 const RENDERINGS: usize = 4;
+
+/// Longest time, after the drain, for handing turns over and for what calls taught.
+const LAST_WRITES: Duration = Duration::from_secs(5);
 
 /// Everything that turns need; one per replica.
 #[derive(Debug)]
@@ -110,17 +113,15 @@ impl Engine {
     pub async fn drain(&self, patience: Duration) {
         self.draining.cancel();
         self.tasks.close();
-        if tokio::time::timeout(patience, self.tasks.wait())
-            .await
-            .is_err()
-        {
+        let drained = tokio::time::timeout(patience, self.tasks.wait()).await;
+        // A database that gives no answer must not hold the process.
+        let end = tokio::time::Instant::now() + LAST_WRITES;
+        if drained.is_err() {
             self.aborting.cancel();
-            // Handing over is one statement per turn; a database that gives no answer must not hold
-            // the process.
-            let _ = tokio::time::timeout(Duration::from_secs(5), self.tasks.wait()).await;
+            let _ = tokio::time::timeout_at(end, self.tasks.wait()).await;
         }
         // What the last calls taught, which only this replica knows.
-        match tokio::time::timeout(Duration::from_secs(5), self.keep_lessons()).await {
+        match tokio::time::timeout_at(end, self.keep_lessons()).await {
             Ok(Ok(())) => {}
             Ok(Err(error)) => {
                 tracing::warn!(%error, "what calls taught about sizes was not written")

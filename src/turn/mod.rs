@@ -14,12 +14,12 @@ pub mod error;
 pub mod lease;
 pub mod live;
 pub mod queue;
-mod rules;
 pub mod run;
 pub mod session;
+mod settings;
 pub mod tools;
 
 pub use engine::Engine;
 pub use error::Error;
 pub use live::hub::Hub;
-pub use rules::{DEFAULT_POLICY, Retention, Rules, UploadBounds};
+pub use settings::{DEFAULT_POLICY, Retention, Rules, UploadBounds};

@@ -44,7 +44,7 @@ async fn every_invalid_field_is_named_and_changes_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn more_than_25_violations_are_counted() {
+async fn violations_beyond_25_are_counted_but_not_listed() {
     let (_database, _replica, scene) = Box::pin(Scene::set()).await;
     let nameless = pb::ToolSet {
         host_tools: vec![pb::Tool::default(); 30],

@@ -97,7 +97,7 @@ fn prompted(host: &Host) -> Vec<Generation> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn generation_parameters_reach_the_model_and_the_turns_override_field_by_field() {
+async fn turn_generation_settings_override_the_sessions_per_field_and_reach_the_model() {
     let host = Host::scripted(&[json!([{"text": "Fine."}])]).await;
     let turns_own = pb::Generation {
         temperature: Some(0.0),

@@ -373,8 +373,7 @@ async fn a_page_token_is_bound_to_its_seq() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_part_of_a_newer_kind_is_listed_without_content_and_fails_no_turn() {
-    let answers = [json!([{"text": "Fine."}]), json!([{"text": "Well."}])];
-    let host = Host::with(answering(&answers)).await;
+    let host = Host::with(answering(&[json!([{"text": "Fine."}])])).await;
     host.run(turn("s", MODEL, "Hello")).await;
     let newer = "update parts set kind = 'hologram' where session_id = 's' and body = 'Fine.'";
     let changed = host.database.client().await.execute(newer, &[]).await;
@@ -387,6 +386,6 @@ async fn a_part_of_a_newer_kind_is_listed_without_content_and_fails_no_turn() {
         .map(|part| part.content.clone())
         .collect();
     let text = |text: &str| Some(Content::Text(text.to_owned()));
-    let expected = [text("Hello"), None, text("Go on"), text("Well.")];
+    let expected = [text("Hello"), None, text("Go on"), text("Fine.")];
     assert_eq!(contents, expected);
 }

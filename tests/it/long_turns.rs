@@ -539,7 +539,7 @@ async fn an_answer_that_fills_the_window_is_stopped_and_retried_after_a_compacti
 
 /// Rows L3 and L5
 #[tokio::test(flavor = "multi_thread")]
-async fn an_answer_that_keeps_filling_the_window_fails_with_the_breakdown() {
+async fn a_turn_whose_answers_keep_filling_the_window_fails_with_the_category_sizes() {
     let (events, _host) = talks(true).await;
     assert_eq!(
         kinds(&events)

@@ -300,7 +300,7 @@ async fn after_kill_9_of_the_postmaster_the_end_is_noticed_and_the_next_start_re
 }
 
 #[tokio::test]
-async fn after_kill_9_of_the_postmaster_busy_backends_hold_up_the_next_start_until_they_end() {
+async fn start_waits_for_orphaned_backends_after_the_postmaster_is_killed() {
     let place = Place::new();
     let postgres = start(place.durable()).await.unwrap();
     remember(&postgres, "recovered").await;
@@ -675,7 +675,7 @@ async fn an_inaccessible_parent_directory_is_named() {
 }
 
 #[tokio::test]
-async fn a_cluster_of_another_version_names_both() {
+async fn a_cluster_of_another_version_is_refused_naming_both_versions() {
     let place = Place::new();
     place.own(&place.data_dir());
     fs::write(place.data_dir().join("PG_VERSION"), "12\n").unwrap();

@@ -70,7 +70,7 @@ fn results_in(prompt: &Prompt) -> Vec<&str> {
 
 /// Row S17
 #[tokio::test(flavor = "multi_thread")]
-async fn results_are_pruned_after_every_kind_of_turn_end() {
+async fn results_are_pruned_after_completed_and_cancelled_turns() {
     for (last, end) in [
         (json!([{"text": "Done."}]), "turn_completed"),
         (json!([{"text": "We"}, {"stall": true}]), "turn_cancelled"),

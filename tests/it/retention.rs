@@ -213,7 +213,7 @@ async fn an_hour(host: &Host, hour: u32) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_day_of_traffic_leaves_no_table_larger_than_its_retention() {
+async fn tables_stop_growing_once_retention_applies() {
     let host = Host::with(options(of_a_day())).await;
     let client = host.database.client().await;
     let mut sizes: Vec<BTreeMap<String, i64>> = Vec::new();

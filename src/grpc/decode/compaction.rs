@@ -1,4 +1,4 @@
-//! The requests about compactions.
+//! Validates the requests about compactions: Compact, ListCompactions and RevertCompaction.
 
 use super::{
     Findings, Path,

@@ -101,7 +101,7 @@ fn start(
         );
     }
     match input {
-        Some(input) => Start::Input(input::user(Path::to("input"), input, found)),
+        Some(input) => Start::Input(Box::new(input::user(Path::to("input"), input, found))),
         None if continue_transcript => Start::Transcript,
         None => Start::Queue,
     }

@@ -2,9 +2,9 @@
 //! same events.
 //!
 //! As the HTML standard says: lines end with LF, CR or CRLF, a byte order mark may come first,
-//! comments and unknown fields are passed over, data of several lines is joined. Unlike there, an
-//! event that the end of the stream cuts off from its blank line counts, because some services
-//! leave the last one away; whether it is whole is for the decoder to see.
+//! comments and unknown fields are passed over, data of several lines is joined. Unlike there, a last
+//! event without its blank line is passed on, because some services omit it; the decoder decides
+//! whether it is complete.
 
 #[cfg(test)]
 mod tests;

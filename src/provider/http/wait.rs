@@ -1,5 +1,5 @@
-//! How long a service asks to wait, and whether to come back at all. Read only once an answer is
-//! known to be an error: some send `retry-after` with good ones.
+//! How long an error response asks to wait, and whether it allows a retry. Only errors are read:
+//! some services send `retry-after` with successes too.
 
 use std::{sync::LazyLock, time::Duration};
 

@@ -1,5 +1,4 @@
-//! Texts with places for what a script sees of the prompt: `{{user}}`, `{{call}}`,
-//! `{{result:TOOL}}`, `{{PICK}}`.
+//! Placeholders in the texts of scripts.
 
 use std::collections::BTreeMap;
 

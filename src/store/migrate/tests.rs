@@ -1,5 +1,4 @@
-//! Which migrations are applied to which histories, what files say of themselves, and what they
-//! must not do.
+//! Which migrations run for a given history, the header lines of a file, and forbidden SQL.
 
 use super::*;
 

@@ -1,10 +1,10 @@
-//! Text on its way between replicas: the owner of a turn writes down what it has shown of an open
-//! message, all its turns in one statement, and the replicas whose readers follow such a session
-//! read it. What is written is gone with the commit.
+//! Shares the text of an unfinished message with readers on other replicas. The owner of a turn
+//! stores what it has shown as chunks, all its turns in one statement; the replicas whose readers
+//! follow such a session read them. They are deleted when the message is committed.
 //!
-//! It is written only while another replica follows the session, as that replica says with a
+//! Chunks are stored only while another replica follows the session, as that replica says with a
 //! wake-up ([`Wakeup::Follow`]): when a reader comes, when it hears that a turn went on elsewhere,
-//! and with each poll. Where wake-ups are not heard, everything is written.
+//! and with each poll. Where wake-ups do not arrive, they are always stored.
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 

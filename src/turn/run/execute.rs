@@ -7,7 +7,7 @@ use uuid::Uuid;
 use crate::{
     context::size::ContextSize,
     model::{
-        Delivery, LimitsOverride, MessageId, Seq, SessionKey, TenantId, TurnId,
+        Delivery, InputMessage, LimitsOverride, MessageId, Seq, SessionKey, TenantId, TurnId,
         command::{BusyPolicy, ExecuteTurn, SessionDraft, Start, TurnRequest},
         derive,
     },
@@ -357,7 +357,7 @@ impl Engine {
         let input = match &command.start {
             Start::Input(input) => Some(host_message(
                 derive::input(&turn),
-                input.clone(),
+                InputMessage::clone(input),
                 estimator(&model),
             )),
             Start::Queue | Start::Transcript => None,

@@ -12,7 +12,7 @@ use crate::{
         derive,
     },
     store::session::{NewConfig, Session},
-    turn::{Error, engine::Engine, rules::DEFAULT_POLICY},
+    turn::{Error, engine::Engine, settings::DEFAULT_POLICY},
 };
 
 impl Engine {

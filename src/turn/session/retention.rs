@@ -13,7 +13,7 @@ use crate::{
         delete::Deletion,
         retention::{Swept, ToolSetWalk, UNLIMITED},
     },
-    turn::{Error, engine::Engine, rules::Retention},
+    turn::{Error, engine::Engine, settings::Retention},
 };
 
 impl Engine {

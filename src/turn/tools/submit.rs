@@ -49,18 +49,12 @@ use crate::{
             opening::step_started,
             written::{beside_others, counted},
         },
-        tools::verdict::{Sent, same_request, status},
+        tools::receipts::{Sent, same_request, status},
     },
 };
 
 /// The media type of outputs that are kept as blobs.
 const OUTPUT_TYPE: &str = "text/plain; charset=utf-8";
-
-/// What the model reads when no result came in time.
-const OVERDUE_WORDS: &str = "[No result came in time.]";
-
-/// What the model reads when a call was not decided in time.
-const UNDECIDED_WORDS: &str = "[The call was not run: it was not approved in time.]";
 
 /// What the model reads when a person denied a call; the person's reason follows.
 const DENIED_WORDS: &str = "[The call was not run: a person denied it.]";
@@ -82,26 +76,26 @@ pub struct Receipts {
 
 /// The turn whose calls are answered, and its session, in whose configuration the next step is
 /// made.
-struct Parties {
+pub(super) struct Parties {
     turn: Turn,
     session: Session,
 }
 
 /// The turn whose calls are answered, and what goes on with it after the last answer.
-struct Addressee<'a> {
+pub(super) struct Addressee<'a> {
     parties: &'a Parties,
     /// The model that is to read the results. `None` if it is no longer configured: the turn then
     /// fails once it has an owner.
     model: Option<Resolved>,
     /// Who counts the results for it.
-    estimator: Estimator,
+    pub(super) estimator: Estimator,
     policy: Policy,
     /// The step that follows the last answer. `None` if the turn takes no further step.
     next: Option<Following<'a>>,
     /// Tokens that results may have together.
     room: u32,
     /// Its time is up, and some is left to conclude: nothing is waited for any more.
-    concludes: bool,
+    pub(super) concludes: bool,
 }
 
 /// A step, and the size of its prompt by what is stored by now.
@@ -112,11 +106,11 @@ struct Following<'a> {
 }
 
 /// The calls that are answered.
-struct Asked<'a> {
-    key: &'a SessionKey,
-    known: &'a BTreeMap<CallId, KnownCall>,
+pub(super) struct Asked<'a> {
+    pub(super) key: &'a SessionKey,
+    pub(super) known: &'a BTreeMap<CallId, KnownCall>,
     /// Who counts the results.
-    estimator: Estimator,
+    pub(super) estimator: Estimator,
 }
 
 impl Addressee<'_> {
@@ -130,7 +124,7 @@ impl Addressee<'_> {
     }
 
     /// What comes after these answers, if they are the last ones.
-    fn next(&self, answers: &[Answer]) -> NextStep {
+    pub(super) fn next(&self, answers: &[Answer]) -> NextStep {
         let revision = self.parties.session.revision;
         let (
             Some(model),
@@ -301,77 +295,8 @@ impl Engine {
         Ok((approvals, denials))
     }
 
-    /// Closes the calls whose time is up with an error result, without an answer: theirs, or that
-    /// of a turn which has some grace left to conclude. False: there was nothing to close.
-    pub(in crate::turn) async fn close_overdue(
-        self: &Arc<Self>,
-        key: &SessionKey,
-    ) -> Result<bool, Error> {
-        let open = self.store.open_calls(key).await?;
-        let ids: Vec<CallId> = open
-            .iter()
-            .map(|open| open.pending.call.id.clone())
-            .collect();
-        let known = self.store.calls(key, &ids).await?;
-        let Some(call) = known.values().find(|call| call.state.is_open()) else {
-            return Ok(false);
-        };
-        let parties = self.parties(key, &call.turn).await?;
-        let addressee = self.addressee(key, &parties, call.step).await?;
-        let overdue: Vec<OpenCall> = open
-            .into_iter()
-            .filter(|open| open.overdue || addressee.concludes)
-            .collect();
-        if overdue.is_empty() {
-            return Ok(false);
-        }
-        let asked = Asked {
-            key,
-            known: &known,
-            estimator: addressee.estimator,
-        };
-        let ids: Vec<CallId> = overdue
-            .iter()
-            .map(|open| open.pending.call.id.clone())
-            .collect();
-        let mut answers = Vec::with_capacity(overdue.len());
-        for OpenCall { pending, .. } in overdue {
-            let words = match pending.waits_for {
-                WaitsFor::Result { .. } => OVERDUE_WORDS,
-                WaitsFor::Approval => UNDECIDED_WORDS,
-            };
-            let call = pending.call.id;
-            let parts = vec![words.into()];
-            let result = SubmittedResult {
-                call,
-                parts,
-                outcome: ToolOutcome::TimedOut,
-                sanitized: false,
-            };
-            answers.push(
-                self.prepare(&asked, result, AnswerKind::Overdue, None)
-                    .await?,
-            );
-        }
-        let unkeyed = Idempotency {
-            request: None,
-            hash: String::new(),
-        };
-        let submitted = self
-            .write(
-                &asked,
-                &answers,
-                &[],
-                &ids,
-                &unkeyed,
-                &addressee.next(&answers),
-            )
-            .await?;
-        Ok(!submitted.accepted.is_empty())
-    }
-
     /// The turn that made calls, and its session.
-    async fn parties(&self, key: &SessionKey, turn: &TurnId) -> Result<Parties, Error> {
+    pub(super) async fn parties(&self, key: &SessionKey, turn: &TurnId) -> Result<Parties, Error> {
         let turn = self
             .store
             .turn(key, turn)
@@ -384,7 +309,7 @@ impl Engine {
     }
 
     /// What the answers to the calls of a step are prepared for, and the step that follows it.
-    async fn addressee<'a>(
+    pub(super) async fn addressee<'a>(
         &self,
         key: &SessionKey,
         parties: &'a Parties,
@@ -449,7 +374,7 @@ impl Engine {
 
     /// An answer as it is written: `within` the limits of the addressee's tool and the room there
     /// is, the whole output kept as a blob.
-    async fn prepare(
+    pub(super) async fn prepare(
         &self,
         asked: &Asked<'_>,
         result: SubmittedResult,
@@ -552,7 +477,7 @@ impl Engine {
     }
 
     /// Writes answers, and goes on with the turn if they were the last ones.
-    async fn write(
+    pub(super) async fn write(
         self: &Arc<Self>,
         asked: &Asked<'_>,
         answers: &[Answer],

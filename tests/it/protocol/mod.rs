@@ -280,7 +280,7 @@ async fn without_next_seq_in_take_the_checker_finds_a_withdrawn_message_in_the_t
 }
 
 #[tokio::test]
-async fn without_open_calls_in_take_the_checker_finds_a_message_between_calls_and_results() {
+async fn the_checker_detects_a_take_without_its_open_calls_guard() {
     missed(Guard::OpenCallsInTake).await;
 }
 

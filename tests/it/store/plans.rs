@@ -495,8 +495,7 @@ async fn prepared(database: &TestDatabase) -> Client {
 }
 
 #[tokio::test]
-async fn hot_statements_cost_the_same_among_ten_and_ten_thousand_other_sessions_and_in_an_old_one()
-{
+async fn the_cost_of_hot_statements_is_independent_of_session_count_and_age() {
     let world = World::new().await;
     let client = world.database.client().await;
     scenes(&world, &client).await;

@@ -252,7 +252,7 @@ async fn a_full_queue_a_missing_session_and_a_request_without_key_are_told_apart
 }
 
 #[tokio::test]
-async fn a_message_that_starts_a_turn_is_taken_at_its_first_step_whatever_its_delivery() {
+async fn a_queued_message_is_applied_in_the_first_step_of_the_turn_it_starts() {
     let world = World::new().await;
     for (session, delivery) in [
         ("a", Delivery::Asap),
@@ -734,7 +734,7 @@ async fn withdrawn_messages_get_an_event_each_and_only_expired_ones_expire() {
 }
 
 #[tokio::test]
-async fn the_end_of_a_turn_lists_pending_messages_and_a_failed_turn_starts_none() {
+async fn a_turn_end_lists_pending_messages_and_a_failed_turn_starts_no_next_turn() {
     let world = World::new().await;
     let (key, grant) = world.running("s").await;
     let none = unremembered();

@@ -1,5 +1,5 @@
-//! What a compaction is made from and what is wanted of it, and what it comes to: before it is made
-//! as a forecast, and with the words that are to stand there.
+//! The input of a compaction (`Survey`), what was requested (`Order`), and the computed result
+//! (`Draft`): first a forecast, then with the summary that was written.
 
 use crate::{
     context::{

@@ -1,0 +1,90 @@
+//! Calls whose time is up: they are closed with an error result that the model reads.
+
+use std::sync::Arc;
+
+use crate::{
+    model::{
+        CallId, SessionKey, ToolOutcome,
+        command::{Idempotency, SubmittedResult},
+        event::WaitsFor,
+    },
+    store::{submission::AnswerKind, tool_call::OpenCall},
+    turn::{Error, engine::Engine, tools::submit::Asked},
+};
+
+/// What the model reads when no result came in time.
+const OVERDUE_WORDS: &str = "[No result came in time.]";
+
+/// What the model reads when a call was not decided in time.
+const UNDECIDED_WORDS: &str = "[The call was not run: it was not approved in time.]";
+
+impl Engine {
+    /// Closes the calls whose time is up with an error result, without an answer: theirs, or that
+    /// of a turn which has some grace left to conclude. False: there was nothing to close.
+    pub(in crate::turn) async fn close_overdue(
+        self: &Arc<Self>,
+        key: &SessionKey,
+    ) -> Result<bool, Error> {
+        let open = self.store.open_calls(key).await?;
+        let ids: Vec<CallId> = open
+            .iter()
+            .map(|open| open.pending.call.id.clone())
+            .collect();
+        let known = self.store.calls(key, &ids).await?;
+        let Some(call) = known.values().find(|call| call.state.is_open()) else {
+            return Ok(false);
+        };
+        let parties = self.parties(key, &call.turn).await?;
+        let addressee = self.addressee(key, &parties, call.step).await?;
+        let overdue: Vec<OpenCall> = open
+            .into_iter()
+            .filter(|open| open.overdue || addressee.concludes)
+            .collect();
+        if overdue.is_empty() {
+            return Ok(false);
+        }
+        let asked = Asked {
+            key,
+            known: &known,
+            estimator: addressee.estimator,
+        };
+        let ids: Vec<CallId> = overdue
+            .iter()
+            .map(|open| open.pending.call.id.clone())
+            .collect();
+        let mut answers = Vec::with_capacity(overdue.len());
+        for OpenCall { pending, .. } in overdue {
+            let words = match pending.waits_for {
+                WaitsFor::Result { .. } => OVERDUE_WORDS,
+                WaitsFor::Approval => UNDECIDED_WORDS,
+            };
+            let call = pending.call.id;
+            let parts = vec![words.into()];
+            let result = SubmittedResult {
+                call,
+                parts,
+                outcome: ToolOutcome::TimedOut,
+                sanitized: false,
+            };
+            answers.push(
+                self.prepare(&asked, result, AnswerKind::Overdue, None)
+                    .await?,
+            );
+        }
+        let unkeyed = Idempotency {
+            request: None,
+            hash: String::new(),
+        };
+        let submitted = self
+            .write(
+                &asked,
+                &answers,
+                &[],
+                &ids,
+                &unkeyed,
+                &addressee.next(&answers),
+            )
+            .await?;
+        Ok(!submitted.accepted.is_empty())
+    }
+}
