@@ -4,3 +4,4 @@ pub(in crate::turn) mod batch;
 mod overdue;
 mod receipts;
 pub mod submit;
+mod synthetic_results;

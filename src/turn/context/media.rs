@@ -15,7 +15,7 @@ use crate::{
         media::{Kept, LeftOut, Source},
     },
     provider::registry::Resolved,
-    store::blob::{Beginning, Walk},
+    store::blob::Beginning,
     turn::{Error, engine::Engine},
 };
 
@@ -205,24 +205,6 @@ impl Engine {
             content.extend(piece);
         }
         Ok(Some(content.into()))
-    }
-
-    /// Removes content that is unreferenced and was not touched for a day, a bounded piece at a
-    /// time.
-    pub async fn sweep_blobs(&self) -> Result<(), Error> {
-        let mut walk = Walk::default();
-        let mut swept = 0;
-        while !self.draining.is_cancelled() {
-            let Some(round) = self.store.sweep_blobs(&walk).await? else {
-                break;
-            };
-            swept += round.swept;
-            walk = round.next;
-        }
-        if swept > 0 {
-            tracing::info!(blobs = swept, "removed unreferenced blobs");
-        }
-        Ok(())
     }
 }
 

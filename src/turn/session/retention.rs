@@ -1,5 +1,5 @@
-//! Retention: what was kept for as long as it is promised goes, in batches, and sessions that were
-//! not used for long enough are deleted.
+//! Retention: what was kept for as long as it is promised goes, in batches; sessions that were not
+//! used for long enough are deleted; blobs that nothing refers to go.
 
 use std::{future::Future, time::Duration};
 
@@ -10,6 +10,7 @@ use crate::{
     model::{SessionKey, command::Idempotency},
     store::{
         self,
+        blob::Walk,
         delete::Deletion,
         retention::{Swept, ToolSetWalk, UNLIMITED},
     },
@@ -46,6 +47,24 @@ impl Engine {
             self.sweep_tool_sets().await,
         ];
         swept.into_iter().collect()
+    }
+
+    /// Removes content that is unreferenced and was not touched for a day, a bounded piece at a
+    /// time.
+    pub async fn sweep_blobs(&self) -> Result<(), Error> {
+        let mut walk = Walk::default();
+        let mut swept = 0;
+        while !self.draining.is_cancelled() {
+            let Some(round) = self.store.sweep_blobs(&walk).await? else {
+                break;
+            };
+            swept += round.swept;
+            walk = round.next;
+        }
+        if swept > 0 {
+            tracing::info!(blobs = swept, "removed unreferenced blobs");
+        }
+        Ok(())
     }
 
     /// Removes batch after batch. In between it waits for as long as the last one took: a sweep

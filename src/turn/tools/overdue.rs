@@ -3,20 +3,14 @@
 use std::sync::Arc;
 
 use crate::{
-    model::{
-        CallId, SessionKey, ToolOutcome,
-        command::{Idempotency, SubmittedResult},
-        event::WaitsFor,
-    },
+    model::{CallId, SessionKey, command::Idempotency},
     store::{submission::AnswerKind, tool_call::OpenCall},
-    turn::{Error, engine::Engine, tools::submit::Asked},
+    turn::{
+        Error,
+        engine::Engine,
+        tools::{submit::Asked, synthetic_results::overdue},
+    },
 };
-
-/// What the model reads when no result came in time.
-const OVERDUE_WORDS: &str = "[No result came in time.]";
-
-/// What the model reads when a call was not decided in time.
-const UNDECIDED_WORDS: &str = "[The call was not run: it was not approved in time.]";
 
 impl Engine {
     /// Closes the calls whose time is up with an error result, without an answer: theirs, or that
@@ -36,11 +30,11 @@ impl Engine {
         };
         let parties = self.parties(key, &call.turn).await?;
         let addressee = self.addressee(key, &parties, call.step).await?;
-        let overdue: Vec<OpenCall> = open
+        let late: Vec<OpenCall> = open
             .into_iter()
             .filter(|open| open.overdue || addressee.concludes)
             .collect();
-        if overdue.is_empty() {
+        if late.is_empty() {
             return Ok(false);
         }
         let asked = Asked {
@@ -48,24 +42,13 @@ impl Engine {
             known: &known,
             estimator: addressee.estimator,
         };
-        let ids: Vec<CallId> = overdue
+        let ids: Vec<CallId> = late
             .iter()
             .map(|open| open.pending.call.id.clone())
             .collect();
-        let mut answers = Vec::with_capacity(overdue.len());
-        for OpenCall { pending, .. } in overdue {
-            let words = match pending.waits_for {
-                WaitsFor::Result { .. } => OVERDUE_WORDS,
-                WaitsFor::Approval => UNDECIDED_WORDS,
-            };
-            let call = pending.call.id;
-            let parts = vec![words.into()];
-            let result = SubmittedResult {
-                call,
-                parts,
-                outcome: ToolOutcome::TimedOut,
-                sanitized: false,
-            };
+        let mut answers = Vec::with_capacity(late.len());
+        for OpenCall { pending, .. } in late {
+            let result = overdue(pending.call.id, &pending.waits_for);
             answers.push(
                 self.prepare(&asked, result, AnswerKind::Overdue, None)
                     .await?,

@@ -49,15 +49,15 @@ use crate::{
             opening::step_started,
             written::{beside_others, counted},
         },
-        tools::receipts::{Sent, same_request, status},
+        tools::{
+            receipts::{Sent, same_request, status},
+            synthetic_results::denial,
+        },
     },
 };
 
 /// The media type of outputs that are kept as blobs.
 const OUTPUT_TYPE: &str = "text/plain; charset=utf-8";
-
-/// What the model reads when a person denied a call; the person's reason follows.
-const DENIED_WORDS: &str = "[The call was not run: a person denied it.]";
 
 /// Characters of an approver's arguments that the model is shown.
 const EDIT_CHARS: u32 = 4_096;
@@ -638,22 +638,6 @@ fn approval(open: &[OpenCall], call: &CallId, edited: Option<String>) -> Option<
         edited,
         request,
     })
-}
-
-/// A no, as the model reads it.
-fn denial(call: CallId, reason: String) -> SubmittedResult {
-    let mut parts = vec![Given::from(DENIED_WORDS)];
-    parts.extend(
-        Some(reason)
-            .filter(|reason| !reason.is_empty())
-            .map(Given::Text),
-    );
-    SubmittedResult {
-        call,
-        parts,
-        outcome: ToolOutcome::Denied,
-        sanitized: false,
-    }
 }
 
 /// What tells the model that its call ran with other arguments.
