@@ -7,13 +7,11 @@ use http::{HeaderName, header};
 use secrecy::{ExposeSecret as _, SecretString};
 
 use crate::{
-    config::{Config, Effort, Environment, ModelConfig, OpenAiConfig, ProviderConfig},
+    config::{Config, Environment, HttpConfig, OpenAiConfig, ProviderConfig},
     context::template::Template,
-    model::generation::ReasoningEffort,
     provider::{
         Registry,
         http::Settings,
-        info::Declared,
         openai::{OpenAi, dialect},
         scripted::Scripted,
     },
@@ -45,16 +43,19 @@ fn openai(name: &str, config: &OpenAiConfig, environment: &Environment) -> anyho
         Some(dialect) => Some(dialect::named(dialect.name()).context("the dialect is not known")?),
         None => None,
     };
-    let settings = Settings {
-        base_url: config.base_url.clone(),
-        headers: headers(config, config.key(environment)?)?,
-        connect_timeout: config.connect_timeout,
-        first_byte_timeout: config.first_byte_timeout,
-        stall_timeout: config.stall_timeout,
-        max_request_bytes: config
-            .max_request_bytes
-            .map(|bytes| usize::try_from(bytes).unwrap_or(usize::MAX)),
-    };
+    let mut headers = Vec::new();
+    if let Some(key) = config.http.key(environment)? {
+        let bearer = format!("Bearer {}", key.expose_secret());
+        headers.push((header::AUTHORIZATION, SecretString::from(bearer)));
+    }
+    for (name, value) in [
+        ("openai-organization", &config.organization),
+        ("openai-project", &config.project),
+    ] {
+        let value = value.as_deref().map(SecretString::from);
+        headers.extend(value.map(|value| (HeaderName::from_static(name), value)));
+    }
+    let settings = settings(&config.base_url, &config.http, headers)?;
     if let Some(service) = config.counted_as.as_deref() {
         let known = Template::services();
         anyhow::ensure!(
@@ -63,78 +64,30 @@ fn openai(name: &str, config: &OpenAiConfig, environment: &Environment) -> anyho
             known.into_iter().collect::<Vec<_>>().join(", ")
         );
     }
-    let models = config
-        .models
-        .iter()
-        .map(|(name, model)| (name.clone(), declared(model)))
-        .collect();
-    let provider = OpenAi::new(name, settings, dialect, models)?;
+    let provider = OpenAi::new(name, settings, dialect, config.models.clone())?;
     Ok(provider
         .with_developer_role(config.developer_role)
         .with_counted_as(config.counted_as.clone()))
 }
 
-fn headers(
-    config: &OpenAiConfig,
-    key: Option<SecretString>,
-) -> anyhow::Result<Vec<(HeaderName, SecretString)>> {
-    let bearer = key.map(|key| SecretString::from(format!("Bearer {}", key.expose_secret())));
-    let mut headers: Vec<_> = bearer
-        .into_iter()
-        .map(|bearer| (header::AUTHORIZATION, bearer))
-        .collect();
-    for (name, value) in [
-        ("openai-organization", &config.organization),
-        ("openai-project", &config.project),
-    ] {
-        headers.extend(
-            value
-                .as_deref()
-                .map(|value| (HeaderName::from_static(name), SecretString::from(value))),
-        );
-    }
+/// How a service is reached: its own headers, then those that the operator adds.
+fn settings(
+    base_url: &str,
+    config: &HttpConfig,
+    mut headers: Vec<(HeaderName, SecretString)>,
+) -> anyhow::Result<Settings> {
     for (name, value) in &config.headers {
         headers.push((name.parse()?, value.clone()));
     }
-    Ok(headers)
-}
-
-fn declared(config: &ModelConfig) -> Declared {
-    let ModelConfig {
-        display_name,
-        aliases,
-        context_window,
-        max_output,
-        input_media_types,
-        supports_tools,
-        supports_parallel_tool_calls,
-        supports_json_schema,
-        reasoning_efforts,
-    } = config.clone();
-    Declared {
-        display_name,
-        aliases,
-        context_window,
-        max_output,
-        input_media: input_media_types,
-        tools: supports_tools,
-        parallel_tools: supports_parallel_tool_calls,
-        json_schema: supports_json_schema,
-        reasoning_efforts: reasoning_efforts
-            .map(|efforts| efforts.into_iter().map(effort).collect()),
-    }
-}
-
-fn effort(effort: Effort) -> ReasoningEffort {
-    match effort {
-        Effort::None => ReasoningEffort::None,
-        Effort::Minimal => ReasoningEffort::Minimal,
-        Effort::Low => ReasoningEffort::Low,
-        Effort::Medium => ReasoningEffort::Medium,
-        Effort::High => ReasoningEffort::High,
-        Effort::Xhigh => ReasoningEffort::Xhigh,
-        Effort::Max => ReasoningEffort::Max,
-    }
+    let bytes = config.max_request_bytes;
+    Ok(Settings {
+        base_url: base_url.to_owned(),
+        headers,
+        connect_timeout: config.connect_timeout,
+        first_byte_timeout: config.first_byte_timeout,
+        stall_timeout: config.stall_timeout,
+        max_request_bytes: bytes.map(|bytes| usize::try_from(bytes).unwrap_or(usize::MAX)),
+    })
 }
 
 #[cfg(test)]

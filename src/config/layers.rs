@@ -114,3 +114,29 @@ fn collect_keys<'a>(
         }
     }
 }
+
+/// The way to every value of `table` that `json` has no place for. What was read is written with
+/// all keys, also those that are not set.
+pub(super) fn missing(table: &Table, json: &serde_json::Value) -> Vec<Path> {
+    let mut found = Vec::new();
+    collect_missing(&mut Vec::new(), table, Some(json), &mut found);
+    found
+}
+
+fn collect_missing(
+    path: &mut Path,
+    table: &Table,
+    json: Option<&serde_json::Value>,
+    found: &mut Vec<Path>,
+) {
+    for (key, value) in table {
+        path.push(key.clone());
+        let known = json.and_then(|json| json.get(key));
+        match value.as_table() {
+            Some(inner) if !inner.is_empty() => collect_missing(path, inner, known, found),
+            Some(_) | None if known.is_none() => found.push(path.clone()),
+            Some(_) | None => {}
+        }
+        path.pop();
+    }
+}

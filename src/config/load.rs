@@ -165,12 +165,12 @@ fn is_service_link(name: &str, value: &str) -> bool {
 fn judge(known: Table, given: &Given, problems: &mut Vec<Problem>) -> Config {
     let base = with_named_policies(known, &given.values);
     let mut fitting = base.clone();
-    let mut unknown = Vec::new();
+    let mut taken = Table::new();
     for (path, value) in layers::leaves(&given.values) {
         match fits(&base, &path, &value) {
-            Ok(ignored) => {
-                layers::set(&mut fitting, &path, value);
-                unknown.extend(ignored);
+            Ok(()) => {
+                layers::set(&mut fitting, &path, value.clone());
+                layers::set(&mut taken, &path, value);
             }
             Err(message) => {
                 let key = dotted(&path);
@@ -185,17 +185,13 @@ fn judge(known: Table, given: &Given, problems: &mut Vec<Problem>) -> Config {
     let config: Config = fitting
         .try_into()
         .expect("each of the values fits by itself");
-    problems.extend(unknown_keys(&unknown, &config, given));
-    problems.extend(
-        config
-            .problems()
-            .into_iter()
-            .map(|(key, message)| Problem::Value {
-                origin: given.origin(&key),
-                key,
-                message,
-            }),
-    );
+    problems.extend(unknown_keys(&taken, &config, given));
+    let problem = |(key, message): (String, String)| Problem::Value {
+        origin: given.origin(&key),
+        key,
+        message,
+    };
+    problems.extend(config.problems().into_iter().map(problem));
     config
 }
 
@@ -217,35 +213,28 @@ fn with_named_policies(mut known: Table, given: &Table) -> Table {
     known
 }
 
-/// Whether a value fits its key, and the keys at or below it that are unknown.
-fn fits(base: &Table, path: &[String], value: &Value) -> Result<Vec<String>, String> {
+/// Whether a value fits its key.
+fn fits(base: &Table, path: &[String], value: &Value) -> Result<(), String> {
     let mut table = base.clone();
     layers::set(&mut table, path, value.clone());
-    let mut ignored = Vec::new();
-    serde_ignored::deserialize::<_, _, Config>(table, |at| ignored.push(at.to_string()))
-        .map_err(|error| error.message().trim().to_owned())?;
-    let key = dotted(path);
-    Ok(ignored
-        .into_iter()
-        .map(|at| {
-            if at.len() > key.len() {
-                at
-            } else {
-                key.clone()
-            }
-        })
-        .collect())
+    let read: Result<Config, _> = table.try_into();
+    read.map(drop)
+        .map_err(|error: toml::de::Error| error.message().trim().to_owned())
 }
 
-fn unknown_keys(unknown: &[String], config: &Config, given: &Given) -> Vec<Problem> {
+/// The keys that were given and that the settings do not have.
+fn unknown_keys(taken: &Table, config: &Config, given: &Given) -> Vec<Problem> {
     let json = json_of(config);
     let known = layers::keys(&json);
-    let problem = |key: &String| Problem::UnknownKey {
-        key: key.clone(),
-        suggestion: nearest(key, known.keys().map(String::as_str)).map(str::to_owned),
-        origin: given.origin(key),
+    let problem = |key: String| Problem::UnknownKey {
+        suggestion: nearest(&key, known.keys().map(String::as_str)).map(str::to_owned),
+        origin: given.origin(&key),
+        key,
     };
-    unknown.iter().map(problem).collect()
+    layers::missing(taken, &json)
+        .iter()
+        .map(|path| problem(dotted(path)))
+        .collect()
 }
 
 fn table_of(settings: &impl serde::Serialize) -> Table {

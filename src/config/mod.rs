@@ -15,6 +15,7 @@ mod embedded;
 mod environment;
 mod error;
 mod given;
+mod http;
 mod layers;
 mod load;
 mod models;
@@ -40,9 +41,10 @@ pub use embedded::EmbeddedConfig;
 pub use environment::Environment;
 pub use error::{ConfigError, Origin, Problem};
 pub use given::Origins;
+pub use http::{HttpConfig, KeyError};
 pub use load::{Loaded, Sources, defaults, load};
 pub use models::ModelsConfig;
-pub use openai::{Dialect, Effort, KeyError, ModelConfig, OpenAiConfig};
+pub use openai::{Dialect, OpenAiConfig};
 pub use policy::{
     OutputLimits, PoliciesConfig, PolicyConfig, QueuePolicyConfig, SHIPPED_POLICY, ToolPolicyConfig,
 };

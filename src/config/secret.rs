@@ -49,27 +49,7 @@ pub(super) fn serialize<S: Serializer>(
     secret.as_ref().map(|_| HIDDEN).serialize(serializer)
 }
 
-/// The names of secrets.
-pub(super) fn serialize_map<S: Serializer>(
-    secrets: &BTreeMap<String, SecretString>,
-    serializer: S,
-) -> Result<S::Ok, S::Error> {
-    serializer.collect_map(secrets.keys().map(|name| (name, HIDDEN)))
-}
-
-/// Secrets by name.
-pub(super) fn deserialize_map<'de, D: Deserializer<'de>>(
-    deserializer: D,
-) -> Result<BTreeMap<String, SecretString>, D::Error> {
-    // The usual message would quote the value.
-    let texts = BTreeMap::<String, String>::deserialize(deserializer);
-    let texts = texts.map_err(|_| D::Error::custom("expected strings by name"))?;
-    Ok(texts
-        .into_iter()
-        .map(|(name, text)| (name, SecretString::from(text)))
-        .collect())
-}
-
+/// The text of a secret.
 pub(super) fn deserialize<'de, D: Deserializer<'de>>(
     deserializer: D,
 ) -> Result<Option<SecretString>, D::Error> {
@@ -95,4 +75,32 @@ fn looks_like_a_host(rest: &str) -> bool {
     after_host
         .rsplit_once(':')
         .is_none_or(|(_, port)| port.bytes().all(|byte| byte.is_ascii_digit()))
+}
+
+/// Secrets by name.
+pub(super) mod map {
+    use super::{
+        BTreeMap, Deserialize, Deserializer, Error as _, HIDDEN, SecretString, Serializer,
+    };
+
+    /// The names of secrets.
+    pub(in crate::config) fn serialize<S: Serializer>(
+        secrets: &BTreeMap<String, SecretString>,
+        serializer: S,
+    ) -> Result<S::Ok, S::Error> {
+        serializer.collect_map(secrets.keys().map(|name| (name, HIDDEN)))
+    }
+
+    /// Secrets by name.
+    pub(in crate::config) fn deserialize<'de, D: Deserializer<'de>>(
+        deserializer: D,
+    ) -> Result<BTreeMap<String, SecretString>, D::Error> {
+        // The usual message would quote the value.
+        let texts = BTreeMap::<String, String>::deserialize(deserializer);
+        let texts = texts.map_err(|_| D::Error::custom("expected strings by name"))?;
+        Ok(texts
+            .into_iter()
+            .map(|(name, text)| (name, SecretString::from(text)))
+            .collect())
+    }
 }

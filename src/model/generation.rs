@@ -241,7 +241,8 @@ impl<const MOST: u8> fmt::Debug for UpTo<MOST> {
 }
 
 /// How hard a model should think, from the least on.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum ReasoningEffort {
     /// Not at all.
     None,

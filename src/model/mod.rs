@@ -4,6 +4,7 @@
 pub mod command;
 pub mod compaction;
 pub mod config;
+pub mod declared;
 pub mod delta;
 pub mod derive;
 pub mod event;
@@ -25,6 +26,7 @@ pub mod usage;
 
 pub use compaction::{Compaction, CompactionState};
 pub use config::{PinnedBlock, PinnedKind, SessionConfig, ToolExecution};
+pub use declared::Declared;
 pub use delta::Delta;
 pub use event::Payload;
 pub use failure::{Failure, FailurePhase, FailureReason};

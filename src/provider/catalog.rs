@@ -9,7 +9,8 @@ use std::{
 
 use serde::Deserialize;
 
-use super::info::{Declared, Limit, ModelInfo, Source};
+use super::info::{Limit, ModelInfo, Source};
+use crate::model::Declared;
 use crate::model::generation::ReasoningEffort;
 
 /// The shipped facts, by vendor and model.

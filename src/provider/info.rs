@@ -1,7 +1,7 @@
 //! What is known of a model, and who said it.
 
 use crate::model::{
-    Generation, Media, Role,
+    Declared, Generation, Media, Role,
     generation::{ReasoningEffort, Setting, Unsupported},
 };
 
@@ -52,29 +52,6 @@ pub enum Source {
     Shipped,
     /// The server's configuration.
     Configured,
-}
-
-/// What an operator says of a model. What is none or empty is left to the shipped table.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Declared {
-    /// Name for people.
-    pub display_name: Option<String>,
-    /// Other names that mean this model.
-    pub aliases: Vec<String>,
-    /// The whole window in tokens.
-    pub context_window: Option<u32>,
-    /// Most tokens of one answer.
-    pub max_output: Option<u32>,
-    /// MIME types it takes beside text.
-    pub input_media: Option<Vec<String>>,
-    /// Whether it can call tools.
-    pub tools: Option<bool>,
-    /// Whether it can make several calls at once.
-    pub parallel_tools: Option<bool>,
-    /// Whether it can hold to a JSON schema.
-    pub json_schema: Option<bool>,
-    /// Levels of thinking that it has.
-    pub reasoning_efforts: Option<Vec<ReasoningEffort>>,
 }
 
 impl Limit {

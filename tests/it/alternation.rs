@@ -4,14 +4,12 @@
 
 use std::sync::Arc;
 
+use contextd::model::Declared;
 use contextd::{
     pb::{self, media::Source, part::Content},
-    provider::{
-        info::Declared,
-        openai::{
-            OpenAi,
-            dialect::{DIALECTS, Dialect, Turns},
-        },
+    provider::openai::{
+        OpenAi,
+        dialect::{DIALECTS, Dialect, Turns},
     },
 };
 use serde_json::{Value, json};

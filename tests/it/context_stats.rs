@@ -785,7 +785,10 @@ fn as_shipped(options: Options) -> Options {
 fn unknown_window() -> Options {
     use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
-    use contextd::provider::{http::Settings, info::Declared, openai::OpenAi};
+    use contextd::{
+        model::Declared,
+        provider::{http::Settings, openai::OpenAi},
+    };
     let settings = Settings {
         base_url: "http://127.0.0.1:9/v1".to_owned(),
         headers: Vec::new(),

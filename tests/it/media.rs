@@ -3,10 +3,11 @@
 
 use std::sync::Arc;
 
+use contextd::model::Declared;
 use contextd::{
     model::{TenantId, config::ContextPolicy, derive},
     pb::{self, PromptFormat, PromptNoteKind, event::Payload, media::Source, part::Content},
-    provider::{info::Declared, openai::OpenAi, openai::dialect},
+    provider::{openai::OpenAi, openai::dialect},
 };
 use serde_json::{Value, json};
 

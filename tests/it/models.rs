@@ -3,9 +3,9 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use contextd::{
-    model::Prompt,
+    model::{Declared, Prompt},
     pb::{self, ModelSource, ReasoningEffort, model_service_client::ModelServiceClient},
-    provider::{Answer, ModelInfo, Provider, catalog::Catalog, info::Declared},
+    provider::{Answer, ModelInfo, Provider, catalog::Catalog},
 };
 use tonic::{Code, transport::Channel};
 

@@ -84,29 +84,33 @@ fn a_service_is_configured_by_its_address_its_key_and_its_models() {
         ("https://llm.example.org/v1", Some(Dialect::OpenRouter))
     );
     assert_eq!(
-        main.key(&Environment::default())
+        main.http
+            .key(&Environment::default())
             .unwrap()
             .unwrap()
             .expose_secret(),
         "s3cret-key"
     );
     assert_eq!(
-        main.headers["HTTP-Referer"].expose_secret(),
+        main.http.headers["HTTP-Referer"].expose_secret(),
         "s3cret-referer"
     );
     assert_eq!(
-        (main.connect_timeout.as_secs(), main.stall_timeout.as_secs()),
+        (
+            main.http.connect_timeout.as_secs(),
+            main.http.stall_timeout.as_secs()
+        ),
         (3, 30)
     );
-    assert_eq!(main.max_request_bytes, Some(4_000_000));
+    assert_eq!(main.http.max_request_bytes, Some(4_000_000));
     let tools = &main.models["gpt-4o"];
     let plain = &main.models["plain"];
     assert_eq!(
-        (tools.context_window, tools.max_output, tools.supports_tools),
+        (tools.context_window, tools.max_output, tools.tools),
         (Some(128_000), Some(16_384), None)
     );
     assert_eq!(
-        (plain.supports_tools, plain.display_name.as_deref()),
+        (plain.tools, plain.display_name.as_deref()),
         (Some(false), Some("Plain"))
     );
     let ProviderConfig::Scripted(_) = &loaded.config.providers["scripted"] else {
@@ -185,11 +189,11 @@ fn all_problems_of_a_provider_configuration_are_reported_together() {
         ),
         (
             "kind = 'openai'\nscript_dir = 'x'",
-            "kind `openai` has no `script_dir`",
+            "unknown key `providers.main.script_dir`",
         ),
         (
             "kind = 'scripted'\nbase_url = 'x'\napi_key = 'y'",
-            "kind `scripted` has no `base_url`, `api_key`",
+            "unknown key `providers.main.base_url`",
         ),
         ("base_url = 'x'", "missing field `kind`"),
     ];
@@ -217,13 +221,14 @@ fn a_key_comes_from_a_variable_or_a_file() {
     let by_variable = config("api_key_env = 'MY_KEY'");
     assert_eq!(
         by_variable
+            .http
             .key(&environment)
             .unwrap()
             .unwrap()
             .expose_secret(),
         "from-variable"
     );
-    let error = by_variable.key(&Environment::default()).unwrap_err();
+    let error = by_variable.http.key(&Environment::default()).unwrap_err();
     assert_eq!(
         error.to_string(),
         "the environment variable MY_KEY is not set"
@@ -232,6 +237,7 @@ fn a_key_comes_from_a_variable_or_a_file() {
     let by_file = config(&format!("api_key_file = '{}'", path.display()));
     assert!(
         by_file
+            .http
             .key(&environment)
             .unwrap_err()
             .to_string()
@@ -239,19 +245,25 @@ fn a_key_comes_from_a_variable_or_a_file() {
     );
     fs::write(&path, "from-file\n").unwrap();
     assert_eq!(
-        by_file.key(&environment).unwrap().unwrap().expose_secret(),
+        by_file
+            .http
+            .key(&environment)
+            .unwrap()
+            .unwrap()
+            .expose_secret(),
         "from-file"
     );
     fs::write(&path, "\n").unwrap();
     assert!(
         by_file
+            .http
             .key(&environment)
             .unwrap_err()
             .to_string()
             .ends_with(" is empty")
     );
     assert!(
-        config("").key(&environment).unwrap().is_none(),
+        config("").http.key(&environment).unwrap().is_none(),
         "a server nearby may want none"
     );
 }
@@ -360,6 +372,7 @@ fn a_well_known_variable_configures_its_provider_and_the_default_model() {
         };
         assert_eq!(provider.base_url, service.base_url);
         let key = provider
+            .http
             .key(&Environment::new([(service.variable, "s3cret")]))
             .unwrap()
             .unwrap();
@@ -446,7 +459,7 @@ fn configured_providers_override_well_known_variables() {
         panic!("another kind")
     };
     assert_eq!(
-        (own.base_url.as_str(), own.api_key_env),
+        (own.base_url.as_str(), own.http.api_key_env),
         ("http://127.0.0.1:1/v1", None)
     );
     let by_variable = load_with(

@@ -3,9 +3,10 @@
 
 use std::sync::Arc;
 
+use contextd::model::Declared;
 use contextd::{
     pb::{self, CompletionReason, FailureReason, event::Payload, part::Content},
-    provider::{info::Declared, openai::OpenAi, openai::dialect},
+    provider::{openai::OpenAi, openai::dialect},
 };
 use serde_json::{Value, json};
 

@@ -7,10 +7,10 @@ use super::{
     Answer, Count, ModelInfo, Provider, Request,
     catalog::Catalog,
     http::{Client, Settings, Unusable},
-    info::Declared,
 };
 use crate::model::{
-    Arrangement, Generation, Media, Message, Prompt, PromptShape, Role, generation::Unsupported,
+    Arrangement, Declared, Generation, Media, Message, Prompt, PromptShape, Role,
+    generation::Unsupported,
 };
 
 mod calls;

@@ -23,9 +23,9 @@ use std::{
 };
 
 use bytes::Bytes;
+use contextd::model::Declared;
 use contextd::provider::{
     http::Settings,
-    info::Declared,
     openai::{OpenAi, dialect},
 };
 use futures_util::stream;
