@@ -20,8 +20,9 @@ use crate::{
     config::{Config, Environment},
     grpc::{
         gate::Gate,
-        health, server,
-        standing::{Closed, Standing},
+        health,
+        readiness::{Closed, Readiness},
+        server,
         stream::Waiting,
     },
     model::Limits,
@@ -151,7 +152,7 @@ impl Service {
         let (reporter, health_service) = server::health();
         health::begin(&reporter).await;
         let address = listener.local_addr()?;
-        let gate = Gate::new(Standing::Closed(Closed::Database));
+        let gate = Gate::new(Readiness::Closed(Closed::Database));
         let serving = server::serve(
             listener,
             Arc::clone(&engine),
@@ -170,7 +171,7 @@ impl Service {
             () = database_lost(postgres) => return Err(lost_database()),
             prepared = prepared(&database, migrate, &gate, progress) => prepared?,
         }
-        gate.set(Standing::Ready);
+        gate.set(Readiness::Ready);
         let workers = worker::start(&engine, &stop.stopping, &stop.done);
         let readiness = tokio::spawn(health::follow(
             reporter,

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use crate::{
     grpc::{
         gate::Gate,
-        standing::{Closed, Standing},
+        readiness::{Closed, Readiness},
     },
     store::{Database, Error, migrate},
     telemetry::progress::Progress,
@@ -58,7 +58,7 @@ pub(super) async fn prepared(
             .as_ref()
             .is_none_or(|(before, at)| *before != closed || at.elapsed() >= REMINDER)
         {
-            gate.set(Standing::Closed(closed.clone()));
+            gate.set(Readiness::Closed(closed.clone()));
             tracing::warn!("not ready: {closed}: {detail}");
             told = Some((closed, Instant::now()));
         }

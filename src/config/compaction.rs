@@ -3,7 +3,7 @@
 use super::check::Checks;
 use crate::model::compaction::CompactionPolicy;
 
-/// Most characters of the wishes for summaries.
+/// Most characters of the instructions for summaries.
 const LONGEST_INSTRUCTIONS: usize = 16_384;
 
 /// Most of anything: the API's numbers are 32-bit and signed.

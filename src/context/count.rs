@@ -4,13 +4,13 @@ use std::collections::BTreeMap;
 
 use super::{
     estimate,
-    predict::{Calibration, reported_count},
+    predict::reported_count,
     size,
     template::{Template, Term, Terms},
 };
 use crate::model::{
-    Arrangement, Category, Content, Generation, Message, Role, TokenBasis, TokenCount, Tool,
-    ToolCategory,
+    Arrangement, Calibration, Category, Content, Generation, Message, Role, TokenBasis, TokenCount,
+    Tool, ToolCategory,
 };
 
 #[cfg(test)]

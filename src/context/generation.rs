@@ -1,11 +1,11 @@
-//! What of a host's wishes holds for one call of the model.
+//! What of a host's settings holds for one call of the model.
 
 use crate::model::{
     Generation, Tool,
     generation::{Setting, ToolChoice, Unsupported},
 };
 
-/// The wishes for the call of that step with these tools, and what was left out of them. A forced
+/// The settings for the call of that step with these tools, and what was left out of them. A forced
 /// call holds for the first step only, so that it cannot loop. `refused` is what the model cannot
 /// take.
 pub fn fit<'a>(

@@ -2,7 +2,7 @@
 //! how far off it may be.
 
 use super::template::{Template, Term, Terms};
-use crate::model::{TokenBasis, TokenCount};
+use crate::model::{Calibration, TokenBasis, TokenCount};
 
 #[cfg(test)]
 mod tests;
@@ -13,12 +13,6 @@ const LEAST_MARGIN: u32 = 3;
 /// The margin is at least so many hundredths where the vocabulary is not the model's own (feature
 /// row S6).
 const FOREIGN_MARGIN_PERCENT: u32 = 10;
-
-/// A ratio never leaves these bounds: beyond them something else is wrong than the estimate.
-const RATIOS: std::ops::RangeInclusive<f64> = 0.5..=2.0;
-
-/// So many calls weigh in the ratio; older ones fade.
-const MEMORY: u32 = 16;
 
 /// After so many calls the ratio is trusted.
 const TRUSTED_CALLS: u32 = 3;
@@ -87,42 +81,7 @@ pub fn reported_count(tokens: u32) -> TokenCount {
     }
 }
 
-/// Reported over estimated tokens of one model of one provider, learnt from its calls.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Calibration {
-    /// The ratio; 1 before the first call.
-    pub ratio: f64,
-    /// Calls it was learnt from.
-    pub calls: u32,
-}
-
-impl Default for Calibration {
-    fn default() -> Self {
-        Self {
-            ratio: 1.0,
-            calls: 0,
-        }
-    }
-}
-
 impl Calibration {
-    /// One call more: a moving average, so that old calls fade (feature row A12). A report of
-    /// nothing teaches nothing.
-    #[must_use]
-    pub fn learn(self, estimated: u32, reported: u32) -> Self {
-        if estimated == 0 || reported == 0 {
-            return self;
-        }
-        let calls = self.calls.saturating_add(1);
-        let seen =
-            (f64::from(reported) / f64::from(estimated)).clamp(*RATIOS.start(), *RATIOS.end());
-        let weight = 1.0 / f64::from(calls.min(MEMORY));
-        Self {
-            ratio: self.ratio + (seen - self.ratio) * weight,
-            calls,
-        }
-    }
-
     /// The count, corrected. What was reported stays, and so does everything until enough was
     /// learnt.
     #[must_use]
@@ -130,7 +89,7 @@ impl Calibration {
         if count.basis == TokenBasis::Actual || self.calls < TRUSTED_CALLS {
             return count;
         }
-        let ratio = self.ratio.clamp(*RATIOS.start(), *RATIOS.end());
+        let ratio = self.alone().ratio;
         // Saturates at both ends.
         let tokens = (f64::from(count.tokens) * ratio).round() as u32;
         let margin = count

@@ -10,7 +10,7 @@ use std::{
 use http::{HeaderName, HeaderValue, Request, Response};
 use tower::{Layer, Service};
 
-use super::{standing::Standing, status};
+use super::{readiness::Readiness, status};
 
 /// Says on the answer to a check of the server's health why it is not ready.
 pub const NOT_READY: HeaderName = HeaderName::from_static("contextd-not-ready");
@@ -23,21 +23,21 @@ const REASON_SHOWN: usize = 500;
 
 /// How the server stands, as all of its parts see it.
 #[derive(Debug, Clone)]
-pub struct Gate(Arc<RwLock<Standing>>);
+pub struct Gate(Arc<RwLock<Readiness>>);
 
 impl Gate {
     /// A gate that stands so.
-    pub fn new(standing: Standing) -> Self {
-        Self(Arc::new(RwLock::new(standing)))
+    pub fn new(readiness: Readiness) -> Self {
+        Self(Arc::new(RwLock::new(readiness)))
     }
 
     /// Changes how it stands.
-    pub fn set(&self, standing: Standing) {
-        *self.0.write().unwrap_or_else(PoisonError::into_inner) = standing;
+    pub fn set(&self, readiness: Readiness) {
+        *self.0.write().unwrap_or_else(PoisonError::into_inner) = readiness;
     }
 
     /// How it stands.
-    pub fn standing(&self) -> Standing {
+    pub fn readiness(&self) -> Readiness {
         self.0
             .read()
             .unwrap_or_else(PoisonError::into_inner)
@@ -80,18 +80,18 @@ where
 
     fn call(&mut self, request: Request<Q>) -> Self::Future {
         let path = request.uri().path();
-        match self.gate.standing() {
-            Standing::Closed(closed) if path.starts_with(OUR_SERVICES) => {
+        match self.gate.readiness() {
+            Readiness::Closed(closed) if path.starts_with(OUR_SERVICES) => {
                 let refusal = status::not_ready(&closed).into_http();
                 Box::pin(async move { Ok(refusal) })
             }
-            Standing::Closed(closed) if path.starts_with(HEALTH) => {
+            Readiness::Closed(closed) if path.starts_with(HEALTH) => {
                 explained(self.inner.call(request), &closed.to_string())
             }
-            Standing::Unready(why) if path.starts_with(HEALTH) => {
+            Readiness::Unready(why) if path.starts_with(HEALTH) => {
                 explained(self.inner.call(request), &why)
             }
-            Standing::Ready | Standing::Unready(_) | Standing::Closed(_) => {
+            Readiness::Ready | Readiness::Unready(_) | Readiness::Closed(_) => {
                 Box::pin(self.inner.call(request))
             }
         }

@@ -7,7 +7,7 @@ use tonic_health::{ServingStatus, server::HealthReporter};
 
 use super::{
     gate::Gate,
-    standing::{Closed, Standing},
+    readiness::{Closed, Readiness},
 };
 use crate::turn::Engine;
 
@@ -53,9 +53,9 @@ pub async fn follow(
         if alive != serving {
             tracing::info!(ready = alive, "readiness changed");
             gate.set(if alive {
-                Standing::Ready
+                Readiness::Ready
             } else {
-                Standing::Unready(Closed::Database.to_string())
+                Readiness::Unready(Closed::Database.to_string())
             });
             ready(&health, alive).await;
             serving = alive;
@@ -65,7 +65,7 @@ pub async fn follow(
             () = tokio::time::sleep(PERIOD) => {}
         }
     }
-    gate.set(Standing::Unready("the server is shutting down".to_owned()));
+    gate.set(Readiness::Unready("the server is shutting down".to_owned()));
     ready(&health, false).await;
 }
 

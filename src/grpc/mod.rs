@@ -1,4 +1,4 @@
-//! The mouth of contextd: the only place that speaks gRPC.
+//! The gRPC API: the only place that speaks gRPC.
 //!
 //! A handler decodes ([`decode`]: everything that can be wrong with a request ends there), asks the
 //! engine, and encodes the answer. Errors become statuses in one table ([`status`]).
@@ -12,15 +12,15 @@ pub mod encode;
 pub mod gate;
 pub mod health;
 pub mod model;
-mod notice;
+mod nearly_full;
 pub mod page;
 pub mod preview;
 mod prompt;
 pub mod queue;
 mod raw_output;
+pub mod readiness;
 pub mod server;
 pub mod session;
-pub mod standing;
 mod stats;
 mod stats_text;
 pub mod status;

@@ -1,5 +1,5 @@
-//! Every error as a status: its code, its stable reason, its details. The one table; `error.proto`
-//! is its public face.
+//! Every error as a status: its stable reason and its details, in one table; the code of each reason
+//! stands in `code.rs`. `error.proto` is its public face.
 //!
 //! What goes out is safe to show. Internals are logged here, once, under an id that the client gets
 //! instead of them.
@@ -9,11 +9,11 @@ use std::{fmt::Display, time::Duration};
 use tonic::Status;
 use uuid::Uuid;
 
-use self::row::Row;
+use self::code::Row;
 use super::{
     decode::not_as_announced,
     page::BadToken,
-    standing::Closed,
+    readiness::Closed,
     violations::{Refused, Violation, Violations},
 };
 use crate::{
@@ -27,7 +27,7 @@ use crate::{
     provider, store, turn,
 };
 
-mod row;
+mod code;
 
 /// The `domain` of every ErrorInfo.
 pub const DOMAIN: &str = "contextd.dev";

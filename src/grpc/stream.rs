@@ -19,7 +19,7 @@ use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Code, Status, metadata::MetadataMap};
 
 use super::{
-    decode::StreamOptions, encode::session_state, notice::nearly_full, preview::fit_event,
+    decode::StreamOptions, encode::session_state, nearly_full::nearly_full, preview::fit_event,
     raw_output,
 };
 use crate::{

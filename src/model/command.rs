@@ -284,7 +284,7 @@ pub struct Compact {
     /// What is different from the session's policy.
     pub overrides: CompactionOverrides,
     /// Wishes for this summary, and how they are used.
-    pub wishes: (String, InstructionsMode),
+    pub instructions: (String, InstructionsMode),
     /// The size to get to. `None` means by the strategy.
     pub target: Option<u32>,
     /// Answer when it is done.

@@ -126,7 +126,7 @@ impl Strategy {
     }
 }
 
-/// How wishes for a summary are used.
+/// How instructions for a summary are used.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize,
 )]

@@ -34,7 +34,7 @@ pub struct Generation {
 }
 
 impl Generation {
-    /// The wishes that are set, by their paths in the API.
+    /// The settings that are set, by their paths in the API.
     pub fn paths(&self) -> impl Iterator<Item = &'static str> + use<> {
         let Self {
             temperature,
@@ -76,7 +76,7 @@ impl Generation {
             .map(|(path, _)| path)
     }
 
-    /// These wishes, with those of `below` where nothing is set here.
+    /// These settings, with those of `below` where nothing is set here.
     #[must_use]
     pub fn or(&self, below: &Self) -> Self {
         let Self {
@@ -118,7 +118,7 @@ impl Generation {
         }
     }
 
-    /// Takes a wish back.
+    /// Takes a setting back.
     pub fn clear(&mut self, setting: Setting) {
         match setting {
             Setting::Temperature => self.temperature = None,
@@ -135,7 +135,7 @@ impl Generation {
     }
 }
 
-/// One of the wishes.
+/// One of the settings.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Setting {
     /// `temperature`.
@@ -260,6 +260,18 @@ pub enum ReasoningEffort {
     Max,
 }
 
+impl ReasoningEffort {
+    /// The level that comes nearest: of two the lower one, and no reasoning only where none is
+    /// wanted. `None` if there are no levels.
+    pub fn nearest_of(self, levels: &[Self]) -> Option<Self> {
+        let distance = |level: &&Self| {
+            let switches = (**level == Self::None) != (self == Self::None);
+            (switches, (**level as u8).abs_diff(self as u8), **level)
+        };
+        levels.iter().min_by_key(distance).copied()
+    }
+}
+
 /// Whether and which tools a model must call.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum ToolChoice {
@@ -297,6 +309,28 @@ pub struct ResponseFormat {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn reasoning_effort_is_mapped_to_the_nearest_supported_level() {
+        use ReasoningEffort::{High, Low, Max, Medium, Minimal, None as Not, Xhigh};
+        let table: [(&[ReasoningEffort], ReasoningEffort, Option<ReasoningEffort>); 12] = [
+            (&[], High, None),
+            (&[Low, Medium, High], Medium, Some(Medium)),
+            (&[Low, High], Medium, Some(Low)),
+            (&[High, Low], Medium, Some(Low)),
+            (&[Low, Medium, High], Max, Some(High)),
+            (&[Low, Medium, High], Minimal, Some(Low)),
+            (&[Low, Medium, High], Not, Some(Low)),
+            (&[Not, High], Minimal, Some(High)),
+            (&[Not, High], Not, Some(Not)),
+            (&[Not], Max, Some(Not)),
+            (&[High, Xhigh, Max], Low, Some(High)),
+            (&[Minimal, High], Medium, Some(High)),
+        ];
+        for (levels, effort, expected) in table {
+            assert_eq!(effort.nearest_of(levels), expected, "{levels:?} {effort:?}");
+        }
+    }
 
     #[test]
     fn generation_numbers_are_clamped_to_their_ranges() {

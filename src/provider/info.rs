@@ -81,7 +81,7 @@ impl ModelInfo {
         }
     }
 
-    /// What of these wishes it is known not to take.
+    /// What of these settings it is known not to take.
     pub fn cannot_take(&self, wanted: &Generation) -> Vec<Unsupported> {
         let no_effort = self.reasoning_efforts.as_ref().is_some_and(Vec::is_empty);
         let schema = wanted
@@ -119,13 +119,13 @@ impl ModelInfo {
             .collect()
     }
 
-    /// These wishes, the effort as the nearest level that it is known to have.
+    /// These settings, the effort as the nearest level that it is known to have.
     #[must_use]
     pub fn fitted(&self, wanted: &Generation) -> Generation {
-        let nearest = |effort| {
+        let nearest = |effort: ReasoningEffort| {
             self.reasoning_efforts
                 .as_deref()
-                .and_then(|levels| nearest(levels, effort))
+                .and_then(|levels| effort.nearest_of(levels))
                 .unwrap_or(effort)
         };
         Generation {
@@ -176,41 +176,9 @@ impl ModelInfo {
     }
 }
 
-/// The level that comes nearest to an effort: of two the lower one, and no reasoning only for a
-/// wish of none. `None` if there are no levels.
-pub fn nearest(levels: &[ReasoningEffort], effort: ReasoningEffort) -> Option<ReasoningEffort> {
-    let distance = |level: &&ReasoningEffort| {
-        let switches = (**level == ReasoningEffort::None) != (effort == ReasoningEffort::None);
-        (switches, (**level as u8).abs_diff(effort as u8), **level)
-    };
-    levels.iter().min_by_key(distance).copied()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn reasoning_effort_is_mapped_to_the_nearest_supported_level() {
-        use ReasoningEffort::{High, Low, Max, Medium, Minimal, None as Not, Xhigh};
-        let table: [(&[ReasoningEffort], ReasoningEffort, Option<ReasoningEffort>); 12] = [
-            (&[], High, None),
-            (&[Low, Medium, High], Medium, Some(Medium)),
-            (&[Low, High], Medium, Some(Low)),
-            (&[High, Low], Medium, Some(Low)),
-            (&[Low, Medium, High], Max, Some(High)),
-            (&[Low, Medium, High], Minimal, Some(Low)),
-            (&[Low, Medium, High], Not, Some(Low)),
-            (&[Not, High], Minimal, Some(High)),
-            (&[Not, High], Not, Some(Not)),
-            (&[Not], Max, Some(Not)),
-            (&[High, Xhigh, Max], Low, Some(High)),
-            (&[Minimal, High], Medium, Some(High)),
-        ];
-        for (levels, effort, expected) in table {
-            assert_eq!(nearest(levels, effort), expected, "{levels:?} {effort:?}");
-        }
-    }
 
     #[test]
     fn model_facts_decide_which_parameters_are_sent() {

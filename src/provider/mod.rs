@@ -52,7 +52,7 @@ pub trait Provider: fmt::Debug + Send + Sync {
         model.cannot_take(wanted)
     }
 
-    /// These wishes in the nearest form that the model has. What is known of the model, unless a
+    /// These settings in the nearest form that the model has. What is known of the model, unless a
     /// provider knows better.
     fn fitted(&self, model: &ModelInfo, wanted: &Generation) -> Generation {
         model.fitted(wanted)

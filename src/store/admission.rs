@@ -47,7 +47,7 @@ pub struct Admission<'a> {
 
 /// What stands in the way of an admission, or the outcome of the same request before.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Standing {
+pub struct SessionHead {
     /// Where the session stands.
     pub state: SessionState,
     /// The live turn, or the last one.
@@ -95,7 +95,7 @@ pub(super) const LAST_ROLE: &str = "-- store::admission::last_role
     select m.role from messages m
      where m.tenant_id = $1 and m.session_id = $2 and m.voided_at_seq is null and not m.is_summary order by m.seq desc limit 1";
 
-pub(super) const STANDING: &str = "-- store::admission::standing
+pub(super) const HEAD: &str = "-- store::admission::head
     select r.state, r.turn_id, r.next_seq, r.revision, i.req_hash, i.result
       from session_run r
       left join idempotency i on i.tenant_id = $1 and i.session_id = $2 and i.request_id = $3
@@ -114,7 +114,7 @@ impl Admission<'_> {
 impl Store {
     /// Starts a turn in an existing, idle session. `None` means it is not idle, the request is
     /// known, the configuration changed since it was read, or there is nothing to continue;
-    /// [`Store::standing`] tells.
+    /// [`Store::head`] tells.
     pub async fn admit(
         &self,
         key: &SessionKey,
@@ -196,20 +196,20 @@ impl Store {
     }
 
     /// Where a session stands and the outcome of a request. `None` means there is no such session.
-    pub async fn standing(
+    pub async fn head(
         &self,
         key: &SessionKey,
         request: Option<&RequestId>,
-    ) -> Result<Option<Standing>, Error> {
+    ) -> Result<Option<SessionHead>, Error> {
         let key = Key::from(key);
         let rows = self
             .database
             .read(
-                STANDING,
+                HEAD,
                 &[&key.tenant, &key.session, &request.map(RequestId::as_str)],
             )
             .await?;
-        rows.first().map(standing).transpose()
+        rows.first().map(head).transpose()
     }
 }
 
@@ -259,11 +259,11 @@ impl<'a> AdmissionParams<'a> {
     }
 }
 
-fn standing(row: &Row) -> Result<Standing, Error> {
+fn head(row: &Row) -> Result<SessionHead, Error> {
     let next_seq: i64 = get(row, "next_seq")?;
     let hash: Option<String> = get(row, "req_hash")?;
     let result: Option<String> = get(row, "result")?;
-    Ok(Standing {
+    Ok(SessionHead {
         state: SessionState::from_number(get(row, "state")?)?,
         turn: get::<Option<String>>(row, "turn_id")?.map(TurnId::new),
         last_seq: Seq(next_seq - 1),

@@ -59,7 +59,7 @@ fn turn_statements() -> Vec<(&'static str, &'static str)> {
         ("lock_run", lock::LOCK_RUN),
         ("settle", turn::SETTLE),
         ("last_role", admission::LAST_ROLE),
-        ("standing", admission::STANDING),
+        ("head", admission::HEAD),
         ("owned", turn_read::OWNED),
         ("session", session::SESSION),
         ("revision_at", session::REVISION_AT),

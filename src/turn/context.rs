@@ -12,6 +12,6 @@ pub(in crate::turn) mod prune;
 pub(in crate::turn) mod reasoning;
 mod record;
 pub mod render;
+pub(in crate::turn) mod session_view;
 pub(in crate::turn) mod size;
-pub(in crate::turn) mod standing;
 pub mod stats;

@@ -5,6 +5,7 @@ pub mod answer;
 pub mod cancel;
 mod ending;
 pub mod execute;
+pub(in crate::turn) mod generation;
 pub(in crate::turn) mod ground;
 pub mod next;
 pub(in crate::turn) mod opening;
@@ -12,9 +13,9 @@ pub mod retry;
 mod room;
 mod start;
 mod state;
+pub(in crate::turn) mod step_tools;
 pub(in crate::turn) mod take;
 mod window;
-pub(in crate::turn) mod wishes;
 pub(in crate::turn) mod written;
 
 use std::{
@@ -51,7 +52,6 @@ use crate::{
             media::Carried,
             reasoning,
             size::{Excerpt, PromptCall, unsupported},
-            standing::tools_in_force,
             stats::budget,
         },
         engine::Engine,
@@ -63,6 +63,7 @@ use crate::{
             opening::step_started,
             retry::Failed,
             state::{Flow, Making, Room, Run, Scene},
+            step_tools::tools_in_force,
             written::{assistant, call_ids, response, usage_recorded},
         },
         tools::batch::Handing,
@@ -331,7 +332,7 @@ impl Run<'_> {
         let owned = scene.owned;
         let config = &scene.owned.made_for.config;
         let (generation, _) =
-            wishes::fitting(scene.model, config, &owned.request, scene.tools, owned.step);
+            generation::fitting(scene.model, config, &owned.request, scene.tools, owned.step);
         let asked = prompt::Asked {
             model: &scene.model.info.name,
             supports_tools: scene.model.info.supports_tools,

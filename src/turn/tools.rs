@@ -4,4 +4,4 @@ pub(in crate::turn) mod batch;
 mod overdue;
 mod receipts;
 pub mod submit;
-mod synthetic_results;
+pub(in crate::turn) mod synthetic_results;

@@ -3,10 +3,9 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use contextd::{
-    model::Prompt,
+    model::{Calibration, Prompt},
     pb::{self, ContextCategory, TokenBasis, context_service_client::ContextServiceClient},
     provider::{Answer, ModelInfo, Provider, catalog::Catalog},
-    store::calibration::Learnt,
 };
 use serde_json::json;
 use tonic::transport::Channel;
@@ -266,7 +265,7 @@ async fn calls_update_the_calibration() {
     assert!((1.6..1.7).contains(&ratio), "{ratio}");
     let again = [(
         "scripted/large".to_owned(),
-        Learnt {
+        Calibration {
             ratio: 9.0,
             calls: 4,
         },

@@ -36,7 +36,7 @@ const PROGRESS: u64 = 20;
 
 /// The compaction in force.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Standing {
+pub struct InForce {
     /// Which.
     pub id: CompactionId,
     /// The first message that it stands for.
@@ -55,7 +55,7 @@ pub struct Situation<'a> {
     /// What the model sees, in order.
     pub messages: &'a [Message],
     /// The compaction in force.
-    pub standing: Option<&'a Standing>,
+    pub in_force: Option<&'a InForce>,
     /// Estimated size of the rest of the prompt.
     pub non_transcript_tokens: u32,
     /// Size of the prompt, as far up as it may be.
@@ -369,10 +369,10 @@ impl<'a> Field<'a> {
 
     fn both_ends(&self) -> (usize, usize) {
         let messages = self.situation.messages;
-        let before = self.situation.standing.map_or(messages.len(), |standing| {
+        let before = self.situation.in_force.map_or(messages.len(), |in_force| {
             messages
                 .iter()
-                .position(|message| message.is_summary || message.seq >= standing.from)
+                .position(|message| message.is_summary || message.seq >= in_force.from)
                 .unwrap_or(messages.len())
         });
         let most = self.aim / u64::from(HEAD);
@@ -411,7 +411,7 @@ impl<'a> Field<'a> {
 
     fn plan(&self, strategy: Strategy, head: usize, tail: usize) -> Option<Plan> {
         let Situation {
-            messages, standing, ..
+            messages, in_force, ..
         } = *self.situation;
         let hidden: Vec<usize> = (head..tail).filter(|at| !self.stays[*at]).collect();
         let new = hidden
@@ -420,8 +420,8 @@ impl<'a> Field<'a> {
             .filter(|message| !message.is_summary);
         let first = new.clone().next()?.seq;
         let last = new.clone().next_back()?.seq;
-        let from = standing.map_or(first, |standing| standing.from.min(first));
-        let to = standing.map_or(last, |standing| standing.to.max(last));
+        let from = in_force.map_or(first, |in_force| in_force.from.min(first));
+        let to = in_force.map_or(last, |in_force| in_force.to.max(last));
         // What was left out of a summary before, and what is not pinned, would go with the stretch.
         let inside = |message: &Message| {
             !message.pinned && !message.is_summary && (from..=to).contains(&message.seq)
@@ -435,7 +435,7 @@ impl<'a> Field<'a> {
         let mut all = hidden.clone();
         all.extend(summary.filter(|at| !hidden.contains(at)));
         all.sort_unstable();
-        let stands_for = standing.map_or(0, |standing| standing.messages);
+        let stands_for = in_force.map_or(0, |in_force| in_force.messages);
         Some(Plan {
             strategy,
             from,
@@ -443,7 +443,7 @@ impl<'a> Field<'a> {
             kept: kept.map(|(_, message)| message.seq).collect(),
             stands_for: stands_for.saturating_add(u32::try_from(new.count()).unwrap_or(u32::MAX)),
             carries: !strategy.summarises()
-                && standing.is_some_and(|standing| standing.summary.is_some()),
+                && in_force.is_some_and(|in_force| in_force.summary.is_some()),
             hidden: all,
         })
     }

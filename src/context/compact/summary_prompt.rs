@@ -37,14 +37,14 @@ fn bound(tokens: u32) -> String {
     format!("Use at most {tokens} tokens.")
 }
 
-/// The instructions for whoever writes the summary. `wishes` in order: the session's, then those of
+/// The instructions for whoever writes the summary. `instructions` in order: the session's, then those of
 /// one request.
-pub fn system(wishes: &[(&str, InstructionsMode)], max_tokens: u32) -> String {
-    let replaced = wishes
+pub fn system(instructions: &[(&str, InstructionsMode)], max_tokens: u32) -> String {
+    let replaced = instructions
         .iter()
         .rposition(|(words, mode)| *mode == InstructionsMode::Replace && !words.is_empty());
-    let first = replaced.map_or(INSTRUCTIONS, |at| wishes[at].0);
-    let further = wishes[replaced.map_or(0, |at| at + 1)..]
+    let first = replaced.map_or(INSTRUCTIONS, |at| instructions[at].0);
+    let further = instructions[replaced.map_or(0, |at| at + 1)..]
         .iter()
         .map(|(words, _)| *words);
     let further = further
@@ -108,8 +108,8 @@ mod tests {
             ),
             (vec![("A", Append), ("B", Replace)], format!("B\n\n{bound}")),
         ];
-        for (wishes, expected) in table {
-            assert_eq!(system(&wishes, 9), expected, "{wishes:?}");
+        for (instructions, expected) in table {
+            assert_eq!(system(&instructions, 9), expected, "{instructions:?}");
         }
         for section in ["Goal", "Done", "State", "Decisions", "Details", "Next"] {
             assert!(

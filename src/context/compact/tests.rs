@@ -45,7 +45,7 @@ fn total(messages: &[Message]) -> u32 {
 
 struct Case {
     messages: Vec<Message>,
-    standing: Option<Standing>,
+    in_force: Option<InForce>,
     policy: CompactionPolicy,
     window: u32,
     target: Option<u32>,
@@ -59,7 +59,7 @@ impl Case {
         };
         Self {
             messages,
-            standing: None,
+            in_force: None,
             policy,
             window: 10_000,
             target: None,
@@ -69,7 +69,7 @@ impl Case {
     fn situation(&self) -> Situation<'_> {
         Situation {
             messages: &self.messages,
-            standing: self.standing.as_ref(),
+            in_force: self.in_force.as_ref(),
             non_transcript_tokens: 0,
             size: total(&self.messages),
             budget: Budget {
@@ -282,7 +282,7 @@ fn the_next_compaction_replaces_the_active_one() {
         ..user("[Previous conversation summary]\n\nIn short.")
     };
     messages.splice(0..4, [summary]);
-    let standing = Standing {
+    let in_force = InForce {
         id: CompactionId::new("k"),
         from: Seq(3),
         to: Seq(45),
@@ -290,7 +290,7 @@ fn the_next_compaction_replaces_the_active_one() {
         summary: Some("In short.".to_owned()),
     };
     let case = Case {
-        standing: Some(standing),
+        in_force: Some(in_force),
         ..Case::of(messages)
     };
     let next = case.plan(Strategy::ReactiveOverflow).unwrap();
@@ -318,7 +318,7 @@ fn the_next_compaction_replaces_the_active_one() {
 fn the_next_compaction_covers_a_removed_middle() {
     let mut messages = conversation(&[(1, 900); 12]);
     messages.drain(4..8); // 50 to 80 went without a summary
-    let standing = Standing {
+    let in_force = InForce {
         id: CompactionId::new("k"),
         from: Seq(50),
         to: Seq(80),
@@ -326,7 +326,7 @@ fn the_next_compaction_covers_a_removed_middle() {
         summary: None,
     };
     let case = Case {
-        standing: Some(standing),
+        in_force: Some(in_force),
         ..Case::of(messages)
     };
     let next = case.plan(Strategy::MiddleRemoval).unwrap();
@@ -590,7 +590,7 @@ proptest! {
                 // The last step of the ladder gets there, or leaves nothing that may go.
                 let aim = target.unwrap_or(case.window / 2);
                 let policy = case.policy.clone();
-                let left = Case { messages: left, standing: None, policy, window: case.window, target };
+                let left = Case { messages: left, in_force: None, policy, window: case.window, target };
                 prop_assert!(after <= aim || left.plan(strategy).is_none(), "{after} of {aim}");
             }
         }

@@ -159,7 +159,10 @@ fn pinned_messages_and_summaries_are_counted_apart() {
 #[test]
 fn calibration_ratio_scales_the_total_and_its_categories() {
     let plain = counting(vec![testing::user(&"hello ".repeat(200))], vec![]);
-    let learnt = (0..9).fold(Calibration::default(), |known, _| known.learn(100, 150));
+    let learnt = Calibration {
+        ratio: 1.5,
+        calls: 9,
+    };
     let scaled = Counting {
         calibration: learnt,
         ..plain.clone()

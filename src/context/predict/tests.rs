@@ -54,6 +54,11 @@ fn a_model_without_a_public_vocabulary_has_a_margin_of_ten_percent() {
     );
 }
 
+/// What is known after so many calls that taught the same.
+fn after(calls: u32, call: Calibration) -> Calibration {
+    (0..calls).fold(Calibration::default(), |known, _| known.and(call))
+}
+
 /// Row A12
 #[test]
 fn calibration_ratio_is_updated_by_each_call_and_bounded() {
@@ -69,13 +74,23 @@ fn calibration_ratio_is_updated_by_each_call_and_bounded() {
         let learnt = calls
             .iter()
             .fold(Calibration::default(), |known, (said, was)| {
-                known.learn(*said, *was)
+                Calibration::of_call(*said, *was).map_or(known, |call| known.and(call))
             });
         assert!((learnt.ratio - ratio).abs() < 1e-9, "{calls:?}: {learnt:?}");
     }
-    let long = (0..100).fold(Calibration::default(), |known, _| known.learn(100, 100));
+    let long = after(
+        100,
+        Calibration {
+            ratio: 1.0,
+            calls: 1,
+        },
+    );
+    let call = Calibration {
+        ratio: 1.32,
+        calls: 1,
+    };
     assert!(
-        (long.learn(100, 132).ratio - 1.02).abs() < 1e-9,
+        (long.and(call).ratio - 1.02).abs() < 1e-9,
         "one call of sixteen"
     );
 }
@@ -84,8 +99,15 @@ fn calibration_ratio_is_updated_by_each_call_and_bounded() {
 #[test]
 fn calibration_ratio_is_used_only_after_enough_calls() {
     let count = Template::of("other", "foo-1").estimate(1000);
-    let learnt =
-        |calls| (0..calls).fold(Calibration::default(), |known, _| known.learn(1000, 1200));
+    let learnt = |calls| {
+        after(
+            calls,
+            Calibration {
+                ratio: 1.2,
+                calls: 1,
+            },
+        )
+    };
     assert_eq!(learnt(2).apply(count.clone()), count);
     let corrected = learnt(3).apply(count.clone());
     assert_eq!(
@@ -114,7 +136,9 @@ proptest! {
     fn prediction_handles_the_largest_numbers(tokens: u32, reported: u32, ratio in 0.5f64..2.0) {
         for template in [Template::of("other", "foo"), Template::of("openai", "gpt-4o")] {
             let count = template.estimate(tokens);
-            let _ = Calibration { ratio, calls: 9 }.learn(tokens, reported).apply(count);
+            let known = Calibration { ratio, calls: 9 };
+            let call = Calibration::of_call(tokens, reported).unwrap_or_default();
+            let _ = known.and(call).apply(count);
         }
     }
 }

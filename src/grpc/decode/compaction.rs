@@ -62,7 +62,7 @@ pub fn compact(request: pb::CompactRequest) -> Result<Compact, Refused> {
     let idempotency = idempotency(request_id, hash, &mut found);
     let strategy = policy::strategy(Path::to("strategy"), strategy, &mut found);
     let target = number::count(Path::to("target_tokens"), target_tokens, &mut found);
-    let wishes = policy::instructions(Path::to("instructions"), instructions, &mut found)
+    let instructions = policy::instructions(Path::to("instructions"), instructions, &mut found)
         .unwrap_or_default();
     let mode =
         policy::instructions_mode(Path::to("instructions_mode"), instructions_mode, &mut found);
@@ -80,7 +80,7 @@ pub fn compact(request: pb::CompactRequest) -> Result<Compact, Refused> {
             summary_model,
             ..CompactionOverrides::default()
         },
-        wishes: (wishes, mode.unwrap_or_default()),
+        instructions: (instructions, mode.unwrap_or_default()),
         target,
         wait,
         dry_run: validate_only,

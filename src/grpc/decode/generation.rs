@@ -22,8 +22,8 @@ const LARGEST_OPTIONS: AtMost = AtMost::Bytes(64 * KIB);
 /// The name of a schema that is given none.
 const DEFAULT_SCHEMA: &str = "answer";
 
-/// Reads the wishes; what is not set is left to the layer below. Limits are checked here, and the
-/// conversion is that of stored wishes.
+/// Reads the settings; what is not set is left to the layer below. Limits are checked here, and the
+/// conversion is that of stored settings.
 pub(super) fn read(
     at: Path<'_>,
     generation: Option<pb::Generation>,
@@ -36,7 +36,7 @@ pub(super) fn read(
     found.converted(at, codec::generation::from_stored(Some(generation)))
 }
 
-/// Checks the wishes. The format gets the form in which it is stored.
+/// Checks the settings. The format gets the form in which it is stored.
 pub(super) fn check(at: Path<'_>, generation: &mut pb::Generation, found: &mut Findings) {
     let pb::Generation {
         temperature,

@@ -14,7 +14,7 @@ use crate::{
 
 /// Most tools with limits of their own.
 const MOST_LIMITS: usize = 512;
-/// Most characters of the wishes for a summary.
+/// Most characters of the instructions for a summary.
 const LONGEST_INSTRUCTIONS: AtMost = AtMost::Chars(16_384);
 /// Most characters of a model reference.
 const LONGEST_MODEL: AtMost = AtMost::Chars(256);
@@ -171,7 +171,7 @@ pub(super) fn instructions(
     Some(instructions).filter(|text| !text.is_empty())
 }
 
-/// How wishes are used. `None` means by the policy.
+/// How instructions are used. `None` means by the policy.
 pub(super) fn instructions_mode(
     at: Path<'_>,
     mode: i32,

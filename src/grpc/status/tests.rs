@@ -6,7 +6,7 @@ use tonic::Code;
 use tonic_types::StatusExt as _;
 
 use super::{
-    row::{code, reason_name},
+    code::{code, reason_name},
     *,
 };
 use crate::{

@@ -35,7 +35,7 @@ use decode::Decoder;
 use dialect::Dialect;
 use encode::Form;
 
-/// Under this name the wishes and the metadata of this kind of provider stand.
+/// Under this name the settings and the metadata of this kind of provider stand.
 const KIND: &str = "openai";
 
 /// Where calls go, relative to the base URL.

@@ -14,7 +14,7 @@ use crate::{
         Generation, Prompt,
         generation::{ReasoningEffort, ResponseFormat, Setting, ToolChoice, Unsupported},
     },
-    provider::info::{ModelInfo, nearest},
+    provider::info::ModelInfo,
 };
 
 #[cfg(test)]
@@ -31,14 +31,14 @@ const COARSE: [ReasoningEffort; 4] = [
     ReasoningEffort::High,
 ];
 
-/// The wishes, the effort as the nearest level of the model. A service that switches reasoning off
+/// The settings, the effort as the nearest level of the model. A service that switches reasoning off
 /// does so for every model.
 pub(super) fn fitted(dialect: &Dialect, model: &ModelInfo, wanted: &Generation) -> Generation {
     let switched = matches!(dialect.effort, Effort::Switch | Effort::Thinking);
     match (wanted.reasoning_effort, &model.reasoning_efforts) {
         (Some(ReasoningEffort::None), _) if switched => wanted.clone(),
         (Some(effort), None) if dialect.effort == Effort::Coarse => Generation {
-            reasoning_effort: nearest(&COARSE, effort),
+            reasoning_effort: effort.nearest_of(&COARSE),
             ..wanted.clone()
         },
         (Some(_) | None, _) => model.fitted(wanted),
@@ -143,7 +143,7 @@ fn has_no_effort(dialect: &Dialect, model: &ModelInfo) -> bool {
     }
 }
 
-/// Writes the wishes, the provider's own options last.
+/// Writes the settings, the provider's own options last.
 pub(super) fn write(body: &mut Body, prompt: &Prompt, dialect: &Dialect) {
     let Generation {
         temperature,

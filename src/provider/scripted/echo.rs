@@ -21,7 +21,7 @@ pub(super) fn json(prompt: &Prompt) -> String {
     .to_string()
 }
 
-/// The wishes that are set, under their names in the API.
+/// The settings that are set, under their names in the API.
 fn generation(generation: &Generation) -> Value {
     let Generation {
         temperature,
@@ -62,8 +62,11 @@ fn generation(generation: &Generation) -> Value {
         ),
         ("provider_options_json", json!(provider_options)),
     ];
-    let set = all.into_iter().filter(|(_, wish)| !wish.is_null());
-    Value::Object(set.map(|(name, wish)| (name.to_owned(), wish)).collect())
+    let set = all.into_iter().filter(|(_, setting)| !setting.is_null());
+    Value::Object(
+        set.map(|(name, setting)| (name.to_owned(), setting))
+            .collect(),
+    )
 }
 
 /// A level of thinking in a word.

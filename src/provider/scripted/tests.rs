@@ -607,7 +607,7 @@ fn echo_action_answers_with_the_prompt_as_json() {
         calls(&["read"]),
         results(&[("read", "ok")]),
     ];
-    let wishes = Generation {
+    let settings = Generation {
         temperature: Temperature::new(0.5),
         stop_sequences: vec!["END".to_owned()],
         reasoning_effort: Some(ReasoningEffort::Low),
@@ -615,7 +615,7 @@ fn echo_action_answers_with_the_prompt_as_json() {
         ..Generation::default()
     };
     let prompt = Prompt {
-        generation: wishes,
+        generation: settings,
         ..Prompt::clone(&asked("test", messages, &["read"]))
     };
     let echo: serde_json::Value =

@@ -22,7 +22,7 @@ use crate::{
     codec,
     context::{
         budget::Budget,
-        compact::{self, Standing},
+        compact::{self, InForce},
     },
     model::{
         Compaction, CompactionId, CompactionState, Failure, FailureReason, Payload, SessionKey,
@@ -40,9 +40,9 @@ use crate::{
     turn::{
         Error,
         context::{
-            compact::draft::{Draft, standing_of},
+            compact::draft::{Draft, in_force_of},
             prune::unasked,
-            standing,
+            session_view::SessionView,
             stats::budget,
         },
         engine::Engine,
@@ -121,7 +121,7 @@ impl Engine {
     ) -> Result<Option<Compaction>, Error> {
         let Compact {
             overrides,
-            wishes,
+            instructions,
             target,
             wait,
             dry_run,
@@ -131,7 +131,9 @@ impl Engine {
         if let Some(known) = self.compacted_before(key, idempotency).await? {
             return self.seen_through(key, &known, *wait).await.map(Some);
         }
-        let (survey, timeout, order) = self.survey_idle(key, overrides, wishes, *target).await?;
+        let (survey, timeout, order) = self
+            .survey_idle(key, overrides, instructions, *target)
+            .await?;
         let before = survey.size.tokens;
         let Some(plan) = survey.plan(&order) else {
             // The same request may have done it between the two looks.
@@ -220,10 +222,10 @@ impl Engine {
         &self,
         key: &SessionKey,
         overrides: &CompactionOverrides,
-        wishes: &(String, InstructionsMode),
+        instructions: &(String, InstructionsMode),
         target: Option<u32>,
     ) -> Result<(Survey, Duration, Order), Error> {
-        let looked = self.standing(key).await?;
+        let looked = self.session_view(key).await?;
         let config = &looked.session.config;
         let policy = self.policy(config)?.context;
         let model = self.model(looked.model(None))?;
@@ -238,7 +240,7 @@ impl Engine {
         let order = Order {
             trigger: Trigger::Manual,
             policy: compaction.within(survey.budget.window),
-            wishes: wishes.clone(),
+            instructions: instructions.clone(),
             target,
             was_pruned: false,
             must: target.is_some() || survey.budget.overflows(survey.at_most()),
@@ -250,7 +252,7 @@ impl Engine {
     pub(in crate::turn) async fn survey(
         &self,
         key: &SessionKey,
-        looked: &standing::Standing,
+        looked: &SessionView,
         model: &Resolved,
         budget: Budget,
     ) -> Result<Survey, Error> {
@@ -258,7 +260,7 @@ impl Engine {
         Ok(Survey {
             messages: looked.messages.clone(),
             version: looked.session.context_version,
-            standing: self.in_force(key).await?,
+            in_force: self.in_force(key).await?,
             model: model.clone(),
             budget,
             non_transcript_tokens: size.non_transcript_tokens(),
@@ -290,12 +292,12 @@ impl Engine {
     pub(in crate::turn) async fn in_force(
         &self,
         key: &SessionKey,
-    ) -> Result<Option<Standing>, Error> {
+    ) -> Result<Option<InForce>, Error> {
         Ok(self
             .store
             .compaction_in_force(key)
             .await?
-            .and_then(standing_of))
+            .and_then(in_force_of))
     }
 
     /// Writes down that a compaction begins.
@@ -439,10 +441,7 @@ impl Engine {
                     }
                 }
             } else {
-                let carried = survey
-                    .standing
-                    .as_ref()
-                    .and_then(|standing| standing.summary.clone());
+                let carried = survey.in_force.as_ref().and_then(|it| it.summary.clone());
                 carried
                     .filter(|_| plan.carries)
                     .map(|text| (text, String::new()))

@@ -8,18 +8,17 @@ use crate::{
         estimate,
         estimator::Estimator,
         media::leave_out,
-        predict::Calibration,
         prompt,
         size::ContextSize,
     },
     model::{
-        Generation, InputMessage, Message, MessageId, NewContent, Prompt, Seq, SessionKey,
-        TenantId, Tool, ToolSet, Transcript, command::CountTokens,
+        Calibration, Generation, InputMessage, Message, MessageId, NewContent, Prompt, Seq,
+        SessionKey, TenantId, Tool, ToolSet, Transcript, command::CountTokens,
     },
     provider::registry::Resolved,
     turn::{
         Error,
-        context::{estimators::template, media::cannot_read, reasoning, standing::Standing},
+        context::{estimators::template, media::cannot_read, reasoning, session_view::SessionView},
         engine::Engine,
         run::written::host_part,
     },
@@ -34,7 +33,7 @@ struct Ground {
     generation: Generation,
     messages: Vec<Message>,
     /// The session's size, where a call of its model measured it.
-    standing: Option<Standing>,
+    view: Option<SessionView>,
 }
 
 impl Engine {
@@ -66,9 +65,9 @@ impl Engine {
             },
         };
         let model = self.model(model.as_ref().unwrap_or(&ground.model))?;
-        let measured = ground.standing.as_ref().and_then(|standing| {
+        let measured = ground.view.as_ref().and_then(|view| {
             let told = tools.as_ref().unwrap_or(&ground.tools);
-            Some(standing.size_with(told, &model))
+            Some(view.size_with(told, &model))
                 .filter(ContextSize::is_anchored)
                 .map(|size| size.size().count)
         });
@@ -107,15 +106,15 @@ impl Engine {
 
     /// What a session's next prompt is made of.
     async fn ground(&self, key: &SessionKey) -> Result<Ground, Error> {
-        let standing = self.standing(key).await?;
-        let config = standing.session.config.clone();
+        let view = self.session_view(key).await?;
+        let config = view.session.config.clone();
         Ok(Ground {
             system: prompt::system(&config),
             model: config.model,
             tools: config.tools,
             generation: config.generation,
-            messages: standing.messages.clone(),
-            standing: Some(standing),
+            messages: view.messages.clone(),
+            view: Some(view),
         })
     }
 
@@ -151,12 +150,7 @@ impl Engine {
     /// What was learnt from the calls of a model.
     pub(in crate::turn) async fn calibration(&self, reference: &str) -> Result<Calibration, Error> {
         let learnt = self.calibrations(&[reference]).await?.remove(reference);
-        Ok(
-            learnt.map_or_else(Calibration::default, |learnt| Calibration {
-                ratio: learnt.ratio,
-                calls: learnt.calls,
-            }),
-        )
+        Ok(learnt.unwrap_or_default())
     }
 }
 

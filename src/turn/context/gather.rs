@@ -12,7 +12,7 @@ use crate::{
     },
     turn::{
         Error,
-        context::{estimators::estimator, standing::Standing, stats::known_window},
+        context::{estimators::estimator, session_view::SessionView, stats::known_window},
         engine::Engine,
         run::take::{Ends, choose, fits, user_message},
     },
@@ -37,7 +37,7 @@ impl Engine {
     pub(in crate::turn) async fn gather(
         &self,
         key: &SessionKey,
-        standing: &Standing,
+        view: &SessionView,
         model: &Resolved,
     ) -> Result<Gathered, Error> {
         let look = self.store.look(key).await?;
@@ -50,9 +50,9 @@ impl Engine {
         if look.open_calls > 0 || waiting.is_empty() {
             return Ok(Gathered::Nothing);
         }
-        let policy = self.policy(&standing.session.config)?;
+        let policy = self.policy(&view.session.config)?;
         let window = known_window(&policy.context, model);
-        let non_transcript_tokens = standing.size(model).non_transcript_tokens();
+        let non_transcript_tokens = view.size(model).non_transcript_tokens();
         let choice = choose(waiting, policy.take, |message| {
             fits(message, model, window, non_transcript_tokens)
         });
@@ -72,7 +72,7 @@ impl Engine {
                 user_message(derive::gathered(&first.message), input, &applied, estimator);
             ends.apply(applied.clone(), message, &mut rows, at);
         }
-        let revision = standing.session.revision;
+        let revision = view.session.revision;
         let Some(last) = self
             .store
             .take_idle(key, &look, revision, &rows, &ends.taken())

@@ -4,9 +4,8 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use crate::{
-    model::{Content, Prompt},
+    model::{Calibration, Content, Prompt},
     provider::registry::Resolved,
-    store::calibration::Learnt,
     turn::{
         Error,
         context::{estimators::template, reasoning},
@@ -21,7 +20,7 @@ const MOST_BYTES: usize = 256 << 10;
 /// [`MOST_BYTES`].
 const MOST_TOKENS: i64 = 64 << 10;
 
-/// Lessons about one model between two writes from which on the report of a call is not worth the
+/// Lessons about one model between two writes (`worker/mod.rs`: `LESSONS`) from which on the report of a call is not worth the
 /// reading of its transcript.
 const ENOUGH: u32 = 4;
 
@@ -85,7 +84,10 @@ impl Engine {
 
     /// What is known of these models: what the database holds, with what this replica has learnt
     /// and not yet written; of others nothing yet.
-    pub async fn calibrations(&self, models: &[&str]) -> Result<BTreeMap<String, Learnt>, Error> {
+    pub async fn calibrations(
+        &self,
+        models: &[&str],
+    ) -> Result<BTreeMap<String, Calibration>, Error> {
         let writes = self.lessons.writes();
         let mut stored = self.store.calibrations(models).await?;
         let known = models.iter().filter_map(|model| {
@@ -102,7 +104,7 @@ impl Engine {
     /// memory, where what was read is at most 30 s old. Where the database gives no answer it
     /// is what memory has, or 1: it is only shown.
     pub(in crate::turn) async fn ratio(&self, reference: &str) -> f64 {
-        let ratio = |known: Option<Learnt>| known.map_or(1.0, |known| known.ratio);
+        let ratio = |known: Option<Calibration>| known.map_or(1.0, |known| known.ratio);
         let (known, is_fresh) = self.lessons.known(reference);
         if is_fresh {
             return ratio(known);

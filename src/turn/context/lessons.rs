@@ -8,7 +8,7 @@ use std::{
 
 use tokio::sync::Semaphore;
 
-use crate::store::calibration::Learnt;
+use crate::model::Calibration;
 
 /// Prompts that are counted at once. What comes when all are taken teaches nothing.
 const AT_ONCE: usize = 4;
@@ -29,17 +29,17 @@ pub(in crate::turn) struct Lessons {
 /// Number and mean ratio of calls, by model.
 #[derive(Debug, Default)]
 pub(super) struct Taught {
-    pub(in crate::turn) waiting: BTreeMap<String, Learnt>,
+    pub(in crate::turn) waiting: BTreeMap<String, Calibration>,
     /// On its way to the database.
-    pub(in crate::turn) writing: BTreeMap<String, Learnt>,
+    pub(in crate::turn) writing: BTreeMap<String, Calibration>,
     /// What was read of a model, and when. `None` means the database had nothing.
-    pub(in crate::turn) read: BTreeMap<String, (Option<Learnt>, Instant)>,
+    pub(in crate::turn) read: BTreeMap<String, (Option<Calibration>, Instant)>,
     /// Writes that have ended, well or not.
     pub(in crate::turn) writes: u64,
 }
 
 impl Taught {
-    pub(in crate::turn) fn of(&self, model: &str) -> Option<Learnt> {
+    pub(in crate::turn) fn of(&self, model: &str) -> Option<Calibration> {
         let waiting = self.waiting.get(model).copied();
         let writing = self.writing.get(model).copied();
         writing.map_or(waiting, |first| {
@@ -47,7 +47,11 @@ impl Taught {
         })
     }
 
-    pub(in crate::turn) fn added(&self, model: &str, stored: Option<Learnt>) -> Option<Learnt> {
+    pub(in crate::turn) fn added(
+        &self,
+        model: &str,
+        stored: Option<Calibration>,
+    ) -> Option<Calibration> {
         let Some(more) = self.of(model) else {
             return stored;
         };
@@ -66,32 +70,32 @@ impl Default for Lessons {
 
 impl Lessons {
     pub(in crate::turn) fn note(&self, model: String, predicted: u32, reported: u32) {
-        if predicted == 0 {
+        let Some(call) = Calibration::of_call(predicted, reported) else {
             return;
-        }
-        let seen = f64::from(reported) / f64::from(predicted);
+        };
         let mut taught = self.lock();
-        let of_model = taught.waiting.entry(model).or_insert(Learnt {
-            ratio: seen,
-            calls: 0,
-        });
-        of_model.calls = of_model.calls.saturating_add(1);
-        of_model.ratio += (seen - of_model.ratio) / f64::from(of_model.calls);
+        let known = taught.waiting.get(&model).copied();
+        let with_it = known.map_or(call, |known| known.plus(call));
+        taught.waiting.insert(model, with_it);
     }
 
     /// What was learnt of a model and may not be written yet.
-    pub(in crate::turn) fn of(&self, model: &str) -> Option<Learnt> {
+    pub(in crate::turn) fn of(&self, model: &str) -> Option<Calibration> {
         self.lock().of(model)
     }
 
     /// What is known of a model whose row is `stored`, with what is not yet written. `None` means
     /// nothing.
-    pub(in crate::turn) fn added(&self, model: &str, stored: Option<Learnt>) -> Option<Learnt> {
+    pub(in crate::turn) fn added(
+        &self,
+        model: &str,
+        stored: Option<Calibration>,
+    ) -> Option<Calibration> {
         self.lock().added(model, stored)
     }
 
     /// What memory has of a model, and whether the part of it that was read is fresh.
-    pub(in crate::turn) fn known(&self, model: &str) -> (Option<Learnt>, bool) {
+    pub(in crate::turn) fn known(&self, model: &str) -> (Option<Calibration>, bool) {
         let taught = self.lock();
         let read = taught.read.get(model);
         let stored = read.and_then(|(stored, _)| *stored);
@@ -109,7 +113,7 @@ impl Lessons {
 
     /// Remembers what was read of a model after so many writes. `None` means the database has
     /// nothing.
-    pub(in crate::turn) fn remember(&self, model: &str, stored: Option<Learnt>, writes: u64) {
+    pub(in crate::turn) fn remember(&self, model: &str, stored: Option<Calibration>, writes: u64) {
         let mut taught = self.lock();
         if taught.writes != writes {
             return;
@@ -123,7 +127,7 @@ impl Lessons {
     }
 
     /// Everything that waits, to be written.
-    pub(in crate::turn) fn take(&self) -> BTreeMap<String, Learnt> {
+    pub(in crate::turn) fn take(&self) -> BTreeMap<String, Calibration> {
         let mut taught = self.lock();
         let waiting = std::mem::take(&mut taught.waiting);
         taught.writing.clone_from(&waiting);
@@ -158,7 +162,7 @@ mod tests {
         lessons.note("a/c".to_owned(), 10, 10);
         assert_eq!(
             lessons.of("a/c"),
-            Some(Learnt {
+            Some(Calibration {
                 ratio: 1.0,
                 calls: 1
             })
@@ -181,7 +185,7 @@ mod tests {
     #[test]
     fn calibration_is_cached_until_the_model_is_written() {
         let lessons = Lessons::default();
-        let stored = Learnt {
+        let stored = Calibration {
             ratio: 1.5,
             calls: 50,
         };

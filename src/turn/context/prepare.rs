@@ -28,8 +28,8 @@ use crate::{
             gather::Gathered,
             prune::{report, unasked},
             render::Rendered,
+            session_view::SessionView,
             size::{Excerpt, unsupported},
-            standing::Standing,
             stats::budget,
         },
         engine::Engine,
@@ -96,17 +96,17 @@ impl Engine {
         command: &PrepareContext,
         so_far: &mut Progress,
     ) -> Result<Option<(Rendered, PrepareReport)>, Error> {
-        let standing = self.standing(key).await?;
+        let view = self.session_view(key).await?;
         let done = self.prepared(key, command).await?;
-        if let Some(turn) = &standing.session.current_turn {
+        if let Some(turn) = &view.session.current_turn {
             return Err(Error::TurnInProgress {
                 turn: turn.clone(),
-                last: standing.session.last_seq,
+                last: view.session.last_seq,
             });
         }
-        let model = self.model(standing.model(command.model.as_deref()))?;
+        let model = self.model(view.model(command.model.as_deref()))?;
         if command.applies_queued && done.is_none() && so_far.applied.is_none() {
-            so_far.applied = match self.gather(key, &standing, &model).await? {
+            so_far.applied = match self.gather(key, &view, &model).await? {
                 Gathered::Nothing => Some(Vec::new()),
                 Gathered::Taken(applied) => {
                     so_far.applied = Some(applied);
@@ -116,13 +116,13 @@ impl Engine {
             }
         }
         // Nothing more is done for a transcript that cannot be sent.
-        self.prompt(&standing, &model)?;
-        let size = standing.size(&model).size();
-        let policy = self.policy(&standing.session.config)?.context;
+        self.prompt(&view, &model)?;
+        let size = view.size(&model).size();
+        let policy = self.policy(&view.session.config)?.context;
         let budget = budget(&policy, &model)?;
         if let Some(report) = done {
             return self
-                .fitting(key, &standing, &model, command.shape, budget)
+                .fitting(key, &view, &model, command.shape, budget)
                 .await
                 .map(|shown| Some((shown, report)));
         }
@@ -136,16 +136,13 @@ impl Engine {
         };
         let at_most = |size: &TokenCount| size.tokens.saturating_add(size.margin);
         let now = due(size.at_most());
-        if let Some((pruning, report)) = standing.due(&policy.prune, &model, budget, now.is_some())
-        {
+        if let Some((pruning, report)) = view.due(&policy.prune, &model, budget, now.is_some()) {
             if so_far.report.is_none() && due(at_most(&report.pruned)).is_none() {
                 let applied = so_far.applied.clone().unwrap_or_default();
                 let report = PrepareReport { applied, ..report };
-                return self
-                    .prune_for(key, command, &standing, &pruning, report)
-                    .await;
+                return self.prune_for(key, command, &view, &pruning, report).await;
             }
-            self.prune_first(key, &standing, &pruning, report, so_far)
+            self.prune_first(key, &view, &pruning, report, so_far)
                 .await?;
             return Ok(None);
         }
@@ -154,7 +151,7 @@ impl Engine {
             && self
                 .compact_for(
                     key,
-                    &standing,
+                    &view,
                     &policy.compaction,
                     (&model, budget),
                     trigger,
@@ -165,7 +162,7 @@ impl Engine {
             return Ok(None);
         }
         let shown = self
-            .fitting(key, &standing, &model, command.shape, budget)
+            .fitting(key, &view, &model, command.shape, budget)
             .await?;
         let report = PrepareReport {
             compacted: size.count,
@@ -196,7 +193,7 @@ impl Engine {
         &self,
         key: &SessionKey,
         command: &PrepareContext,
-        standing: &Standing,
+        view: &SessionView,
         pruning: &Pruning,
         report: PrepareReport,
     ) -> Result<Option<(Rendered, PrepareReport)>, Error> {
@@ -204,7 +201,7 @@ impl Engine {
             return Ok(None);
         };
         let led = codec::receipt::write_prepared(&report);
-        let version = standing.session.context_version;
+        let version = view.session.context_version;
         let cleared = self
             .clear(key, pruning, planned, version, (&command.idempotency, &led))
             .await?;
@@ -215,10 +212,10 @@ impl Engine {
             prune: Some(cleared),
             ..report
         };
-        let standing = self.standing(key).await?;
-        let model = self.model(standing.model(command.model.as_deref()))?;
-        let budget = budget(&self.policy(&standing.session.config)?.context, &model)?;
-        self.fitting(key, &standing, &model, command.shape, budget)
+        let view = self.session_view(key).await?;
+        let model = self.model(view.model(command.model.as_deref()))?;
+        let budget = budget(&self.policy(&view.session.config)?.context, &model)?;
+        self.fitting(key, &view, &model, command.shape, budget)
             .await
             .map(|shown| Some((shown, report)))
     }
@@ -227,13 +224,13 @@ impl Engine {
     async fn prune_first(
         &self,
         key: &SessionKey,
-        standing: &Standing,
+        view: &SessionView,
         pruning: &Pruning,
         report: PrepareReport,
         so_far: &mut Progress,
     ) -> Result<(), Error> {
         let planned = report.prune.clone().unwrap_or_default();
-        let version = standing.session.context_version;
+        let version = view.session.context_version;
         let cleared = self
             .clear(key, pruning, planned, version, (&unasked(), ""))
             .await?;
@@ -259,16 +256,16 @@ impl Engine {
     async fn compact_for(
         &self,
         key: &SessionKey,
-        standing: &Standing,
+        view: &SessionView,
         policy: &CompactionPolicy,
         (model, budget): (&Resolved, Budget),
         trigger: Trigger,
         report: &mut PrepareReport,
     ) -> Result<bool, Error> {
-        let survey = self.survey(key, standing, model, budget).await?;
+        let survey = self.survey(key, view, model, budget).await?;
         let order = Order::of_policy(policy, budget, trigger, None, report.prune.is_some());
         let timeout = self
-            .limits(&standing.session.config, &standing.request)
+            .limits(&view.session.config, &view.request)
             .turn_timeout;
         match self
             .compact_now(key, &survey, &order, self.cut_short(timeout))
@@ -308,14 +305,14 @@ impl Engine {
     async fn fitting(
         &self,
         key: &SessionKey,
-        standing: &Standing,
+        view: &SessionView,
         model: &Resolved,
         shape: PromptShape,
         budget: Budget,
     ) -> Result<Rendered, Error> {
-        let used = standing.size(model).size().count.tokens;
+        let used = view.size(model).size().count.tokens;
         if budget.assumed || used <= budget.window {
-            return self.shown(key, standing, model, shape).await;
+            return self.shown(key, view, model, shape).await;
         }
         let shares = self
             .context_stats(key, Some(&model.reference))
@@ -335,7 +332,7 @@ impl Engine {
     }
 }
 
-impl Standing {
+impl SessionView {
     /// What a prune by the policy would clear, and the report of a preparation that does no more.
     /// `None` means nothing is to be cleared, or it does not pay. `compacts`: the context is
     /// compacted otherwise.

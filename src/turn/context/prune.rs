@@ -143,7 +143,7 @@ impl Engine {
     }
 
     async fn try_prune_after_turn(&self, key: &SessionKey) -> Result<(), Error> {
-        let looked = self.standing(key).await?;
+        let looked = self.session_view(key).await?;
         let policy = self.policy(&looked.session.config)?.context;
         let model = self.model(looked.model(None))?;
         if looked.session.current_turn.is_some() {

@@ -219,15 +219,14 @@ impl Engine {
         reported: u32,
     ) {
         let learnt = async {
-            let mut standing = self.standing(key).await?;
-            standing
-                .messages
+            let mut view = self.session_view(key).await?;
+            view.messages
                 .retain(|message| answer.is_none_or(|answer| message.seq < answer.seq));
             // The host sent words for what the model cannot take.
-            leave_out(&mut standing.messages, &model.reference, |media, role| {
+            leave_out(&mut view.messages, &model.reference, |media, role| {
                 cannot_read(model, media, role)
             });
-            let prompt = self.prompt(&standing, model)?;
+            let prompt = self.prompt(&view, model)?;
             self.learn_now(model, prompt, reported).await
         };
         if let Err(error) = learnt.await {

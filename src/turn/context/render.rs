@@ -16,7 +16,7 @@ use crate::{
         session::SessionState,
         version::Version,
     },
-    turn::{Error, context::standing::Standing, engine::Engine, run::wishes},
+    turn::{Error, context::session_view::SessionView, engine::Engine, run::generation},
 };
 
 /// How often a session is looked at again that changes meanwhile.
@@ -53,18 +53,18 @@ impl Engine {
         let key = SessionKey::new(tenant, session);
         match at {
             Some(at) => {
-                let standing = self.standing_at(&key, at).await?;
-                let model = self.model(standing.model(model.as_deref()))?;
-                let prompt = self.prompt(&standing, &model)?;
+                let view = self.standing_at(&key, at).await?;
+                let model = self.model(view.model(model.as_deref()))?;
+                let prompt = self.prompt(&view, &model)?;
                 Ok(Rendered {
                     version: 0,
                     ..self.rendered(&key.tenant, &model, prompt, shape).await?
                 })
             }
             None => {
-                let standing = self.standing(&key).await?;
-                let model = self.model(standing.model(model.as_deref()))?;
-                self.shown(&key, &standing, &model, shape).await
+                let view = self.session_view(&key).await?;
+                let model = self.model(view.model(model.as_deref()))?;
+                self.shown(&key, &view, &model, shape).await
             }
         }
     }
@@ -115,15 +115,15 @@ impl Engine {
     pub(in crate::turn) async fn shown(
         &self,
         key: &SessionKey,
-        standing: &Standing,
+        view: &SessionView,
         model: &Resolved,
         shape: PromptShape,
     ) -> Result<Rendered, Error> {
         let prompt = Prompt {
-            size: standing.size(model).size().count,
-            ..self.prompt(standing, model)?
+            size: view.size(model).size().count,
+            ..self.prompt(view, model)?
         };
-        let version = standing.version.number();
+        let version = view.version.number();
         Ok(Rendered {
             version,
             ..self.rendered(&key.tenant, model, prompt, shape).await?
@@ -132,7 +132,10 @@ impl Engine {
 
     /// A session with its transcript at one time. Between two looks at the version nothing moved
     /// that the prompt is made of.
-    pub(in crate::turn) async fn standing(&self, key: &SessionKey) -> Result<Standing, Error> {
+    pub(in crate::turn) async fn session_view(
+        &self,
+        key: &SessionKey,
+    ) -> Result<SessionView, Error> {
         let not_found = || Error::SessionNotFound(key.session.clone());
         for _ in 0..TRIES {
             let before = self
@@ -167,7 +170,7 @@ impl Engine {
                 .version
                 == before
             {
-                return Ok(Standing {
+                return Ok(SessionView {
                     session,
                     version: before,
                     request,
@@ -183,7 +186,7 @@ impl Engine {
     }
 
     /// The same as it was at a seq. Up to a seq nothing changes.
-    async fn standing_at(&self, key: &SessionKey, at: Seq) -> Result<Standing, Error> {
+    async fn standing_at(&self, key: &SessionKey, at: Seq) -> Result<SessionView, Error> {
         let not_found = || Error::SessionNotFound(key.session.clone());
         let revision = self
             .store
@@ -211,7 +214,7 @@ impl Engine {
             op: 0,
             revision,
         };
-        Ok(Standing {
+        Ok(SessionView {
             session,
             version,
             request: TurnRequest::default(),
@@ -224,17 +227,17 @@ impl Engine {
     /// The prompt, as a turn makes it of the same.
     pub(in crate::turn) fn prompt(
         &self,
-        standing: &Standing,
+        view: &SessionView,
         model: &Resolved,
     ) -> Result<Prompt, Error> {
-        let Standing {
+        let SessionView {
             session,
             request,
             step,
             messages,
             late: _,
             version: _,
-        } = standing;
+        } = view;
         let transcript =
             Transcript::new(messages.clone())
                 .close()
@@ -242,8 +245,8 @@ impl Engine {
                     NotClosed::Open(calls) => Error::TranscriptOpen(calls),
                     NotClosed::Broken(_) => Error::Internal(error.to_string()),
                 })?;
-        let tools = standing.tools();
-        let (generation, _) = wishes::fitting(model, &session.config, request, tools, *step);
+        let tools = view.tools();
+        let (generation, _) = generation::fitting(model, &session.config, request, tools, *step);
         let asked = prompt::Asked {
             model: &model.info.name,
             supports_tools: model.info.supports_tools,

@@ -24,7 +24,7 @@ use crate::{
         context::{estimators::estimator, media::cannot_read, reasoning},
         engine::Engine,
         run::{
-            wishes,
+            generation,
             written::{LONG_TEXT, beside_others, counted},
         },
     },
@@ -105,7 +105,7 @@ impl PromptCall<'_> {
         } = *self;
         let system = prompt::system(config);
         let generation = model
-            .map(|model| wishes::fitting(model, config, request, tools, step).0)
+            .map(|model| generation::fitting(model, config, request, tools, step).0)
             .unwrap_or_default();
         let sent = || {
             tools

@@ -1,4 +1,5 @@
-//! What keeps turns alive: the heartbeat, and taking over turns without an owner.
+//! What keeps turns alive: the heartbeat, and taking over turns without an owner. How many takeovers
+//! a turn may need is `turn.max_takeovers`; after that `run/next.rs` ends it.
 
 use std::{
     collections::{BTreeMap, BTreeSet},

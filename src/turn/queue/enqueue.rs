@@ -260,9 +260,8 @@ impl Engine {
     }
 
     async fn must_exist(&self, key: &SessionKey) -> Result<(), Error> {
-        let standing = self.store.standing(key, None).await?;
-        standing
-            .map(drop)
+        let head = self.store.head(key, None).await?;
+        head.map(drop)
             .ok_or_else(|| Error::SessionNotFound(key.session.clone()))
     }
 

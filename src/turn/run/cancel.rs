@@ -59,7 +59,7 @@ impl Engine {
             rollback,
             reason,
         } = command;
-        if self.store.standing(key, None).await?.is_none() {
+        if self.store.head(key, None).await?.is_none() {
             return Err(Error::SessionNotFound(key.session.clone()));
         }
         if let Some(turn) = &turn

@@ -24,8 +24,8 @@ use crate::{
         run::{
             ground::Ground,
             state::{Flow, Run, Scene},
-            written::synthetic,
         },
+        tools::synthetic_results::synthetic,
     },
 };
 

@@ -226,18 +226,18 @@ impl Engine {
         let Some(request) = &command.idempotency.request else {
             return Ok(None);
         };
-        let Some(standing) = self.store.standing(key, Some(request)).await? else {
+        let Some(head) = self.store.head(key, Some(request)).await? else {
             return Ok(None);
         };
-        let Some(remembered) = standing.remembered else {
+        let Some(remembered) = head.remembered else {
             return Ok(None);
         };
         if remembered.hash != command.idempotency.hash {
             return Err(Error::IdempotencyMismatch(request.clone()));
         }
-        if command.after > standing.last_seq {
+        if command.after > head.last_seq {
             return Err(Error::CursorAhead {
-                last: standing.last_seq,
+                last: head.last_seq,
             });
         }
         let turn = TurnId::new(remembered.result.clone());
@@ -251,7 +251,7 @@ impl Engine {
                     .await?
                     .ok_or(Error::TurnNotFound(turn))?
                 {
-                    Fate::Waiting => (Follows::Message(message), standing.last_seq),
+                    Fate::Waiting => (Follows::Message(message), head.last_seq),
                     Fate::Taken { turn, after } => (Follows::Turn(turn), after),
                     Fate::Ended(seq) if command.after >= seq => (Follows::Nothing, seq),
                     Fate::Ended(seq) => (Follows::Message(message), Seq(seq.0 - 1)),

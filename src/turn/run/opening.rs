@@ -11,7 +11,7 @@ use crate::{
     store::{NewMessage, Rows},
     turn::{
         context::estimators::estimator,
-        run::{ground::Ground, wishes},
+        run::{generation, ground::Ground},
     },
 };
 
@@ -68,9 +68,12 @@ pub(in crate::turn) fn opening(new: Opening<'_>) -> Rows {
     if let Some(input) = input {
         rows.message(input, StepPosition::default());
     }
-    let (_, unsupported) = wishes::fitting(model, config, request, tools, 1);
-    for wish in unsupported {
-        rows.event(&wishes::left_out(model, wish), StepPosition::default());
+    let (_, unsupported) = generation::fitting(model, config, request, tools, 1);
+    for setting in unsupported {
+        rows.event(
+            &generation::left_out(model, setting),
+            StepPosition::default(),
+        );
     }
     if let Some(size) = size {
         let started = step_started(model, revision, size.size().count, budget);

@@ -136,7 +136,7 @@ impl Run<'_> {
         Ok(Survey {
             messages: messages.to_vec(),
             version: scene.owned.context_version,
-            standing: self.engine.in_force(self.key).await?,
+            in_force: self.engine.in_force(self.key).await?,
             model: scene.model.clone(),
             budget: budget(&scene.policy.context, scene.model)?,
             non_transcript_tokens: scene.context.non_transcript_tokens(),

@@ -20,12 +20,12 @@ use crate::{
         context::{
             estimators::estimator,
             size::{Excerpt, PromptCall, PromptMessage, size_with},
-            standing::tools_in_force,
             stats::{budget, known_window},
         },
         run::{
             opening::step_started,
             state::{Flow, Run, Scene},
+            step_tools::tools_in_force,
             written::host_message,
         },
     },

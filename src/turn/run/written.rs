@@ -1,5 +1,4 @@
-//! What is written of a turn: messages with their sizes, results of calls that are not run, and
-//! what a call of the model cost.
+//! What is written of a turn: messages with their sizes, and what a call of the model cost.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,17 +8,14 @@ use crate::{
     context::estimator::Estimator,
     model::{
         CallId, Category, Content, Counted, InputMessage, Message, MessageId, ModelResponse, Part,
-        Payload, Role, TokenCount, ToolOutcome, ToolResult, Usage, UsagePurpose,
-        event::{CallCancelReason, Estimate, UsageRecorded},
+        Payload, Role, TokenCount, Usage, UsagePurpose,
+        event::{Estimate, UsageRecorded},
         message::StoredPart,
     },
     provider::{Finish, registry::Resolved},
-    store::{NewMessage, turn::Synthetic},
+    store::NewMessage,
     turn::run::answer::Timing,
 };
-
-/// What the model reads in place of a result that will not come.
-const CLOSED_WORDS: &str = "[The call was closed without a result: the turn ended first.]";
 
 /// Counting texts of so many bytes takes some milliseconds.
 pub(in crate::turn) const LONG_TEXT: usize = 32 << 10;
@@ -170,42 +166,6 @@ pub(in crate::turn) fn response(
 pub(in crate::turn) fn message_tokens(message: &NewMessage) -> u32 {
     let parts = message.parts.iter().map(|part| part.size.tokens);
     parts.fold(message.overhead, u32::saturating_add)
-}
-
-/// The result of a call that is not run.
-pub(in crate::turn) fn not_run(call: CallId, name: String, reason: CallCancelReason) -> Part {
-    let words = match reason {
-        CallCancelReason::UnknownTool => format!("[There is no tool named {name}.]"),
-        CallCancelReason::Incomplete => {
-            "[The call was not run: it was not complete, or its arguments are not a JSON object.]"
-                .to_owned()
-        }
-        CallCancelReason::TurnCancelled | CallCancelReason::TurnEnded => CLOSED_WORDS.to_owned(),
-    };
-    let outcome = match reason {
-        CallCancelReason::UnknownTool | CallCancelReason::Incomplete => ToolOutcome::Error,
-        CallCancelReason::TurnCancelled | CallCancelReason::TurnEnded => ToolOutcome::Cancelled,
-    };
-    Part::new(Content::ToolResult(ToolResult {
-        call,
-        name,
-        parts: vec![words.into()],
-        outcome,
-        truncation: None,
-    }))
-}
-
-pub(in crate::turn) fn synthetic(
-    reason: CallCancelReason,
-    estimator: Estimator,
-) -> Synthetic<'static> {
-    let result = not_run(CallId::new(""), String::new(), CallCancelReason::TurnEnded);
-    Synthetic {
-        words: CLOSED_WORDS,
-        tokens: counted(&result, Role::Tool, estimator).tokens,
-        overhead: estimator.overhead(Role::Tool, [&result]),
-        reason,
-    }
 }
 
 /// A call as it is accounted for; `usage` comes with the prediction that was made.

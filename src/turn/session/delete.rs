@@ -17,8 +17,8 @@ use crate::{
         turn::End,
     },
     turn::{
-        Error, engine::Engine, live::wakeups::Wakeup, run::written::synthetic,
-        session::update::check_etag,
+        Error, engine::Engine, live::wakeups::Wakeup, session::update::check_etag,
+        tools::synthetic_results::synthetic,
     },
 };
 

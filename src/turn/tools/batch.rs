@@ -15,7 +15,10 @@ use crate::{
         Rows,
         turn::{Batch, CallFate, NewCall},
     },
-    turn::run::written::{new_message, not_run, stored},
+    turn::{
+        run::written::{new_message, stored},
+        tools::synthetic_results::not_run,
+    },
 };
 
 /// How the calls of an answer are handed out.

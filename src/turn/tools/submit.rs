@@ -175,9 +175,9 @@ impl Engine {
         command: SubmitToolResults,
     ) -> Result<Receipts, Error> {
         let request = command.idempotency.request.as_ref();
-        let standing = self.store.standing(key, request).await?;
-        let standing = standing.ok_or_else(|| Error::SessionNotFound(key.session.clone()))?;
-        if let (Some(remembered), Some(request)) = (&standing.remembered, request)
+        let head = self.store.head(key, request).await?;
+        let head = head.ok_or_else(|| Error::SessionNotFound(key.session.clone()))?;
+        if let (Some(remembered), Some(request)) = (&head.remembered, request)
             && remembered.hash != command.idempotency.hash
         {
             return Err(Error::IdempotencyMismatch(request.clone()));

@@ -1,6 +1,18 @@
 //! Results that the model reads of calls which were not run, or gave none.
 
-use crate::model::{CallId, Given, ToolOutcome, command::SubmittedResult, event::WaitsFor};
+use crate::{
+    context::estimator::Estimator,
+    model::{
+        CallId, Content, Given, Part, Role, ToolOutcome, ToolResult,
+        command::SubmittedResult,
+        event::{CallCancelReason, WaitsFor},
+    },
+    store::turn::Synthetic,
+    turn::run::written::counted,
+};
+
+/// What the model reads in place of a result that will not come.
+const CLOSED_WORDS: &str = "[The call was closed without a result: the turn ended first.]";
 
 /// What the model reads when no result came in time.
 const OVERDUE_WORDS: &str = "[No result came in time.]";
@@ -38,5 +50,42 @@ pub(super) fn denial(call: CallId, reason: String) -> SubmittedResult {
         parts,
         outcome: ToolOutcome::Denied,
         sanitized: false,
+    }
+}
+
+/// The result of a call that is not run.
+pub(in crate::turn) fn not_run(call: CallId, name: String, reason: CallCancelReason) -> Part {
+    let words = match reason {
+        CallCancelReason::UnknownTool => format!("[There is no tool named {name}.]"),
+        CallCancelReason::Incomplete => {
+            "[The call was not run: it was not complete, or its arguments are not a JSON object.]"
+                .to_owned()
+        }
+        CallCancelReason::TurnCancelled | CallCancelReason::TurnEnded => CLOSED_WORDS.to_owned(),
+    };
+    let outcome = match reason {
+        CallCancelReason::UnknownTool | CallCancelReason::Incomplete => ToolOutcome::Error,
+        CallCancelReason::TurnCancelled | CallCancelReason::TurnEnded => ToolOutcome::Cancelled,
+    };
+    Part::new(Content::ToolResult(ToolResult {
+        call,
+        name,
+        parts: vec![words.into()],
+        outcome,
+        truncation: None,
+    }))
+}
+
+/// The results with which a statement closes calls.
+pub(in crate::turn) fn synthetic(
+    reason: CallCancelReason,
+    estimator: Estimator,
+) -> Synthetic<'static> {
+    let result = not_run(CallId::new(""), String::new(), CallCancelReason::TurnEnded);
+    Synthetic {
+        words: CLOSED_WORDS,
+        tokens: counted(&result, Role::Tool, estimator).tokens,
+        overhead: estimator.overhead(Role::Tool, [&result]),
+        reason,
     }
 }

@@ -100,10 +100,10 @@ impl Actor {
         };
         let granted = self
             .insist(async || {
-                let standing = store.standing(&key, idempotency.request.as_ref()).await?;
-                let revision = standing.as_ref().map_or(1, |standing| standing.revision);
+                let head = store.head(&key, idempotency.request.as_ref()).await?;
+                let revision = head.as_ref().map_or(1, |head| head.revision);
                 let admission = words::admission(&turn, &rows, &idempotency, &asked, revision);
-                match standing {
+                match head {
                     Some(_) => store.admit(&key, &admission).await,
                     None => store.admit_new(&key, &admission, &new).await,
                 }
@@ -147,10 +147,10 @@ impl Actor {
             let message = MessageId::new(self.name("q", session));
             let turn = TurnId::new(self.name("turn", session));
             let rows = words::opening(&turn, false);
-            let Some(Some(standing)) = self.ask(store.standing(&key, None)).await else {
+            let Some(Some(head)) = self.ask(store.head(&key, None)).await else {
                 return;
             };
-            let admission = words::admission(&turn, &rows, &idempotency, &asked, standing.revision);
+            let admission = words::admission(&turn, &rows, &idempotency, &asked, head.revision);
             let new = NewQueued {
                 message: &message,
                 body: b"body",
@@ -179,7 +179,7 @@ impl Actor {
                 pending: matches!(place.state, QueueState::Pending { .. }),
                 asap: delivery == Delivery::Asap,
                 met: place.turn.as_ref().map(TurnId::to_string),
-                start: (starts && first).then_some((standing.revision, place.grant.is_some())),
+                start: (starts && first).then_some((head.revision, place.grant.is_some())),
             }));
             if let Some(grant) = place.grant {
                 self.granted(session, grant, "started");
@@ -330,7 +330,7 @@ impl Actor {
         let key = self.key(session);
         let store = self.store.clone();
         let request = self.name("o", session);
-        let Some(Some(standing)) = self.ask(store.standing(&key, None)).await else {
+        let Some(Some(head)) = self.ask(store.head(&key, None)).await else {
             return;
         };
         let config = words::config(&request);
@@ -341,12 +341,12 @@ impl Actor {
             estimator: ESTIMATOR,
         };
         let events = [Payload::SessionUpdated {
-            revision: standing.revision + 1,
+            revision: head.revision + 1,
             paths: Vec::new(),
         }];
         let revision = NewRevision {
             new: &new,
-            from: standing.revision,
+            from: head.revision,
             events: &events,
             idempotency: &idempotency,
         };
@@ -411,10 +411,10 @@ impl Actor {
         let store = self.store.clone();
         let new = SessionId::new(self.name("f", session));
         let idempotency = words::request(&self.name("f", session));
-        let Some(Some(standing)) = self.ask(store.standing(&key, None)).await else {
+        let Some(Some(head)) = self.ask(store.head(&key, None)).await else {
             return;
         };
-        let Ok(last @ 1..) = usize::try_from(standing.last_seq.0) else {
+        let Ok(last @ 1..) = usize::try_from(head.last_seq.0) else {
             return;
         };
         let at = Seq(i64::try_from(1 + self.dice.below(last)).unwrap());

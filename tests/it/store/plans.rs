@@ -60,7 +60,7 @@ pub(super) fn arguments(statement: &str) -> Vec<&'static str> {
         "gate" | "lock_run" | "settle" | "last_role" => in_session("'run'", &[]),
         "revision_at" => in_session("'long'", &["100"]),
         "since" => in_session("'long'", &["'m100'"]),
-        "standing" => in_session("'run'", &["'r'"]),
+        "head" => in_session("'run'", &["'r'"]),
         "owned" => in_session("'run'", &["1", "'one'", "'run-t1'"]),
         "calls" => in_session("'wait'", &["array['c1', 'c2']"]),
         "open_calls" | "open_results" => in_session("'wait'", &[]),

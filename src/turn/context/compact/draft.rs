@@ -4,7 +4,7 @@
 use crate::{
     context::{
         budget::Budget,
-        compact::{self, Plan, Situation, Standing, summary_prompt},
+        compact::{self, InForce, Plan, Situation, summary_prompt},
         estimate,
         estimator::Estimator,
         prune,
@@ -36,7 +36,7 @@ pub(in crate::turn) struct Survey {
     /// The version of that.
     pub version: i64,
     /// The compaction in force.
-    pub standing: Option<Standing>,
+    pub in_force: Option<InForce>,
     /// The model that the prompt is for.
     pub model: Resolved,
     /// Its window.
@@ -55,7 +55,7 @@ pub(in crate::turn) struct Order {
     /// When and how, with what one request wants otherwise.
     pub policy: CompactionPolicy,
     /// Wishes of one request.
-    pub wishes: (String, InstructionsMode),
+    pub instructions: (String, InstructionsMode),
     /// The size that is asked for. `None` means by the room.
     pub target: Option<u32>,
     /// Old tool results were cleared for it.
@@ -84,12 +84,12 @@ impl Order {
         was_pruned: bool,
     ) -> Self {
         let policy = policy.clone().within(budget.window);
-        let wishes = (String::new(), InstructionsMode::Append);
+        let instructions = (String::new(), InstructionsMode::Append);
         let must = trigger != Trigger::Threshold || target.is_some();
         Self {
             trigger,
             policy,
-            wishes,
+            instructions,
             target,
             was_pruned,
             must,
@@ -110,7 +110,7 @@ impl Survey {
     pub(super) fn situation<'a>(&'a self, order: &'a Order) -> Situation<'a> {
         Situation {
             messages: &self.messages,
-            standing: self.standing.as_ref(),
+            in_force: self.in_force.as_ref(),
             non_transcript_tokens: self.non_transcript_tokens,
             size: self.at_most(),
             budget: self.budget,
@@ -263,7 +263,7 @@ impl Survey {
             was_pruned: order.was_pruned,
             summary: None,
             usage: UsageTotals::default(),
-            predecessor: self.standing.as_ref().map(|standing| standing.id.clone()),
+            predecessor: self.in_force.as_ref().map(|in_force| in_force.id.clone()),
             referenced_tools,
             unreferenced_tools,
             failure: None,
@@ -275,7 +275,7 @@ impl Survey {
 }
 
 /// The compaction in force, as the next one has to know it.
-pub(super) fn standing_of(compaction: Compaction) -> Option<Standing> {
+pub(super) fn in_force_of(compaction: Compaction) -> Option<InForce> {
     let Compaction {
         id,
         range,
@@ -284,7 +284,7 @@ pub(super) fn standing_of(compaction: Compaction) -> Option<Standing> {
         ..
     } = compaction;
     let (from, to) = range?;
-    Some(Standing {
+    Some(InForce {
         id: id?,
         from,
         to,

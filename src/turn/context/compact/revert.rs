@@ -28,7 +28,7 @@ impl Engine {
             let key = SessionKey::new(tenant, command.session.clone());
             for _ in 0..TRIES {
                 if let Some(reverted) = engine.try_revert(&key, &command).await? {
-                    let looked = engine.standing(&key).await?;
+                    let looked = engine.session_view(&key).await?;
                     let model = engine.model(looked.model(None))?;
                     return Ok((reverted, looked.size(&model).size().count));
                 }

@@ -73,18 +73,18 @@ impl Engine {
             .info
             .max_output
             .map_or(allowed, |limit| limit.tokens.min(allowed));
-        let (wishes, mode) = &order.wishes;
+        let (instructions, mode) = &order.instructions;
         let system = summary_prompt::system(
             &[
                 (&policy.instructions, policy.instructions_mode),
-                (wishes, *mode),
+                (instructions, *mode),
             ],
             most,
         );
         let before = survey
-            .standing
+            .in_force
             .as_ref()
-            .and_then(|standing| standing.summary.clone());
+            .and_then(|in_force| in_force.summary.clone());
         let window = window(survey, order, &model);
         let taken = [
             most,

@@ -2,32 +2,15 @@
 
 use crate::{
     context::size::ContextSize,
-    model::{Message, SessionConfig, ToolSet, command::TurnRequest},
+    model::{Message, ToolSet, command::TurnRequest},
     provider::registry::Resolved,
     store::{session::Session, version::Version},
-    turn::context::size::PromptCall,
+    turn::{context::size::PromptCall, run::step_tools::tools_in_force},
 };
-
-/// The last step of a turn whose time is up has none.
-const NO_TOOLS: &ToolSet = &ToolSet { tools: Vec::new() };
-
-/// The tools that a step is sent: none where the turn's time is up, else the turn's own or those
-/// of the configuration.
-pub(in crate::turn) fn tools_in_force<'a>(
-    request: &'a TurnRequest,
-    config: &'a SessionConfig,
-    is_late: bool,
-) -> &'a ToolSet {
-    match &request.tools {
-        _ if is_late => NO_TOOLS,
-        Some(tools) => tools,
-        None => &config.tools,
-    }
-}
 
 /// A session at one time: what its next prompt is made of.
 #[derive(Debug, Clone)]
-pub(in crate::turn) struct Standing {
+pub(in crate::turn) struct SessionView {
     /// The session.
     pub(in crate::turn) session: Session,
     /// What its transcript is.
@@ -42,7 +25,7 @@ pub(in crate::turn) struct Standing {
     pub(in crate::turn) messages: Vec<Message>,
 }
 
-impl Standing {
+impl SessionView {
     /// The model to ask: the one that is named, the live turn's, or the session's.
     pub(in crate::turn) fn model<'a>(&'a self, named: Option<&'a str>) -> &'a str {
         named

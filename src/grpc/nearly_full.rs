@@ -1,5 +1,5 @@
 //! The notice that the context is nearly full: the one line for people that depends on what the
-//! stream has shown before.
+//! stream has shown before. From when on that is: `context/budget.rs`.
 
 use crate::{
     context::budget::Budget,

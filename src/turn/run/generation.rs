@@ -1,4 +1,4 @@
-//! How the model is to answer: what the turn and its session wish together, and what of that the
+//! How the model is to answer: what the turn and its session want together, and what of that the
 //! model can be told.
 
 use crate::{
@@ -10,7 +10,7 @@ use crate::{
     provider::registry::Resolved,
 };
 
-/// The wishes for the call of that step, and what was left out of them.
+/// The settings for the call of that step, and what was left out of them.
 pub(in crate::turn) fn fitting(
     model: &Resolved,
     config: &SessionConfig,

@@ -11,7 +11,7 @@ pub enum Closed {
 
 /// How the server stands.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Standing {
+pub enum Readiness {
     /// It takes requests.
     Ready,
     /// It takes requests, but others should be asked: why.
