@@ -42,7 +42,7 @@ const FINISH: &str = "store::turn::finish:";
 
 /// The text with a comparison that always holds in place of the first that begins like this and
 /// compares with a parameter of that type.
-fn without_comparison(statement: &str, comparison: &str, kind: &str) -> Option<String> {
+pub(crate) fn without_comparison(statement: &str, comparison: &str, kind: &str) -> Option<String> {
     let at = statement.find(comparison)?;
     let number: String = statement[at + comparison.len()..]
         .chars()

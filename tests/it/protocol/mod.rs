@@ -8,7 +8,7 @@
 
 mod actors;
 mod checker;
-mod guards;
+pub(crate) mod guards;
 mod history;
 mod owner;
 mod visitor;

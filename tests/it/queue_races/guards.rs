@@ -5,6 +5,8 @@ use std::{
     sync::{Mutex, PoisonError},
 };
 
+use crate::protocol::guards::without_comparison;
+
 /// A statement in place of another one.
 pub(super) type Replace = fn(&'static str) -> &'static str;
 
@@ -58,7 +60,10 @@ pub(super) fn without_fence(sql: &'static str) -> &'static str {
             (NEXT_SEQ, "coalesce($3::bigint, 0) is not null"),
             SLOWLY,
         ];
-        return changed(sql, |sql| replaced(sql, &blind));
+        return changed(sql, |sql| {
+            without_comparison(&replaced(sql, &blind), "r.owner = $", "text")
+                .expect("a take compares the owner")
+        });
     }
     sql
 }
