@@ -5,7 +5,9 @@ use std::{collections::BTreeMap, time::Duration};
 
 use super::{
     echo,
-    file::{ActionFile, CallFile, ErrorFile, FinishFile, ReasonFile, RepeatFile, UsageFile},
+    file::{
+        ActionFile, CallFile, ErrorFile, FinishFile, ReasonFile, RepeatFile, True, UsageFile, Verb,
+    },
     scene::{Pick, Scene},
     template::Template,
 };
@@ -19,10 +21,6 @@ const MAX_REPEAT_BYTES: usize = 16 * 1024 * 1024;
 
 /// Milliseconds that one delay may last.
 const MAX_DELAY_MS: u64 = 3_600_000;
-
-/// The verbs, for the error that names them.
-const VERBS: &str = "text, reasoning, refusal, repeat, echo_prompt, tool_call, wait_for, error, finish, \
-                     end_without_finish, stall, delay_ms";
 
 /// How a text is cut into pieces, and how long it is between them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -148,68 +146,49 @@ impl Pace {
 }
 
 impl Action {
-    /// Checks what a file says: one verb, and a pace only where something is streamed.
+    /// Checks what a file says: a pace stands only where something is streamed.
     pub(super) fn check(
         file: ActionFile,
         below: Pace,
         picks: &BTreeMap<String, Pick>,
     ) -> Result<Self, String> {
         let ActionFile {
-            text,
-            reasoning,
-            refusal,
-            repeat,
-            echo_prompt,
-            tool_call,
-            wait_for,
-            error,
-            finish,
-            end_without_finish,
-            stall,
+            verb,
             delay_ms,
             chunk_chars,
         } = file;
         let pace = Pace::check(delay_ms, chunk_chars, below)
             .map_err(|(field, message)| format!("{field} {message}"))?;
-        let say = |voice, text: String| {
+        let Some(verb) = verb else {
+            return if delay_ms.is_some() && chunk_chars.is_none() {
+                Ok(Self::Delay(pace.delay))
+            } else {
+                Err("an action has one verb, such as text or tool_call".to_owned())
+            };
+        };
+        let is_paced = delay_ms.is_some() || chunk_chars.is_some();
+        if is_paced && !verb.streams() {
+            return Err("delay_ms and chunk_chars go with what is streamed only".to_owned());
+        }
+        let say = |voice, text: &str| {
             Ok(Self::Say {
                 voice,
-                text: Template::parse(&text, picks)?,
+                text: Template::parse(text, picks)?,
                 pace,
             })
         };
-        let streamed = [
-            text.map(|text| say(Voice::Text, text)),
-            reasoning.map(|text| say(Voice::Reasoning, text)),
-            refusal.map(|text| say(Voice::Refusal, text)),
-            repeat.map(|repeat| Self::check_repeat(repeat, pace)),
-            flag(echo_prompt, "echo_prompt", Self::Echo { pace }),
-            tool_call.map(|call| Self::check_call(call, pace, picks)),
-        ];
-        let plain = [
-            wait_for.map(|name| Ok(Self::WaitFor(Template::parse(&name, picks)?))),
-            error.map(|file| Ok(Self::Fail(Failing { file }))),
-            finish.map(|finish| Ok(Self::check_finish(finish))),
-            flag(end_without_finish, "end_without_finish", Self::Break),
-            flag(stall, "stall", Self::Stall),
-        ];
-        let paced = delay_ms.is_some() || chunk_chars.is_some();
-        let mut streamed = streamed.into_iter().flatten();
-        let mut plain = plain.into_iter().flatten();
-        match (
-            streamed.next(),
-            plain.next(),
-            streamed.next().is_some() || plain.next().is_some(),
-        ) {
-            (Some(action), None, false) => action,
-            (None, Some(action), false) if !paced => action,
-            (None, Some(_), false) => {
-                Err("delay_ms and chunk_chars go with what is streamed only".to_owned())
-            }
-            (None, None, false) if delay_ms.is_some() && chunk_chars.is_none() => {
-                Ok(Self::Delay(pace.delay))
-            }
-            _ => Err(format!("needs exactly one of {VERBS}")),
+        match verb {
+            Verb::Text(text) => say(Voice::Text, &text),
+            Verb::Reasoning(text) => say(Voice::Reasoning, &text),
+            Verb::Refusal(text) => say(Voice::Refusal, &text),
+            Verb::Repeat(repeat) => Self::check_repeat(repeat, pace),
+            Verb::EchoPrompt(True) => Ok(Self::Echo { pace }),
+            Verb::ToolCall(call) => Self::check_call(call, pace, picks),
+            Verb::WaitFor(name) => Ok(Self::WaitFor(Template::parse(&name, picks)?)),
+            Verb::Error(file) => Ok(Self::Fail(Failing { file })),
+            Verb::Finish(finish) => Ok(Self::check_finish(finish)),
+            Verb::EndWithoutFinish(True) => Ok(Self::Break),
+            Verb::Stall(True) => Ok(Self::Stall),
         }
     }
 
@@ -362,15 +341,23 @@ impl Failing {
     }
 }
 
-/// An action that is written `"VERB": true`.
-fn flag(value: Option<bool>, verb: &str, action: Action) -> Option<Result<Action, String>> {
-    value.map(|value| {
-        if value {
-            Ok(action)
-        } else {
-            Err(format!("{verb} can only be true"))
+impl Verb {
+    /// Whether it is written piece by piece.
+    fn streams(&self) -> bool {
+        match self {
+            Self::Text(_)
+            | Self::Reasoning(_)
+            | Self::Refusal(_)
+            | Self::Repeat(_)
+            | Self::EchoPrompt(True)
+            | Self::ToolCall(_) => true,
+            Self::WaitFor(_)
+            | Self::Error(_)
+            | Self::Finish(_)
+            | Self::EndWithoutFinish(True)
+            | Self::Stall(True) => false,
         }
-    })
+    }
 }
 
 /// A delay within its bound.

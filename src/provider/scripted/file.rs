@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use serde::{Deserialize, Deserializer};
+use serde::{Deserialize, Deserializer, de::DeserializeOwned};
 use serde_json::{Map, Value};
 
 use crate::{
@@ -44,7 +44,8 @@ pub(super) struct PickFile {
 pub(super) struct StepFile {
     #[serde(default)]
     pub(super) when: WhenFile,
-    pub(super) say: Vec<ActionFile>,
+    /// Each is read by [`ActionFile::read`], which says where an error is.
+    pub(super) say: Vec<Map<String, Value>>,
 }
 
 /// Conditions; all that are given must hold.
@@ -74,24 +75,35 @@ pub(super) enum OneOrMany {
     Many(Vec<String>),
 }
 
-/// One action: one of the verbs, with a pace where it streams.
-#[derive(Debug, Default, Deserialize)]
-#[serde(deny_unknown_fields)]
+/// One action: a verb, with a pace where it streams; or a pause alone.
+#[derive(Debug)]
 pub(super) struct ActionFile {
-    pub(super) text: Option<String>,
-    pub(super) reasoning: Option<String>,
-    pub(super) refusal: Option<String>,
-    pub(super) repeat: Option<RepeatFile>,
-    pub(super) echo_prompt: Option<bool>,
-    pub(super) tool_call: Option<CallFile>,
-    pub(super) wait_for: Option<String>,
-    pub(super) error: Option<ErrorFile>,
-    pub(super) finish: Option<FinishFile>,
-    pub(super) end_without_finish: Option<bool>,
-    pub(super) stall: Option<bool>,
+    pub(super) verb: Option<Verb>,
     pub(super) delay_ms: Option<u64>,
     pub(super) chunk_chars: Option<u32>,
 }
+
+/// What an action does.
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum Verb {
+    Text(String),
+    Reasoning(String),
+    Refusal(String),
+    Repeat(RepeatFile),
+    EchoPrompt(True),
+    ToolCall(CallFile),
+    WaitFor(String),
+    Error(ErrorFile),
+    Finish(FinishFile),
+    EndWithoutFinish(True),
+    Stall(True),
+}
+
+/// The value of a verb that says all by its name.
+#[derive(Debug, Deserialize)]
+#[serde(try_from = "bool")]
+pub(super) struct True;
 
 /// A text many times over.
 #[derive(Debug, Deserialize)]
@@ -169,6 +181,46 @@ pub(super) struct UsageFile {
     pub(super) reasoning: u32,
     pub(super) cache_read: u32,
     pub(super) cache_write: u32,
+}
+
+impl ActionFile {
+    /// Reads an action: one field for the verb, beside those of the pace.
+    pub(super) fn read(mut fields: Map<String, Value>) -> Result<Self, String> {
+        let delay_ms = take(&mut fields, "delay_ms")?;
+        let chunk_chars = take(&mut fields, "chunk_chars")?;
+        let verb = match fields.len() {
+            0 => None,
+            1 => {
+                let read = Verb::deserialize(Value::Object(fields));
+                Some(read.map_err(|error| error.to_string())?)
+            }
+            _ => return Err("an action has one verb, such as text or tool_call".to_owned()),
+        };
+        Ok(Self {
+            verb,
+            delay_ms,
+            chunk_chars,
+        })
+    }
+}
+
+/// The value of a field, which is no longer there afterwards.
+fn take<T: DeserializeOwned>(
+    fields: &mut Map<String, Value>,
+    name: &str,
+) -> Result<Option<T>, String> {
+    let value = fields.remove(name).map(serde_json::from_value);
+    value
+        .transpose()
+        .map_err(|error| format!("{name}: {error}"))
+}
+
+impl TryFrom<bool> for True {
+    type Error = &'static str;
+
+    fn try_from(value: bool) -> Result<Self, &'static str> {
+        value.then_some(Self).ok_or("can only be true")
+    }
 }
 
 impl Default for OneOrMany {

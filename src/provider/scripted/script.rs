@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, sync::atomic::AtomicU32};
 
 use super::{
     action::{Action, Pace},
-    file::{PickFile, ScriptFile, StepFile, WhenFile},
+    file::{ActionFile, PickFile, ScriptFile, StepFile, WhenFile},
     scene::{Pick, Scene},
 };
 use crate::provider::{
@@ -134,7 +134,9 @@ impl Step {
                 ));
             }
             actions.push(
-                Action::check(action, pace, picks).map_err(|message| Flaw::at(field, message))?,
+                ActionFile::read(action)
+                    .and_then(|file| Action::check(file, pace, picks))
+                    .map_err(|message| Flaw::at(field, message))?,
             );
         }
         Ok(Self {

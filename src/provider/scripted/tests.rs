@@ -142,23 +142,31 @@ fn a_bad_script_is_refused_with_its_field() {
         ),
         (
             &step(r#"{}"#),
-            "bad: steps[1].say[1]: needs exactly one of text, reasoning,",
+            "bad: steps[1].say[1]: an action has one verb, such as text",
         ),
         (
             &step(r#"{"chunk_chars":1}"#),
-            "bad: steps[1].say[1]: needs exactly one of",
+            "bad: steps[1].say[1]: an action has one verb",
         ),
         (
             &step(r#"{"text":"a","stall":true}"#),
-            "bad: steps[1].say[1]: needs exactly one of",
+            "bad: steps[1].say[1]: an action has one verb",
         ),
         (
             &step(r#"{"text":"a","refusal":"b"}"#),
-            "bad: steps[1].say[1]: needs exactly one of",
+            "bad: steps[1].say[1]: an action has one verb",
+        ),
+        (
+            &step(r#"{"txt":"a"}"#),
+            "bad: steps[1].say[1]: unknown variant `txt`, expected one of `text`, `reasoning`",
+        ),
+        (
+            &step(r#"{"text":"a","delay_ms":"1s"}"#),
+            "bad: steps[1].say[1]: delay_ms: invalid type",
         ),
         (
             &step(r#"{"stall":false}"#),
-            "bad: steps[1].say[1]: stall can only be true",
+            "bad: steps[1].say[1]: can only be true",
         ),
         (
             &step(r#"{"stall":true,"delay_ms":1}"#),
@@ -190,7 +198,7 @@ fn a_bad_script_is_refused_with_its_field() {
         ),
         (
             &step(r#"{"error":{"kind":"odd"}}"#),
-            "bad: line 1 column 76: unknown variant `odd`",
+            "bad: steps[1].say[1]: unknown variant `odd`",
         ),
         (
             &step(r#"{"stall":true},{"text":"a"}"#),
