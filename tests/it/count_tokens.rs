@@ -14,6 +14,7 @@ use crate::harness::{
     Options, Replica, TestDatabase,
     errors::refusal,
     events::{PATIENCE, all},
+    process::Place,
     requests::{tools, turn},
     transcripts::{calls, results, says},
     upstream::{Reply, Upstream},
@@ -349,4 +350,28 @@ async fn an_exact_count_of_a_provider_that_does_not_count_is_a_prediction() {
         ..hello()
     };
     assert_eq!(count(&mut contexts, exact).await.0, predicted);
+}
+
+/// Row L1
+#[tokio::test(flavor = "multi_thread")]
+async fn a_missing_vocabulary_is_logged_once() {
+    let script = json!({"steps": [{"say": [{"text": "Hello."}]}]});
+    let place = Place::new("").script("one", &script).script("two", &script);
+    let mut served = place.serve_over(&TestDatabase::new().await).await;
+    let mut contexts = ContextServiceClient::new(served.channel().await);
+    for model in ["scripted/one", "scripted/two", "scripted/one"] {
+        let request = pb::CountTokensRequest {
+            model: model.to_owned(),
+            ..hello()
+        };
+        contexts.count_tokens(request).await.unwrap();
+    }
+    served.terminate();
+    served.ended().await;
+    let logged = served.said();
+    assert_eq!(
+        logged.matches("vocabulary is not known").count(),
+        1,
+        "{logged}"
+    );
 }

@@ -221,6 +221,16 @@ async fn a_turn_at_its_step_limit_is_followed_by_the_turn_of_queued_messages() {
 
 /// Row D19
 #[tokio::test(flavor = "multi_thread")]
+async fn a_turn_at_its_token_budget_is_followed_by_the_turn_of_queued_messages() {
+    let limits = pb::TurnLimits {
+        max_total_tokens: 1,
+        ..pb::TurnLimits::default()
+    };
+    is_followed(limits, true, pb::CompletionReason::Budget).await;
+}
+
+/// Row D19
+#[tokio::test(flavor = "multi_thread")]
 async fn after_its_deadline_a_turn_is_followed_by_what_asked_for_one() {
     let brief = prost_types::Duration {
         seconds: 2,

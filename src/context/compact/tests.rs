@@ -98,6 +98,24 @@ impl Case {
 }
 
 /// Rows D12 and D16
+/// Row L7
+#[test]
+fn the_guard_is_that_of_the_policy_else_it_watches_local_servers_only() {
+    let table = [
+        (None, false, Guard::None),
+        (None, true, Guard::TwoLevel),
+        (Some(Guard::None), true, Guard::None),
+        (Some(Guard::TwoLevel), false, Guard::TwoLevel),
+    ];
+    for (own, local, expected) in table {
+        let policy = CompactionPolicy {
+            guard: own,
+            ..CompactionPolicy::default()
+        };
+        assert_eq!(guard(&policy, local), expected, "{own:?} {local}");
+    }
+}
+
 #[test]
 fn newest_turns_are_kept_and_fewer_if_they_alone_are_too_large() {
     let plan = |turns: &[(usize, u32)], keep| {
