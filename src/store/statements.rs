@@ -44,7 +44,15 @@ pub fn hot_transitions() -> Vec<(&'static str, &'static [Named])> {
         ),
         ("queue_outcome", from_ref(&queue::OUTCOME)),
         ("unqueue", from_ref(&queue::UNQUEUE)),
+        ("fork", from_ref(&fork::FORK)),
         ("open_at", from_ref(&fork::OPEN_AT)),
+        ("live_after", from_ref(&message::LIVE_AFTER)),
+        ("live_before", from_ref(&message::LIVE_BEFORE)),
+        ("all_after", from_ref(&message::ALL_AFTER)),
+        ("all_before", from_ref(&message::ALL_BEFORE)),
+        ("messages_by_id", from_ref(&message::BY_ID)),
+        ("variable", from_ref(&message::VARIABLE)),
+        ("newest", from_ref(&message::NEWEST)),
         ("begin_compaction", from_ref(&compaction::BEGIN)),
         ("fail_compaction", from_ref(&compaction::FAIL)),
         ("swap", from_ref(&compaction::SWAP)),
@@ -79,14 +87,7 @@ fn turn_statements() -> Vec<(&'static str, &'static str)> {
         ("follow", event::FOLLOW),
         ("settled_between", event::SETTLED),
         ("results", event::RESULTS),
-        ("messages_by_id", message::BY_ID),
         ("open_results", message::OPEN_RESULTS),
-        ("live_after", message::LIVE_AFTER),
-        ("variable", message::VARIABLE),
-        ("newest", message::NEWEST),
-        ("live_before", message::LIVE_BEFORE),
-        ("all_after", message::ALL_AFTER),
-        ("all_before", message::ALL_BEFORE),
     ]
 }
 
@@ -109,7 +110,6 @@ fn context_statements() -> Vec<(&'static str, &'static str)> {
     vec![
         ("stats", stats::STATS),
         ("beginnings", blob::BEGINNINGS),
-        ("fork", fork::FORK),
         ("tail", import::TAIL),
         ("since", usage::SINCE),
         ("appended_calls", import::APPENDED_CALLS),
