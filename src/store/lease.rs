@@ -99,6 +99,7 @@ pub(super) const STOP: i16 = 1;
 pub(super) const ROLLBACK: i16 = 2;
 
 pub(super) static BEAT: LazyLock<Named> = named_alone!("sql/beat.sql");
+static CANDIDATES: LazyLock<Named> = named_alone!("sql/candidates.sql");
 pub(super) static TAKEOVER: LazyLock<Named> = named_alone!("sql/takeover.sql");
 /// After the row lock. The first one answers.
 pub(super) static CANCEL: LazyLock<Vec<Named>> =
@@ -194,17 +195,18 @@ impl Store {
         limit: u32,
         postponed: &[SessionKey],
     ) -> Result<Vec<Candidate>, Error> {
-        const SQL: &str = "-- store::lease::candidates
-            select r.tenant_id, r.session_id, r.epoch, r.state = 2 as waiting from session_run r
-             where r.live and ((r.state = 1 and r.lease_until < now()) or (r.state = 2 and r.tool_deadline < now()))
-               and not exists (select from unnest($2::text[], $3::text[]) as p(tenant, session)
-                                where p.tenant = r.tenant_id and p.session = r.session_id)
-             order by random() limit $1";
         let tenants: Vec<&str> = postponed.iter().map(|key| key.tenant.as_str()).collect();
         let sessions: Vec<&str> = postponed.iter().map(|key| key.session.as_str()).collect();
         let rows = self
             .aside()
-            .read(SQL, &[&i64::from(limit), &tenants, &sessions])
+            .read_named(
+                &CANDIDATES,
+                &[
+                    ("limit", &i64::from(limit) as Param<'_>),
+                    ("tenants", &tenants),
+                    ("sessions", &sessions),
+                ],
+            )
             .await?;
         rows.iter()
             .map(|row| {

@@ -21,7 +21,7 @@ fn place(transition: &str) -> (&'static str, &'static str) {
         "enqueue" | "enqueue_unremembered" | "unqueue" | "queue_outcome" => ("queue", "queue-t1"),
         "open_at" | "fork" | "live_after" | "live_before" | "all_after" | "all_before"
         | "messages_by_id" | "variable" | "newest" => ("long", "long-t1"),
-        "fail_compaction" | "swap" => ("compacting", ""),
+        "compaction_spend" | "fail_compaction" | "swap" => ("compacting", ""),
         "revert" => ("compacted", ""),
         "record_usage" | "import" => ("imported", ""),
         "prune" => ("cleared", ""),
@@ -177,7 +177,7 @@ fn of_any_transition(name: &str) -> &'static str {
         "place" => "40",
         "limit" => "10",
         "bare_reasoning" => "8",
-        "with_reasoning" => "true",
+        "with_reasoning" | "given_up" => "true",
         "before" => "array[400]",
         "new_session" => "'new'",
         // A result that is cleared, and comes back.
