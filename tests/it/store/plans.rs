@@ -67,15 +67,15 @@ pub(super) fn arguments(statement: &str) -> Vec<&'static str> {
         "results" => in_session("'wait'", &["array['c3']"]),
         "hand_over" => in_session("'run'", &["1", "0", "'one'", "'run-t1'"]),
         "owned_here" => keys(&["'one'"]),
-        "adopt_owned" => in_session("'run'", &["1", "'run-t1'", "'one'", "30"]),
+        "adopt_owned" => vec!["30", "'t'", "'run'", "1", "'run-t1'", "'one'"],
         "release" => in_session("'run'", &["1", "'run-t1'", "'one'"]),
         "marks" => keys(&["array[1]", "array[null]::timestamptz[]"]),
         "cancels" => vec![
             "array['t']",
             "array['cancelled']",
             "array[1]",
-            "'one'",
             "array['cancelled-t1']",
+            "'one'",
         ],
         "heads" => keys(&["array[0]"]),
         "save_chunks" => keys(&[
