@@ -5,15 +5,6 @@ use tokio_postgres::Row;
 use super::{Error, row::get, rows::signed};
 use crate::model::{Anchor, TokenBasis};
 
-/// The columns of the last measured call, and the version of the context that it may be true of.
-macro_rules! anchor_columns {
-    () => {
-        "r.context_version, r.anchor_model, r.anchor_version, r.anchor_input, r.anchor_output, r.anchor_tokens, r.anchor_estimated,
-           r.anchor_basis, case when now() - r.anchor_at < interval '5 minutes' then r.anchor_cached end as anchor_cached"
-    };
-}
-pub(super) use anchor_columns;
-
 /// The last measured call. `None` means there was none, or a version of contextd measured it that
 /// did not say for which model.
 pub(super) fn anchor(row: &Row) -> Result<Option<Anchor>, Error> {

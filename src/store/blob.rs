@@ -1,6 +1,6 @@
 //! Content too large for messages: content-addressed bytes in chunks, per tenant.
 
-use std::time::Duration;
+use std::{sync::LazyLock, time::Duration};
 
 use jiff::Timestamp;
 
@@ -8,6 +8,7 @@ use tokio_postgres::Row;
 
 use super::{
     Error, Store,
+    named::Named,
     pipeline::{Param, Query},
     row::get,
 };
@@ -76,6 +77,8 @@ pub(super) const BEGINNINGS: &str = "-- store::blob::beginnings
       from blobs b
       left join lateral (select * from blob_chunks c where c.tenant_id = $1 and c.blob_id = b.blob_id and c.idx = 0 offset 0) c on true
      where b.tenant_id = $1 and b.blob_id = any($2::text[])";
+
+static SWEEP: LazyLock<Named> = named_alone!("sql/sweep_blobs.sql");
 
 impl Store {
     /// Stores content under its id, or notes that it is needed again. In a transaction of its own,
@@ -170,25 +173,14 @@ impl Store {
     /// Looks at the next blobs of all tenants and takes away those that nothing refers to. `None`
     /// means the walk is at its end.
     pub async fn sweep_blobs(&self, walk: &Walk) -> Result<Option<Swept>, Error> {
-        const SQL: &str = "-- store::blob::sweep_blobs
-            with seen as (
-              select b.tenant_id, b.blob_id, b.touched_at from blobs b
-               where (b.tenant_id, b.blob_id) > ($1, $2) order by b.tenant_id, b.blob_id limit $4),
-            unused as (
-              select s.tenant_id, s.blob_id from seen s
-               where s.touched_at < now() - make_interval(secs => $3)
-                 and not exists (select from part_blobs p where p.tenant_id = s.tenant_id and p.blob_id = s.blob_id)),
-            gone as (
-              delete from blobs b using unused u
-               where b.tenant_id = u.tenant_id and b.blob_id = u.blob_id and b.touched_at < now() - make_interval(secs => $3)
-              returning b.tenant_id, b.blob_id),
-            chunks as (
-              delete from blob_chunks c using gone g where c.tenant_id = g.tenant_id and c.blob_id = g.blob_id)
-            select s.tenant_id, s.blob_id, (select count(*) from gone) as swept
-              from seen s order by s.tenant_id desc, s.blob_id desc limit 1";
         let unused = UNUSED.as_secs_f64();
-        let params: Vec<Param<'_>> = vec![&walk.tenant, &walk.blob, &unused, &ROUND];
-        let rows = self.database.write(&Query::new(SQL, params)).await?;
+        let sweep = SWEEP.query(&[
+            ("tenant", &walk.tenant as Param<'_>),
+            ("blob", &walk.blob),
+            ("age", &unused),
+            ("most", &ROUND),
+        ])?;
+        let rows = self.database.write(&sweep).await?;
         let swept = |row: &Row| {
             let swept: i64 = get(row, "swept")?;
             let next = Walk {

@@ -1,17 +1,15 @@
 //! What was learnt about the size of prompts, per model of a provider. No tenant's: a ratio says
 //! nothing about anybody's words.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, sync::LazyLock};
 
-use super::{
-    Error, Store,
-    pipeline::{Param, Query},
-    row::get,
-};
+use super::{Error, Store, named::Named, pipeline::Param, row::get};
 use crate::model::{
     Calibration,
     calibration::{MEMORY, RATIOS},
 };
+
+static LEARN: LazyLock<Named> = named_alone!("sql/learn.sql");
 
 impl Store {
     /// What was learnt of these models; of others nothing yet.
@@ -30,16 +28,6 @@ impl Store {
     /// Adds what calls taught, of each model their number and mean ratio: a moving average, so that
     /// old calls fade.
     pub async fn learn(&self, taught: &BTreeMap<String, Calibration>) -> Result<(), Error> {
-        const SQL: &str = "-- store::calibration::learn
-            insert into calibration as known (model, ratio, calls)
-            select taught.model, greatest($5::float8, least($6::float8, taught.ratio)), taught.calls
-              from unnest($1::text[], $2::float8[], $3::bigint[]) as taught(model, ratio, calls)
-             order by taught.model
-            on conflict (model) do update
-               set ratio = known.ratio + (excluded.ratio - known.ratio)
-                         * least(1, excluded.calls / least($4::float8, (known.calls + excluded.calls)::float8)),
-                   calls = known.calls + excluded.calls,
-                   updated_at = now()";
         let models: Vec<&str> = taught.keys().map(String::as_str).collect();
         let ratios: Vec<f64> = taught.values().map(|taught| taught.ratio).collect();
         let calls: Vec<i64> = taught
@@ -47,17 +35,14 @@ impl Store {
             .map(|taught| i64::from(taught.calls))
             .collect();
         self.database
-            .write(&Query::new(
-                SQL,
-                vec![
-                    &models as Param<'_>,
-                    &ratios,
-                    &calls,
-                    &MEMORY,
-                    &RATIOS.0,
-                    &RATIOS.1,
-                ],
-            ))
+            .write(&LEARN.query(&[
+                ("models", &models as Param<'_>),
+                ("ratios", &ratios),
+                ("calls", &calls),
+                ("memory", &MEMORY),
+                ("least", &RATIOS.0),
+                ("most", &RATIOS.1),
+            ])?)
             .await
             .map(drop)
     }

@@ -5,8 +5,11 @@
 //! same snapshot for what the hot row says is being written. One that comes late, after the commit
 //! of its message, is not read and swept.
 
+use std::sync::LazyLock;
+
 use super::{
     Error, Store,
+    named::Named,
     pipeline::{Param, Query},
     row::{count, get, session_key},
     session::SessionState,
@@ -71,39 +74,11 @@ pub struct Chunk {
     pub stretch: Stretch,
 }
 
-pub(super) const SAVE: &str = "-- store::chunk::save
-    insert into partial_chunks (tenant_id, session_id, epoch, message_id, n, body)
-    select r.tenant_id, r.session_id, u.epoch, u.message, u.n, u.body
-      from unnest($1::text[], $2::text[], $3::bigint[], $4::text[], $5::int[], $6::bytea[]) as u(tenant, session, epoch, message, n, body)
-      join session_run r on r.tenant_id = u.tenant and r.session_id = u.session
-     where r.epoch = u.epoch and r.state = 1
-        on conflict do nothing returning 1";
+pub(super) static SAVE: LazyLock<Named> = named_alone!("sql/chunks/save.sql");
 
 /// Where sessions stand and what is new of the messages that are being written in them, in one
 /// snapshot: a commit between the two would show a message twice or not at all.
-pub(super) const ELSEWHERE: &str = "-- store::chunk::elsewhere
-    select u.tenant as tenant_id, u.session as session_id, u.ord, r.next_seq, r.state, r.step, r.attempt, c.n, c.body,
-           coalesce((select true from messages m
-                      where m.tenant_id = r.tenant_id and m.session_id = r.session_id and m.message_id = u.message limit 1),
-                    false) as committed
-      from unnest($1::text[], $2::text[], $3::text[], $4::int[]) with ordinality as u(tenant, session, message, n, ord)
-      join session_run r on r.tenant_id = u.tenant and r.session_id = u.session
-      left join lateral (
-        select p.message_id, p.n, p.body from partial_chunks p
-         where p.tenant_id = r.tenant_id and p.session_id = r.session_id and p.epoch = r.epoch and p.message_id = u.message
-           and p.n > u.n and r.state = 1
-        union all
-        select p.message_id, p.n, p.body from partial_chunks p
-         where p.tenant_id = r.tenant_id and p.session_id = r.session_id and p.epoch = r.epoch and p.message_id > u.message
-           and r.state = 1
-        union all
-        select p.message_id, p.n, p.body from partial_chunks p
-         where p.tenant_id = r.tenant_id and p.session_id = r.session_id and p.epoch = r.epoch and p.message_id < u.message
-           and r.state = 1
-        offset 0) c
-        on coalesce((select false from messages m
-                      where m.tenant_id = r.tenant_id and m.session_id = r.session_id and m.message_id = c.message_id limit 1), true)
-     order by u.ord, c.message_id, c.n";
+pub(super) static ELSEWHERE: LazyLock<Named> = named_alone!("sql/chunks/elsewhere.sql");
 
 impl Store {
     /// Writes chunks. Those of a turn that has another owner meanwhile, and those that are there,
@@ -121,12 +96,15 @@ impl Store {
         let messages: Vec<&str> = chunks.iter().map(|chunk| chunk.message.as_str()).collect();
         let numbers: Vec<i32> = chunks.iter().map(|chunk| chunk.n).collect();
         let bodies: Vec<&[u8]> = chunks.iter().map(|chunk| chunk.body.as_slice()).collect();
-        let params: Vec<Param<'_>> =
-            vec![&tenants, &sessions, &epochs, &messages, &numbers, &bodies];
-        self.database
-            .write(&Query::new(SAVE, params))
-            .await
-            .map(drop)
+        let save = SAVE.query(&[
+            ("tenants", &tenants as Param<'_>),
+            ("sessions", &sessions),
+            ("epochs", &epochs),
+            ("messages", &messages),
+            ("numbers", &numbers),
+            ("bodies", &bodies),
+        ])?;
+        self.database.write(&save).await.map(drop)
     }
 
     /// Where these sessions stand, and what is new of their open messages. One that does not come
@@ -150,7 +128,15 @@ impl Store {
         let numbers: Vec<i32> = asked.iter().map(|asked| asked.n).collect();
         let rows = self
             .database
-            .read(ELSEWHERE, &[&tenants, &sessions, &messages, &numbers])
+            .read_named(
+                &ELSEWHERE,
+                &[
+                    ("tenants", &tenants as Param<'_>),
+                    ("sessions", &sessions),
+                    ("messages", &messages),
+                    ("numbers", &numbers),
+                ],
+            )
             .await?;
         let mut found: Vec<Elsewhere> = Vec::new();
         let mut last = 0;

@@ -327,7 +327,7 @@ impl Store {
         ]);
         let queries = [
             lock_run(&key),
-            spend(&key, &id, &replacement.cost.model, &totals, &false),
+            spend(&key, &id, &replacement.cost.model, &totals, &false)?,
             SWAP.query(&values)?,
             outcome(&key, &id),
         ];
@@ -358,7 +358,7 @@ impl Store {
             ("accounts", accounts),
         ];
         let totals = cost.totals();
-        let charge = spend(&key, &id, &cost.model, &totals, &true);
+        let charge = spend(&key, &id, &cost.model, &totals, &true)?;
         let queries = [
             lock_run(&key),
             charge,
@@ -449,27 +449,7 @@ impl<'a> From<Option<&'a NewMessage>> for SummaryColumns<'a> {
 /// it runs, so that it is counted once. What cannot come in force since the context is another one
 /// is counted when it is given up. The turn that is live then has spent it: the one that the
 /// `usage_recorded` of these calls name.
-pub(super) const SPEND: &str = "-- store::compaction::spend
-    with spent as (
-      select case when r.state in (1, 2) then r.turn_id end as turn_id
-        from compactions c join session_run r on r.tenant_id = $1 and r.session_id = $2 and r.state <> 3
-       where c.tenant_id = $1 and c.session_id = $2 and c.compaction_id = $3 and c.status = 1 and $5::bigint > 0
-         and ($11::boolean or c.context_version = r.context_version)),
-    write_turn as (
-      update turns t
-         set calls = t.calls + $5::bigint, input_tokens = t.input_tokens + $6::bigint, output_tokens = t.output_tokens + $7::bigint,
-             reasoning_tokens = t.reasoning_tokens + $8::bigint, cache_read_tokens = t.cache_read_tokens + $9::bigint,
-             cache_write_tokens = t.cache_write_tokens + $10::bigint
-        from spent s where t.tenant_id = $1 and t.session_id = $2 and t.turn_id = s.turn_id)
-    insert into usage_totals as u (tenant_id, session_id, purpose, model, calls, input_tokens, output_tokens, reasoning_tokens,
-                                   cache_read_tokens, cache_write_tokens)
-    select $1, $2, 2, $4, $5::bigint, $6::bigint, $7::bigint, $8::bigint, $9::bigint, $10::bigint from spent
-    on conflict (tenant_id, session_id, purpose, model) do update
-       set calls = u.calls + excluded.calls, input_tokens = u.input_tokens + excluded.input_tokens,
-           output_tokens = u.output_tokens + excluded.output_tokens, reasoning_tokens = u.reasoning_tokens + excluded.reasoning_tokens,
-           cache_read_tokens = u.cache_read_tokens + excluded.cache_read_tokens,
-           cache_write_tokens = u.cache_write_tokens + excluded.cache_write_tokens
-    returning 1";
+pub(super) static SPEND: LazyLock<Named> = named_alone!("sql/compaction_spend.sql");
 
 /// The running compaction whose lease passed is given up; the context stays as it is.
 pub(super) fn expire<'a>(key: &'a Key, failed: &'a &'a [u8]) -> Result<Query<'a>, Error> {
@@ -491,7 +471,7 @@ fn spend<'a>(
     model: &'a String,
     usage: &'a UsageTotals,
     given_up: &'a bool,
-) -> Query<'a> {
+) -> Result<Query<'a>, Error> {
     let UsageTotals {
         calls,
         input,
@@ -500,16 +480,20 @@ fn spend<'a>(
         cache_read,
         cache_write,
     } = usage;
-    let mut params: Vec<Param<'a>> = vec![&key.tenant, &key.session, compaction, model, calls];
-    params.extend([
-        input as Param<'a>,
-        output,
-        reasoning,
-        cache_read,
-        cache_write,
-        given_up,
-    ]);
-    Query::new(SPEND, params)
+    let values: [(&'static str, Param<'a>); 11] = [
+        ("tenant", &key.tenant),
+        ("session", &key.session),
+        ("compaction", compaction),
+        ("model", model),
+        ("calls", calls),
+        ("input_tokens", input),
+        ("output_tokens", output),
+        ("reasoning_tokens", reasoning),
+        ("cache_read_tokens", cache_read),
+        ("cache_write_tokens", cache_write),
+        ("given_up", given_up),
+    ];
+    Ok(SPEND.query(&values)?)
 }
 
 fn outcome<'a>(key: &'a Key, compaction: &'a &'a str) -> Query<'a> {

@@ -1,5 +1,7 @@
 //! Compactions as they are read: the one in force, lists of them, and abandoned ones.
 
+use std::sync::LazyLock;
+
 use jiff::Timestamp;
 use tokio_postgres::Row;
 
@@ -7,6 +9,7 @@ use super::{
     Error, Store,
     compaction::{expire, status},
     lock::lock_run,
+    named::Named,
     pipeline::Param,
     row::get,
     rows::Key,
@@ -19,75 +22,11 @@ use crate::{
     },
 };
 
-macro_rules! columns {
-    () => {
-        "select c.compaction_id, c.status, c.from_seq, c.to_seq, c.predecessor, c.summary_message, c.info, c.created_at, c.ended_at,
-           (select e.at from events e where e.tenant_id = $1 and e.session_id = $2 and e.seq = c.reverted_at_seq) as reverted_at"
-    };
-}
-
-/// What orders the compactions of a session by when they began: no clock of a replica, and so not
-/// their ids. The version of the context only grows, and within one version the seq does. Those of
-/// a program that did not note the seq stand before the others of their version. These are the
-/// columns of the index `compactions_in_order`.
-macro_rules! order {
-    ($each:literal) => {
-        concat!(
-            "c.context_version",
-            $each,
-            ", coalesce(c.begun_at_seq, 0)",
-            $each,
-            ", c.created_at",
-            $each,
-            ", c.compaction_id",
-            $each
-        )
-    };
-}
-
 /// The newest first.
-pub(super) const LIST: &str = concat!(
-    "-- store::compaction_read::list
-",
-    columns!(),
-    "
-      from compactions c
-     where c.tenant_id = $1 and c.session_id = $2
-       and ($3::text is null or row(",
-    order!(""),
-    ") < (select ",
-    order!(""),
-    " from compactions c where c.tenant_id = $1 and c.session_id = $2 and c.compaction_id = $3))
-     order by ",
-    order!(" desc"),
-    " limit $4"
-);
-pub(super) const ONE: &str = concat!(
-    "-- store::compaction_read::one
-",
-    columns!(),
-    "
-      from compactions c
-     where c.tenant_id = $1 and c.session_id = $2 and c.compaction_id = $3"
-);
-pub(super) const NEWEST: &str = concat!(
-    "-- store::compaction_read::newest
-",
-    columns!(),
-    ", c.context_version
-      from compactions c
-     where c.tenant_id = $1 and c.session_id = $2 order by ",
-    order!(" desc"),
-    " limit 1"
-);
-pub(super) const IN_FORCE: &str = concat!(
-    "-- store::compaction_read::in_force
-",
-    columns!(),
-    "
-      from compactions c
-     where c.tenant_id = $1 and c.session_id = $2 and c.status = 2 order by c.active_from_seq desc limit 1"
-);
+pub(super) static LIST: LazyLock<Named> = named_alone!("sql/compactions/list.sql");
+pub(super) static ONE: LazyLock<Named> = named_alone!("sql/compactions/one.sql");
+pub(super) static NEWEST: LazyLock<Named> = named_alone!("sql/compactions/newest.sql");
+pub(super) static IN_FORCE: LazyLock<Named> = named_alone!("sql/compactions/in_force.sql");
 /// Of all sessions: the index holds only those that run.
 pub(super) const ABANDONED: &str = "-- store::compaction_read::abandoned
     select c.tenant_id, c.session_id from compactions c where c.status = 1 and c.lease_until < now() limit $1";
@@ -102,9 +41,16 @@ impl Store {
     ) -> Result<Vec<Compaction>, Error> {
         let key = Key::from(key);
         let before = before.map(CompactionId::as_str);
-        let params: [Param<'_>; 4] = [&key.tenant, &key.session, &before, &i64::from(limit)];
         self.database
-            .read(LIST, &params)
+            .read_named(
+                &LIST,
+                &[
+                    ("tenant", &key.tenant as Param<'_>),
+                    ("session", &key.session),
+                    ("before", &before),
+                    ("limit", &i64::from(limit)),
+                ],
+            )
             .await?
             .iter()
             .map(compaction)
@@ -120,7 +66,14 @@ impl Store {
         let key = Key::from(key);
         let rows = self
             .database
-            .read(ONE, &[&key.tenant, &key.session, &id.as_str()])
+            .read_named(
+                &ONE,
+                &[
+                    ("tenant", &key.tenant as Param<'_>),
+                    ("session", &key.session),
+                    ("compaction", &id.as_str()),
+                ],
+            )
             .await?;
         rows.first().map(compaction).transpose()
     }
@@ -133,7 +86,13 @@ impl Store {
         let key = Key::from(key);
         let rows = self
             .database
-            .read(NEWEST, &[&key.tenant, &key.session])
+            .read_named(
+                &NEWEST,
+                &[
+                    ("tenant", &key.tenant as Param<'_>),
+                    ("session", &key.session),
+                ],
+            )
             .await?;
         rows.first()
             .map(|row| Ok((compaction(row)?, get(row, "context_version")?)))
@@ -145,7 +104,13 @@ impl Store {
         let key = Key::from(key);
         let rows = self
             .database
-            .read(IN_FORCE, &[&key.tenant, &key.session])
+            .read_named(
+                &IN_FORCE,
+                &[
+                    ("tenant", &key.tenant as Param<'_>),
+                    ("session", &key.session),
+                ],
+            )
             .await?;
         rows.first().map(compaction).transpose()
     }

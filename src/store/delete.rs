@@ -66,6 +66,8 @@ pub(super) const DOOMED: &str = "-- store::delete::doomed
       from session_run r
       left join idempotency i on i.tenant_id = $1 and i.session_id = $2 and i.request_id = $3
      where r.tenant_id = $1 and r.session_id = $2 and r.state <> 3";
+static SEIZE: LazyLock<Named> = named_alone!("sql/seize.sql");
+static PURGEABLE: LazyLock<Named> = named_alone!("sql/purgeable.sql");
 pub(super) static DELETE: LazyLock<Named> = named_alone!("sql/delete.sql");
 
 /// Removes a batch of a session's rows from one table. The rows and the state are one snapshot: an
@@ -188,22 +190,16 @@ impl Store {
     /// but to its end. False: no turn is live, it was taken before, or the configuration is
     /// another than the one that was named.
     pub async fn seize(&self, key: &SessionKey, revision: Option<i64>) -> Result<bool, Error> {
-        const SQL: &str = "-- store::delete::seize
-            update session_run r
-               set epoch = r.epoch + 1, state = 1, owner = $3, lease_until = now() + make_interval(secs => $4), cancel = 1,
-                   cancel_cause = 4, cancel_reason = ''
-             where r.tenant_id = $1 and r.session_id = $2 and r.state in (1, 2) and not (r.cancel <> 0 and r.cancel_cause = 4)
-               and ($5::bigint is null or r.revision = $5)
-            returning 1";
         let key = Key::from(key);
         let lease = self.lease.as_secs_f64();
-        let params: Vec<Param<'_>> =
-            vec![&key.tenant, &key.session, &self.replica, &lease, &revision];
-        Ok(!self
-            .database
-            .write(&Query::new(SQL, params))
-            .await?
-            .is_empty())
+        let seize = SEIZE.query(&[
+            ("tenant", &key.tenant as Param<'_>),
+            ("session", &key.session),
+            ("owner", &self.replica),
+            ("lease", &lease),
+            ("revision", &revision),
+        ])?;
+        Ok(!self.database.write(&seize).await?.is_empty())
     }
 
     /// Whether a deleted session keeps this id taken.
@@ -222,21 +218,8 @@ impl Store {
     /// in the order of use; tenants are found by going from one to the next, so that no other
     /// session is looked at.
     pub async fn purgeable(&self, limit: u32) -> Result<Vec<SessionKey>, Error> {
-        const SQL: &str = "-- store::delete::purgeable
-            with recursive tenants as (
-              (select a.tenant_id from session_activity a order by a.tenant_id limit 1)
-              union all
-              select (select a.tenant_id from session_activity a where a.tenant_id > t.tenant_id order by a.tenant_id limit 1)
-                from tenants t where t.tenant_id is not null)
-            select r.tenant_id, r.session_id
-              from tenants t
-              join lateral (select * from session_activity a
-                             where a.tenant_id = t.tenant_id and a.updated_at = '-infinity' offset 0) a on true
-              join lateral (select * from session_run r
-                             where r.tenant_id = a.tenant_id and r.session_id = a.session_id offset 0) r on true
-             where r.state = 3 and r.lease_until < now() limit $1";
         self.database
-            .read(SQL, &[&i64::from(limit)])
+            .read_named(&PURGEABLE, &[("most", &i64::from(limit) as Param<'_>)])
             .await?
             .iter()
             .map(session_key)

@@ -1,12 +1,13 @@
 //! The clients' log: read after a cursor, with the content that its events refer to.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{collections::BTreeMap, sync::LazyLock, time::Duration};
 
 use futures_util::future::try_join;
 use tokio_postgres::Row;
 
 use super::{
     Error, Store, message,
+    named::Named,
     pipeline::Param,
     row::{count, get},
     rows::Key,
@@ -42,48 +43,10 @@ pub struct Most {
     pub or_one: bool,
 }
 
-/// What the turn spent that the event e ends: as its row says, since the owner that wrote the event
-/// may have seen less.
-macro_rules! totals {
-    () => {
-        "case when e.kind in ('turn_completed', 'turn_cancelled', 'turn_failed')
-              then (select array[t.calls, t.input_tokens, t.output_tokens, t.reasoning_tokens, t.cache_read_tokens, t.cache_write_tokens]
-                      from turns t where t.tenant_id = $1 and t.session_id = $2 and t.turn_id = e.turn_id) end as totals"
-    };
-}
-
 /// The events that fit, and the size of the first that does not. Sizes are known without the
 /// content: of values that are stored out of line, octet_length reads the header only.
-pub(super) const FOLLOW: &str = concat!(
-    "-- store::event::follow
-    with page as (
-      select e.seq, e.turn_id, e.step, e.attempt, e.at, e.kind, e.refs, e.size, e.payload,
-             $5::bigint + octet_length(e.payload) + coalesce(m.bytes, 0) + coalesce(c.bytes, 0) as bytes
-        from (select * from events
-               where tenant_id = $1 and session_id = $2 and seq > $3 order by seq limit $4) e
-        left join lateral (
-          select octet_length(s.info) + coalesce((
-                   select sum(octet_length(p.body) + coalesce(octet_length(p.rest), 0) + 64) from parts p
-                    where p.tenant_id = $1 and p.session_id = $2 and p.message_id = e.refs[1]), 0) as bytes
-            from messages s
-           where s.tenant_id = $1 and s.session_id = $2 and s.message_id = e.refs[1] and e.kind = 'message_committed' offset 0) m on true
-        left join lateral (
-          select octet_length(p.body) + coalesce(octet_length(p.rest), 0) + 64 as bytes
-            from tool_calls t
-            join lateral (select * from parts p
-                           where p.tenant_id = $1 and p.session_id = $2 and p.message_id = t.result_message_id and p.idx = t.ord offset 0) p on true
-           where t.tenant_id = $1 and t.session_id = $2 and t.call_id = e.refs[1] and e.kind = 'tool_call_completed' offset 0) c on true),
-    summed as (
-      select page.*, row_number() over w as n, sum(bytes) over w as total from page window w as (order by seq)),
-    fitting as (
-      select summed.*, total <= $6::bigint or (n = 1 and $7) as fits from summed where n <= 2 or total - bytes <= $6::bigint)
-    select e.seq, e.turn_id, e.step, e.attempt, e.at, e.kind, e.refs, e.size, e.bytes::bigint as bytes, e.fits,
-           case when e.fits then e.payload end as payload,
-           ",
-    totals!(),
-    "
-      from fitting e order by e.seq"
-);
+pub(super) static FOLLOW: LazyLock<Named> = named_alone!("sql/events/follow.sql");
+static EVENT: LazyLock<Named> = named_alone!("sql/events/one.sql");
 
 /// The newest event between two others that settled an open message: committed it, or made it void.
 pub(super) const SETTLED: &str = "-- store::event::settled_between
@@ -117,16 +80,16 @@ impl Store {
         let limit = i64::from(limit);
         let overhead = i64::from(overhead);
         let bytes = i64::try_from(bytes).unwrap_or(i64::MAX);
-        let params: [Param<'_>; 7] = [
-            &columns.tenant,
-            &columns.session,
-            &after.0,
-            &limit,
-            &overhead,
-            &bytes,
-            &or_one,
+        let values = [
+            ("tenant", &columns.tenant as Param<'_>),
+            ("session", &columns.session),
+            ("after", &after.0),
+            ("limit", &limit),
+            ("overhead", &overhead),
+            ("bytes", &bytes),
+            ("or_one", &or_one),
         ];
-        let rows = self.database.read(FOLLOW, &params).await?;
+        let rows = self.database.read_named(&FOLLOW, &values).await?;
         let mut events = Vec::with_capacity(rows.len());
         let mut next = None;
         for row in &rows {
@@ -175,16 +138,17 @@ impl Store {
 
     /// One event, without what it refers to.
     pub async fn event(&self, key: &SessionKey, seq: Seq) -> Result<Option<StoredEvent>, Error> {
-        const SQL: &str = concat!(
-            "-- store::event::event
-            select e.seq, e.turn_id, e.step, e.attempt, e.at, e.kind, e.refs, e.size, e.payload, ",
-            totals!(),
-            " from events e where e.tenant_id = $1 and e.session_id = $2 and e.seq = $3"
-        );
         let key = Key::from(key);
         let rows = self
             .database
-            .read(SQL, &[&key.tenant, &key.session, &seq.0])
+            .read_named(
+                &EVENT,
+                &[
+                    ("tenant", &key.tenant as Param<'_>),
+                    ("session", &key.session),
+                    ("seq", &seq.0),
+                ],
+            )
             .await?;
         rows.first().map(event).transpose()
     }

@@ -2,14 +2,17 @@
 //! transaction that ends the one before; and what was not announced: messages that wait in an idle
 //! session, or for too long.
 
+use std::sync::LazyLock;
+
 use tokio_postgres::Row;
 
 use super::{
     Error, Store,
     admission::Admission,
     grant::{Grant, grant},
-    pipeline::Query,
-    queue::{Queued, StartParams, columns, queued},
+    named::Named,
+    pipeline::{Param, Query},
+    queue::{Queued, StartParams, queued},
     row::{get, session_key},
     rows::Key,
     written::{Fenced, Written},
@@ -59,19 +62,7 @@ pub enum Fate {
     Ended(Seq),
 }
 
-pub(super) const AHEAD: &str = concat!(
-    "-- store::following::ahead: $3 whether only what starts a turn in any case does
-     select exists (select from queue w where w.tenant_id = $1 and w.session_id = $2 and w.status = 0 and w.delivery <> 2) as waiting, q.*
-       from (select 1) one
-       left join lateral (
-         select ",
-    columns!(),
-    ", 1 as position
-           from queue q
-          where q.tenant_id = $1 and q.session_id = $2 and q.status = 0 and q.starts_turn and (q.expires_at < now()) is not true
-            and (not $3::boolean or q.from_execute or q.delivery = 3)
-          order by q.pos limit 1) q on true"
-);
+pub(super) static AHEAD: LazyLock<Named> = named_alone!("sql/queue/ahead.sql");
 pub(super) const ADOPT: &str =
     "-- store::following::adopt: a turn that this replica was granted by a statement whose answer was lost
     select r.epoch, r.op, r.next_seq, r.turn_id from session_run r
@@ -92,7 +83,14 @@ impl Store {
         let in_any_case = starters == Starters::InAnyCase;
         let rows = self
             .database
-            .read(AHEAD, &[&key.tenant, &key.session, &in_any_case])
+            .read_named(
+                &AHEAD,
+                &[
+                    ("tenant", &key.tenant as Param<'_>),
+                    ("session", &key.session),
+                    ("in_any_case", &in_any_case),
+                ],
+            )
             .await?;
         let Some(row) = rows.first() else {
             return Ok(Ahead {

@@ -19,13 +19,7 @@ use super::{
 };
 use crate::model::{CallId, RequestId, Seq, SessionId, SessionKey, command::Idempotency};
 
-pub(super) const FORK: &str = concat!(
-    "-- store::fork::fork\n",
-    include_str!("sql/live.sql"),
-    include_str!("sql/size.sql"),
-    include_str!("sql/counted.sql"),
-    include_str!("sql/fork.sql")
-);
+pub(super) static FORK: LazyLock<Named> = named_alone!("sql/fork.sql");
 pub(super) static OPEN_AT: LazyLock<Named> = named_alone!("sql/open_at.sql");
 
 /// How long a session is up to a seq, as far as it matters.
@@ -35,35 +29,8 @@ const LENGTH: &str = "-- store::fork::length: $3 the seq $4 most messages
                           where p.tenant_id = $1 and p.session_id = $2 and p.message_id = m.message_id)), 0)::bigint as bytes
       from (select n.message_id from messages n where n.tenant_id = $1 and n.session_id = $2 and n.seq <= $3 limit $4) m";
 
-/// Takes the id of a fork that is copied in batches. 0 rows: there is no such source, or a session
-/// has the id, or had it a moment ago.
-const CLAIM: &str =
-    "-- store::fork::claim_fork: $3 the seq $4 new session $5 claim $6 lease (s) $7 request id or null $8 its hash
-    with source as (
-      select 1 from session_run r where r.tenant_id = $1 and r.session_id = $2 and r.state <> 3 and r.next_seq > $3),
-    f as (
-      insert into session_run (tenant_id, session_id, state, turn_id, lease_until, epoch)
-      select $1, $4, 3, $5, clock_timestamp() + make_interval(secs => $6),
-             coalesce((select i.result::bigint from idempotency i
-                        where i.tenant_id = $1 and i.session_id = $4 and i.request_id = ''), 0)
-        from source on conflict do nothing returning 1),
-    unlisted as (
-      insert into session_activity (tenant_id, session_id, updated_at) select $1, $4, '-infinity' from f),
-    write_request as (
-      insert into idempotency (tenant_id, session_id, request_id, req_hash, result)
-      select $1, $4, $7, $8, $4 from f where $7::text is not null)
-    select 1 from f";
-
-const COPY_MESSAGES: &str = concat!(
-    "-- store::fork::copy_messages\n",
-    include_str!("sql/live.sql"),
-    include_str!("sql/fork_batch.sql"),
-    include_str!("sql/counted.sql"),
-    "select (select count(*) from claim) as claims, (select last.seq from last) as last, z.messages::int as messages,
-            z.overhead::bigint as overhead, array[z.t1, z.t2, z.t3, z.t4, z.t5, z.t6, z.t7, z.t8, z.t9]::bigint[] as tokens,
-            array[z.n1, z.n2, z.n3, z.n4, z.n5, z.n6, z.n7, z.n8, z.n9]::int[] as parts
-       from size z"
-);
+static CLAIM: LazyLock<Named> = named_alone!("sql/fork_claim.sql");
+static COPY_MESSAGES: LazyLock<Named> = named_alone!("sql/fork_batch.sql");
 static COPY_CALLS: LazyLock<Named> = named_alone!("sql/fork_calls.sql");
 static OPEN_FORK: LazyLock<Named> = named_alone!("sql/fork_open.sql");
 
@@ -141,10 +108,17 @@ impl Store {
         let claim = format!("{CLAIM_PREFIX}{claim}");
         let lease = lease.as_secs_f64();
         let request = idempotency.request.as_ref().map(RequestId::as_str);
-        let mut params: Vec<Param<'_>> =
-            vec![&source.tenant, &source.session, &at.0, &new, &claim, &lease];
-        params.extend([&request as Param<'_>, &idempotency.hash]);
-        match self.database.write(&Query::new(CLAIM, params)).await {
+        let claimed = CLAIM.query(&[
+            ("tenant", &source.tenant as Param<'_>),
+            ("session", &source.session),
+            ("at", &at.0),
+            ("new_session", &new),
+            ("claim", &claim),
+            ("lease", &lease),
+            ("request_id", &request),
+            ("request_hash", &idempotency.hash),
+        ])?;
+        match self.database.write(&claimed).await {
             Ok(rows) if rows.is_empty() => Ok(None),
             Ok(_) => Ok(Some(Copying {
                 source,
@@ -201,13 +175,18 @@ impl Store {
             copied,
         } = copying;
         let limit = i64::from(piece.messages);
-        let mut params: Vec<Param<'_>> =
-            vec![&source.tenant, &source.session, &at.0, new, claim, lease];
-        params.extend([&after.0 as Param<'_>, &limit, &piece.bytes]);
-        let rows = self
-            .database
-            .write(&Query::new(COPY_MESSAGES, params))
-            .await?;
+        let batch = COPY_MESSAGES.query(&[
+            ("tenant", &source.tenant as Param<'_>),
+            ("session", &source.session),
+            ("at", &at.0),
+            ("new_session", new),
+            ("claim", claim),
+            ("lease", lease),
+            ("after", &after.0),
+            ("most_messages", &limit),
+            ("most_bytes", &piece.bytes),
+        ])?;
+        let rows = self.database.write(&batch).await?;
         let row = in_force(&rows)?;
         copied.messages += get::<i32>(row, "messages")?;
         copied.overhead += get::<i64>(row, "overhead")?;
@@ -295,12 +274,12 @@ impl Store {
     /// them.
     pub async fn open_calls_at(&self, key: &SessionKey, at: Seq) -> Result<Vec<CallId>, Error> {
         let key = Key::from(key);
-        let open = OPEN_AT.query(&[
+        let values = [
             ("tenant", &key.tenant as Param<'_>),
             ("session", &key.session),
             ("at", &at.0),
-        ])?;
-        let rows = self.database.read(open.sql, &open.params).await?;
+        ];
+        let rows = self.database.read_named(&OPEN_AT, &values).await?;
         rows.iter()
             .map(|row| Ok(CallId::new(get::<String>(row, "call_id")?)))
             .collect()
@@ -319,16 +298,16 @@ impl Store {
         let key = Key::from(source);
         let new = new.as_str();
         let request = idempotency.request.as_ref().map(RequestId::as_str);
-        let params: Vec<Param<'_>> = vec![
-            &key.tenant,
-            &key.session,
-            &at.0,
-            &new,
-            &request,
-            &idempotency.hash,
-            &FIRST_REVISION,
-        ];
-        match self.database.write(&Query::new(FORK, params)).await {
+        let fork = FORK.query(&[
+            ("tenant", &key.tenant as Param<'_>),
+            ("session", &key.session),
+            ("at", &at.0),
+            ("new_session", &new),
+            ("request_id", &request),
+            ("request_hash", &idempotency.hash),
+            ("revision", &FIRST_REVISION),
+        ])?;
+        match self.database.write(&fork).await {
             Ok(rows) => Ok(!rows.is_empty()),
             // Rows of a session that was deleted are there until they are purged.
             Err(Error::Duplicate(_)) => Ok(false),

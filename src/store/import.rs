@@ -8,7 +8,7 @@ use tokio_postgres::Row;
 
 use super::{
     Error, NewMessage, Rows, Store,
-    anchor::{anchor, anchor_columns},
+    anchor::anchor,
     compaction::Shift,
     idempotency::Remembered,
     named::{self, Named},
@@ -16,7 +16,7 @@ use super::{
     row::{count, get, role_number},
     rows::{Key, signed},
     session::SessionState,
-    stats::{model_dependent, model_dependent_columns},
+    stats::model_dependent,
     version::{Version, version},
 };
 use crate::{
@@ -108,19 +108,7 @@ pub(super) static IMPORT: LazyLock<Vec<Named>> = named![
     "sql/rows/touch.sql",
 ];
 
-pub(super) const TAIL: &str = concat!(
-    "-- store::import::tail
-    select r.state, r.turn_id, r.next_seq, r.epoch, r.op, r.revision, r.open_calls, r.ctx_tokens, i.req_hash, i.result,
-           ",
-    model_dependent_columns!("$2"),
-    ", ",
-    anchor_columns!(),
-    "
-      from session_run r
-      join session_context c on c.tenant_id = $1 and c.session_id = $2
-      left join idempotency i on i.tenant_id = $1 and i.session_id = $2 and i.request_id = $3
-     where r.tenant_id = $1 and r.session_id = $2 and r.state <> 3"
-);
+pub(super) static TAIL: LazyLock<Named> = named_alone!("sql/import/tail.sql");
 
 pub(super) const APPENDED_CALLS: &str = "-- store::import::appended_calls
     select c.call_id, c.tool_name, m.pinned
@@ -136,13 +124,13 @@ impl Store {
         request: Option<&RequestId>,
     ) -> Result<Option<Tail>, Error> {
         let key = Key::from(key);
-        let rows = self
-            .database
-            .read(
-                TAIL,
-                &[&key.tenant, &key.session, &request.map(RequestId::as_str)],
-            )
-            .await?;
+        let request = request.map(RequestId::as_str);
+        let values = [
+            ("tenant", &key.tenant as Param<'_>),
+            ("session", &key.session),
+            ("request_id", &request),
+        ];
+        let rows = self.database.read_named(&TAIL, &values).await?;
         rows.first().map(tail).transpose()
     }
 

@@ -9,7 +9,7 @@ use super::{
     idempotency::{Request, remembered},
     lock::lock_run,
     named::{self, Named},
-    pipeline::{Param, Query},
+    pipeline::Param,
     row::{get, session_key},
     rows::Key,
     session::SessionState,
@@ -99,37 +99,25 @@ pub(super) const STOP: i16 = 1;
 pub(super) const ROLLBACK: i16 = 2;
 
 pub(super) static BEAT: LazyLock<Named> = named_alone!("sql/beat.sql");
+static CANDIDATES: LazyLock<Named> = named_alone!("sql/lease/candidates.sql");
 pub(super) static TAKEOVER: LazyLock<Named> = named_alone!("sql/takeover.sql");
 /// After the row lock. The first one answers.
 pub(super) static CANCEL: LazyLock<Vec<Named>> =
     named!["sql/cancel/run.sql", "sql/cancel/request.sql"];
-pub(super) const HAND_OVER: &str = "-- store::lease::hand_over
-    update session_run set op = op + 1, written_by = null, owner = null, lease_until = '-infinity'
-     where tenant_id = $1 and session_id = $2 and epoch = $3 and op = $4 and state = 1 and owner = $5 and turn_id = $6 returning 1";
-pub(super) const RELEASE: &str = "-- store::lease::release
-    update session_run set op = op + 1, written_by = null, owner = null, lease_until = '-infinity'
-     where tenant_id = $1 and session_id = $2 and epoch = $3 and turn_id = $4 and owner = $5 and state = 1 returning 1";
+pub(super) static HAND_OVER: LazyLock<Named> = named_alone!("sql/lease/hand_over.sql");
+pub(super) static RELEASE: LazyLock<Named> = named_alone!("sql/lease/release.sql");
 pub(super) const OWNED_HERE: &str = "-- store::lease::owned_here
     select r.tenant_id, r.session_id, r.epoch, r.op, r.next_seq, r.turn_id
       from unnest($1::text[], $2::text[]) as u(tenant, session)
       join session_run r on r.tenant_id = u.tenant and r.session_id = u.session
      where r.owner = $3 and r.state = 1";
-pub(super) const ADOPT_OWNED: &str =
-    "-- store::lease::adopt_owned: under another epoch, so that statements that are still under way change nothing
-    update session_run set epoch = epoch + 1, lease_until = now() + make_interval(secs => $6)
-     where tenant_id = $1 and session_id = $2 and epoch = $3 and turn_id = $4 and owner = $5 and state = 1
-    returning epoch, op, next_seq, turn_id";
+pub(super) static ADOPT_OWNED: LazyLock<Named> = named_alone!("sql/lease/adopt_owned.sql");
 pub(super) const HEADS: &str = "-- store::lease::heads
     select u.tenant as tenant_id, u.session as session_id, coalesce(r.next_seq, 1) as next_seq, coalesce(r.state, 3::smallint) as state
       from unnest($1::text[], $2::text[], $3::bigint[]) as u(tenant, session, after)
       left join session_run r on r.tenant_id = u.tenant and r.session_id = u.session
      where r.next_seq is null or r.next_seq > u.after + 1 or r.state in (1, 3)";
-pub(super) const CANCELS: &str = "-- store::lease::cancels
-    select r.tenant_id, r.session_id, u.epoch, u.turn, l.lost
-      from unnest($1::text[], $2::text[], $3::bigint[], $5::text[]) as u(tenant, session, epoch, turn)
-      join session_run r on r.tenant_id = u.tenant and r.session_id = u.session
-     cross join lateral (select (r.epoch <> u.epoch or r.turn_id <> u.turn or (r.state = 1 and r.owner <> $4)) is true as lost) l
-     where l.lost or (r.cancel <> 0 and r.state = 1)";
+pub(super) static CANCELS: LazyLock<Named> = named_alone!("sql/lease/cancels.sql");
 
 impl Store {
     /// Renews the leases of the turns in the replica's memory, in one statement that waits for no
@@ -170,9 +158,15 @@ impl Store {
         let turns: Vec<&str> = held.iter().map(|held| held.turn.as_str()).collect();
         let rows = self
             .aside()
-            .read(
-                CANCELS,
-                &[&tenants, &sessions, &epochs, &self.replica, &turns],
+            .read_named(
+                &CANCELS,
+                &[
+                    ("tenants", &tenants as Param<'_>),
+                    ("sessions", &sessions),
+                    ("epochs", &epochs),
+                    ("owner", &self.replica),
+                    ("turns", &turns),
+                ],
             )
             .await?;
         rows.iter()
@@ -194,17 +188,18 @@ impl Store {
         limit: u32,
         postponed: &[SessionKey],
     ) -> Result<Vec<Candidate>, Error> {
-        const SQL: &str = "-- store::lease::candidates
-            select r.tenant_id, r.session_id, r.epoch, r.state = 2 as waiting from session_run r
-             where r.live and ((r.state = 1 and r.lease_until < now()) or (r.state = 2 and r.tool_deadline < now()))
-               and not exists (select from unnest($2::text[], $3::text[]) as p(tenant, session)
-                                where p.tenant = r.tenant_id and p.session = r.session_id)
-             order by random() limit $1";
         let tenants: Vec<&str> = postponed.iter().map(|key| key.tenant.as_str()).collect();
         let sessions: Vec<&str> = postponed.iter().map(|key| key.session.as_str()).collect();
         let rows = self
             .aside()
-            .read(SQL, &[&i64::from(limit), &tenants, &sessions])
+            .read_named(
+                &CANDIDATES,
+                &[
+                    ("limit", &i64::from(limit) as Param<'_>),
+                    ("tenants", &tenants),
+                    ("sessions", &sessions),
+                ],
+            )
             .await?;
         rows.iter()
             .map(|row| {
@@ -238,17 +233,17 @@ impl Store {
         let key = Key::from(key);
         let fence = right.fence;
         let turn = right.turn.as_str();
-        let params: Vec<Param<'_>> = vec![
-            &key.tenant,
-            &key.session,
-            &fence.epoch,
-            &fence.op,
-            &self.replica,
-            &turn,
+        let values = [
+            ("tenant", &key.tenant as Param<'_>),
+            ("session", &key.session),
+            ("epoch", &fence.epoch),
+            ("op", &fence.op),
+            ("owner", &self.replica),
+            ("turn", &turn),
         ];
         Ok(!self
             .database
-            .write(&Query::new(HAND_OVER, params))
+            .write(&HAND_OVER.query(&values)?)
             .await?
             .is_empty())
     }
@@ -277,18 +272,15 @@ impl Store {
         let lease = self.lease.as_secs_f64();
         let epoch = seen.fence.epoch;
         let turn = seen.turn.as_str();
-        let params: Vec<Param<'_>> = vec![
-            &key.tenant,
-            &key.session,
-            &epoch,
-            &turn,
-            &self.replica,
-            &lease,
+        let values = [
+            ("tenant", &key.tenant as Param<'_>),
+            ("session", &key.session),
+            ("epoch", &epoch),
+            ("turn", &turn),
+            ("owner", &self.replica),
+            ("lease", &lease),
         ];
-        let rows = self
-            .database
-            .write(&Query::new(ADOPT_OWNED, params))
-            .await?;
+        let rows = self.database.write(&ADOPT_OWNED.query(&values)?).await?;
         rows.first().map(grant).transpose()
     }
 
@@ -298,10 +290,16 @@ impl Store {
         let key = Key::from(key);
         let epoch = seen.fence.epoch;
         let turn = seen.turn.as_str();
-        let params: Vec<Param<'_>> = vec![&key.tenant, &key.session, &epoch, &turn, &self.replica];
+        let values = [
+            ("tenant", &key.tenant as Param<'_>),
+            ("session", &key.session),
+            ("epoch", &epoch),
+            ("turn", &turn),
+            ("owner", &self.replica),
+        ];
         Ok(!self
             .database
-            .write(&Query::new(RELEASE, params))
+            .write(&RELEASE.query(&values)?)
             .await?
             .is_empty())
     }

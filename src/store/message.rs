@@ -1,12 +1,13 @@
 //! Messages with their parts: read back as they were written.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, sync::LazyLock};
 
 use tokio_postgres::Row;
 
 use super::{
     Error, Store,
     listed::Listed,
+    named::Named,
     pipeline::Param,
     row::{category, count, get, role},
     rows::Key,
@@ -21,73 +22,6 @@ use crate::{
 
 /// The seq that stands for now: no mark is later.
 const NOW: Seq = Seq(i64::MAX);
-
-/// The columns of messages and their parts, with the marks as of a seq.
-macro_rules! columns {
-    ($at:literal) => {
-        concat!(
-            "select m.place, m.seq, m.message_id, m.turn_id, m.step, m.role, m.pinned, m.is_summary, m.tokens as overhead, m.created_at,
-                    m.info, case when m.voided_at_seq <= ", $at, " then m.voided_at_seq end as voided_at_seq,
-                    p.idx, p.kind, p.call_id, p.tool_name, p.outcome, p.body, p.rest, p.category, p.estimator,
-                    coalesce(p.original_tokens, p.tokens) as original_tokens,
-                    case when p.pruned_at_seq <= ", $at, " then p.tokens else coalesce(h.tokens, p.original_tokens, p.tokens) end as tokens,
-                    case when p.pruned_at_seq <= ", $at, " then p.pruned_at_seq else h.pruned_at_seq end as pruned_at_seq,
-                    case when p.pruned_at_seq <= ", $at, " or h.pruned_at_seq is not null then
-                      (select e.at from events e
-                        where e.tenant_id = $1 and e.session_id = $2
-                          and e.seq = case when p.pruned_at_seq <= ", $at, " then p.pruned_at_seq else h.pruned_at_seq end) end as pruned_at, "
-        )
-    };
-}
-
-/// The parts of the messages m, one row per part. Each message's parts are looked up by its id:
-/// left to itself the planner takes every session for a short one, and reads all of a long one's
-/// parts for each of its messages. `$past` has the marks that were taken back since the seq.
-macro_rules! parts {
-    ($past:literal, $order:literal) => {
-        concat!(
-            " left join lateral (
-                 select * from parts p
-                  where p.tenant_id = $1 and p.session_id = $2 and p.message_id = m.message_id offset 0) p on true
-              left join ",
-            $past,
-            " h on h.message_id = p.message_id and h.idx = p.idx
-              order by ",
-            $order
-        )
-    };
-}
-
-/// A page of what the model sees. With the version of the context, which only the same snapshot can
-/// tell.
-macro_rules! live {
-    ($name:literal, from $messages:literal, $order:literal) => {
-        concat!(
-            $name,
-            include_str!("sql/live.sql"),
-            columns!("$3"),
-            "null::text as compacted_by,
-             (select r.context_version from session_run r where r.tenant_id = $1 and r.session_id = $2) as context_version from ",
-            $messages,
-            parts!("past", $order)
-        )
-    };
-}
-
-/// A page of everything.
-macro_rules! all {
-    ($name:literal, from $messages:literal, $order:literal) => {
-        concat!(
-            $name,
-            include_str!("sql/live.sql"),
-            columns!("$3"),
-            include_str!("sql/compacted_by.sql"),
-            " as compacted_by from ",
-            $messages,
-            parts!("past", $order)
-        )
-    };
-}
 
 /// Which messages are read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -127,114 +61,23 @@ pub struct Seen {
     /// from the model.
     pub context_version: Option<i64>,
 }
-pub(super) const LIVE_AFTER: &str = live!(
-    "-- store::message::messages (what the model sees, oldest first)\n",
-    from "((select s.* from spoken s where s.seq > $4 order by s.seq limit $5)
-           union all (select s.* from summary s where s.place > $4) order by place limit $5) m",
-    "m.place, m.seq, p.idx"
-);
-pub(super) const LIVE_BEFORE: &str = live!(
-    "-- store::message::messages (what the model sees, newest first)\n",
-    from "((select s.* from spoken s where s.seq < $4 order by s.seq desc limit $5)
-           union all (select s.* from summary s where s.place < $4) order by place desc limit $5) m",
-    "m.place desc, m.seq, p.idx"
-);
-pub(super) const ALL_AFTER: &str = all!(
-    "-- store::message::messages (all, oldest first)\n",
-    from "(select n.*, n.seq as place from messages n
-            where n.tenant_id = $1 and n.session_id = $2 and n.seq <= $3 and n.seq > $4 order by n.seq limit $5) m",
-    "m.place, p.idx"
-);
-pub(super) const ALL_BEFORE: &str = all!(
-    "-- store::message::messages (all, newest first)\n",
-    from "(select n.*, n.seq as place from messages n
-            where n.tenant_id = $1 and n.session_id = $2 and n.seq <= $3 and n.seq < $4 order by n.seq desc limit $5) m",
-    "m.place desc, p.idx"
-);
-pub(super) const BY_ID: &str = concat!(
-    "-- store::message::messages_by_id\n",
-    columns!("9223372036854775807"),
-    "null::text as compacted_by
-       from unnest($3::text[]) as u(id)
-       join lateral (select n.*, n.seq as place from messages n
-                      where n.tenant_id = $1 and n.session_id = $2 and n.message_id = u.id offset 0) m on true",
-    parts!(
-        "(select null::text as message_id, null::int as idx, null::bigint as pruned_at_seq, null::int as tokens where false)",
-        "m.seq, p.idx"
-    )
-);
 
+pub(super) static LIVE_AFTER: LazyLock<Named> = named_alone!("sql/messages/live_after.sql");
+pub(super) static LIVE_BEFORE: LazyLock<Named> = named_alone!("sql/messages/live_before.sql");
+pub(super) static ALL_AFTER: LazyLock<Named> = named_alone!("sql/messages/all_after.sql");
+pub(super) static ALL_BEFORE: LazyLock<Named> = named_alone!("sql/messages/all_before.sql");
+pub(super) static BY_ID: LazyLock<Named> = named_alone!("sql/messages/by_id.sql");
+/// How large the next messages of a page are, as they are stored.
+static LIVE_SIZES_AFTER: LazyLock<Named> = named_alone!("sql/messages/live_sizes_after.sql");
+static LIVE_SIZES_BEFORE: LazyLock<Named> = named_alone!("sql/messages/live_sizes_before.sql");
+static ALL_SIZES_AFTER: LazyLock<Named> = named_alone!("sql/messages/all_sizes_after.sql");
+static ALL_SIZES_BEFORE: LazyLock<Named> = named_alone!("sql/messages/all_sizes_before.sql");
 /// Parts on which the size of a prompt depends beside the counters: media, which a model may not
 /// read, and reasoning, which may not be sent. Media without the words beside them; of reasoning no
 /// content at all, only whether something is attached to it.
-macro_rules! variable_parts {
-    (from $parts:literal, if $with_reasoning:literal) => {
-        concat!(
-            "select x.message_id, x.idx, x.kind, x.call_id, x.tool_name, x.outcome, x.rest, x.category, x.estimator, x.original_tokens,
-                    x.tokens, x.pruned_at_seq, case when x.kind = 'tool_result' then '' else x.body end as body, false as attached
-               from ",
-            $parts,
-            " and (x.kind in ('media', 'media_url') or (x.kind = 'tool_result' and x.rest is not null))
-             union all
-             select x.message_id, x.idx, x.kind, null, null, null, null, x.category, x.estimator, x.original_tokens,
-                    x.tokens, x.pruned_at_seq, '', coalesce(octet_length(x.rest) > $4, false)
-               from ",
-            $parts,
-            " and x.kind = 'reasoning' and ",
-            $with_reasoning
-        )
-    };
-}
-
-/// The variable parts of the live transcript, with the messages that say where a tool loop begins:
-/// what the user said last, before each of some seqs, and the summary; if there is neither, the
-/// first message.
-pub(super) const VARIABLE: &str = concat!(
-    "-- store::message::variable: $4 bytes that reasoning takes up with nothing attached $5 whether reasoning is wanted $6 seqs\n",
-    include_str!("sql/live.sql"),
-    ", speaks as (
-        select s.message_id
-          from unnest($6::bigint[]) as b(seq)
-         cross join lateral (select n.message_id from spoken n where n.role = 2 and n.seq < b.seq order by n.seq desc limit 1) s
-        union
-        select s.message_id from summary s),
-      marks as (
-        select k.message_id from speaks k
-        union all
-        (select s.message_id from spoken s where not exists (select from speaks) order by s.seq limit 1)) ",
-    columns!("$3"),
-    "null::text as compacted_by, p.attached
-       from (",
-    variable_parts!(from "parts x where x.tenant_id = $1 and x.session_id = $2", if "$5"),
-    " union all
-             select k.message_id, null, null, null, null, null, null, null, null, null, null, null, null, null from marks k) p
-       join lateral (select s.* from spoken s where s.message_id = p.message_id
-                     union all
-                     select s.* from summary s where s.message_id = p.message_id offset 0) m on true
-       left join past h on h.message_id = p.message_id and h.idx = p.idx
-      order by m.place, m.seq, p.idx"
-);
-
-/// The newest messages of the live transcript, each with its variable parts; what the others take
-/// up is in its overhead.
-pub(super) const NEWEST: &str = concat!(
-    "-- store::message::newest: $4 bytes that reasoning takes up with nothing attached $5 before this place $6 how many\n",
-    include_str!("sql/live.sql"),
-    "select m.place, m.seq, m.message_id, m.turn_id, m.step, m.role, m.pinned, m.is_summary, m.created_at, m.voided_at_seq,
-            m.tokens + coalesce((select sum(x.tokens) from parts x
-                                  where x.tenant_id = $1 and x.session_id = $2 and x.message_id = m.message_id
-                                    and not (x.kind in ('media', 'media_url', 'reasoning') or (x.kind = 'tool_result' and x.rest is not null))),
-                                0)::int as overhead,
-            case when m.role = 3 then m.info else '' end as info, null::text as compacted_by,
-            p.idx, p.kind, p.call_id, p.tool_name, p.outcome, p.body, p.rest, p.category, p.estimator, p.attached, p.tokens, p.pruned_at_seq,
-            coalesce(p.original_tokens, p.tokens) as original_tokens, null::timestamptz as pruned_at
-       from ((select s.* from spoken s where s.seq < $5 order by s.seq desc limit $6)
-             union all (select s.* from summary s where s.place < $5) order by place desc limit $6) m
-       left join lateral (",
-    variable_parts!(from "parts x where x.tenant_id = $1 and x.session_id = $2 and x.message_id = m.message_id", if "true"),
-    ") p on true
-      order by m.place desc, m.seq, p.idx"
-);
+pub(super) static VARIABLE: LazyLock<Named> = named_alone!("sql/messages/variable.sql");
+/// The newest messages, each with its variable parts.
+pub(super) static NEWEST: LazyLock<Named> = named_alone!("sql/messages/newest.sql");
 
 /// The results of a batch of calls of which others are still open, without their words. They are
 /// counted, and no message has them yet.
@@ -248,53 +91,11 @@ pub(super) const OPEN_RESULTS: &str = "-- store::message::open_results
                             where r.tenant_id = $1 and r.session_id = $2 and r.open_calls > 0 limit 1)
      order by p.idx";
 
-/// How large the next messages of a page are, as they are stored.
-macro_rules! sizes {
-    ($name:literal, from $messages:literal, $order:literal) => {
-        concat!(
-            $name,
-            include_str!("sql/live.sql"),
-            "select octet_length(m.info)
-                    + coalesce((select sum(octet_length(p.body) + coalesce(octet_length(p.rest), 0)) from parts p
-                                 where p.tenant_id = $1 and p.session_id = $2 and p.message_id = m.message_id), 0) as bytes from ",
-            $messages,
-            " order by ",
-            $order
-        )
-    };
-}
-
-const LIVE_SIZES_AFTER: &str = sizes!(
-    "-- store::message::sizes (what the model sees, oldest first)\n",
-    from "((select s.* from spoken s where s.seq > $4 order by s.seq limit $5)
-           union all (select s.* from summary s where s.place > $4) order by place limit $5) m",
-    "m.place, m.seq"
-);
-const LIVE_SIZES_BEFORE: &str = sizes!(
-    "-- store::message::sizes (what the model sees, newest first)\n",
-    from "((select s.* from spoken s where s.seq < $4 order by s.seq desc limit $5)
-           union all (select s.* from summary s where s.place < $4) order by place desc limit $5) m",
-    "m.place desc, m.seq"
-);
-const ALL_SIZES_AFTER: &str = sizes!(
-    "-- store::message::sizes (all, oldest first)\n",
-    from "(select n.*, n.seq as place from messages n
-            where n.tenant_id = $1 and n.session_id = $2 and n.seq <= $3 and n.seq > $4 order by n.seq limit $5) m",
-    "m.place"
-);
-const ALL_SIZES_BEFORE: &str = sizes!(
-    "-- store::message::sizes (all, newest first)\n",
-    from "(select n.*, n.seq as place from messages n
-            where n.tenant_id = $1 and n.session_id = $2 and n.seq <= $3 and n.seq < $4 order by n.seq desc limit $5) m",
-    "m.place desc"
-);
-
 impl Store {
     /// The transcript as the model sees it now: the same statement as a list of it.
     pub async fn transcript(&self, key: &SessionKey) -> Result<Seen, Error> {
         let key = Key::from(key);
-        let params: [Param<'_>; 5] = [&key.tenant, &key.session, &NOW.0, &0_i64, &None::<i64>];
-        let rows = self.database.read(LIVE_AFTER, &params).await?;
+        let rows = self.page(&LIVE_AFTER, &key, NOW, Seq(0), None).await?;
         let context_version = rows
             .first()
             .map(|row| get(row, "context_version"))
@@ -320,12 +121,13 @@ impl Store {
         }
         let (key, ids): (Key, Vec<&str>) =
             (Key::from(key), ids.iter().map(MessageId::as_str).collect());
-        let found = messages(
-            &self
-                .database
-                .read(BY_ID, &[&key.tenant, &key.session, &ids])
-                .await?,
-        )?;
+        let values = [
+            ("tenant", &key.tenant as Param<'_>),
+            ("session", &key.session),
+            ("at", &NOW.0),
+            ("messages", &ids),
+        ];
+        let found = messages(&self.database.read_named(&BY_ID, &values).await?)?;
         Ok(found
             .into_iter()
             .map(|placed| (placed.message.id.clone(), placed.message))
@@ -344,15 +146,15 @@ impl Store {
     ) -> Result<Vec<Message>, Error> {
         let (key, before): (Key, Vec<i64>) =
             (Key::from(key), before.iter().map(|seq| seq.0).collect());
-        let params: [Param<'_>; 6] = [
-            &key.tenant,
-            &key.session,
-            &NOW.0,
-            &codec::part::BARE_REASONING,
-            &with_reasoning,
-            &before,
+        let values = [
+            ("tenant", &key.tenant as Param<'_>),
+            ("session", &key.session),
+            ("at", &NOW.0),
+            ("bare_reasoning", &codec::part::BARE_REASONING),
+            ("with_reasoning", &with_reasoning),
+            ("before", &before),
         ];
-        let rows = self.database.read(VARIABLE, &params).await?;
+        let rows = self.database.read_named(&VARIABLE, &values).await?;
         Ok(variable(&rows)?
             .into_iter()
             .map(|placed| placed.message)
@@ -369,15 +171,16 @@ impl Store {
         limit: u32,
     ) -> Result<Vec<Placed>, Error> {
         let key = Key::from(key);
-        let params: [Param<'_>; 6] = [
-            &key.tenant,
-            &key.session,
-            &NOW.0,
-            &codec::part::BARE_REASONING,
-            &before.0,
-            &i64::from(limit),
+        let limit = i64::from(limit);
+        let values = [
+            ("tenant", &key.tenant as Param<'_>),
+            ("session", &key.session),
+            ("at", &NOW.0),
+            ("bare_reasoning", &codec::part::BARE_REASONING),
+            ("place", &before.0),
+            ("limit", &limit),
         ];
-        variable(&self.database.read(NEWEST, &params).await?)
+        variable(&self.database.read_named(&NEWEST, &values).await?)
     }
 
     /// The results of the live turn's batch of calls, as long as others of it are open: those that
@@ -401,24 +204,23 @@ impl Store {
         page: Page,
         (limit, bytes): (u32, i64),
     ) -> Result<Listed<Placed>, Error> {
-        let (sql, place) = match (view, page) {
-            (View::All, Page::After(place)) => (ALL_SIZES_AFTER, place),
-            (View::All, Page::Before(place)) => (ALL_SIZES_BEFORE, place),
-            (View::Live, Page::After(place)) => (LIVE_SIZES_AFTER, place),
-            (View::Live, Page::Before(place)) => (LIVE_SIZES_BEFORE, place),
+        let (statement, place): (&'static Named, _) = match (view, page) {
+            (View::All, Page::After(place)) => (&ALL_SIZES_AFTER, place),
+            (View::All, Page::Before(place)) => (&ALL_SIZES_BEFORE, place),
+            (View::Live, Page::After(place)) => (&LIVE_SIZES_AFTER, place),
+            (View::Live, Page::Before(place)) => (&LIVE_SIZES_BEFORE, place),
         };
-        let columns = Key::from(key);
-        let seq = at.unwrap_or(NOW);
-        let params: [Param<'_>; 5] = [
-            &columns.tenant,
-            &columns.session,
-            &seq.0,
-            &place.0,
-            &i64::from(limit),
-        ];
         let mut room = bytes;
         let mut fits = 0;
-        let rows = self.database.read(sql, &params).await?;
+        let rows = self
+            .page(
+                statement,
+                &key.into(),
+                at.unwrap_or(NOW),
+                place,
+                Some(limit),
+            )
+            .await?;
         for row in &rows {
             room -= get::<i64>(row, "bytes")?;
             if room < 0 && fits > 0 {
@@ -446,22 +248,18 @@ impl Store {
         page: Page,
         limit: u32,
     ) -> Result<Vec<Placed>, Error> {
-        let (sql, place) = match (view, page) {
-            (View::All, Page::After(place)) => (ALL_AFTER, place),
-            (View::All, Page::Before(place)) => (ALL_BEFORE, place),
-            (View::Live, Page::After(place)) => (LIVE_AFTER, place),
-            (View::Live, Page::Before(place)) => (LIVE_BEFORE, place),
+        let (statement, place): (&'static Named, _) = match (view, page) {
+            (View::All, Page::After(place)) => (&ALL_AFTER, place),
+            (View::All, Page::Before(place)) => (&ALL_BEFORE, place),
+            (View::Live, Page::After(place)) => (&LIVE_AFTER, place),
+            (View::Live, Page::Before(place)) => (&LIVE_BEFORE, place),
         };
-        let key = Key::from(key);
         let at = at.unwrap_or(NOW);
-        let params: [Param<'_>; 5] = [
-            &key.tenant,
-            &key.session,
-            &at.0,
-            &place.0,
-            &Some(i64::from(limit)),
-        ];
-        let found = messages(&self.database.read(sql, &params).await?)?;
+        let found = messages(
+            &self
+                .page(statement, &key.into(), at, place, Some(limit))
+                .await?,
+        )?;
         Ok(match view {
             View::All => found,
             View::Live => found
@@ -472,6 +270,26 @@ impl Store {
                 })
                 .collect(),
         })
+    }
+
+    /// The rows of a page. Without a limit: all of them.
+    async fn page(
+        &self,
+        statement: &'static Named,
+        key: &Key,
+        at: Seq,
+        place: Seq,
+        limit: Option<u32>,
+    ) -> Result<Vec<Row>, Error> {
+        let limit = limit.map(i64::from);
+        let values = [
+            ("tenant", &key.tenant as Param<'_>),
+            ("session", &key.session),
+            ("at", &at.0),
+            ("place", &place.0),
+            ("limit", &limit),
+        ];
+        self.database.read_named(statement, &values).await
     }
 }
 

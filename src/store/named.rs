@@ -3,8 +3,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use tokio_postgres::Row;
+
 use super::{
-    Error,
+    Database, Error,
     pipeline::{Param, Query},
 };
 
@@ -40,12 +42,22 @@ macro_rules! fragments {
 
 const FRAGMENTS: &[(&str, &str)] = &fragments![
     "added",
+    "all_after",
+    "all_before",
     "anchor_before",
+    "anchor_columns",
     "begun",
     "cancelled",
     "closing",
+    "compacted_by",
+    "compaction_columns",
+    "compaction_order",
+    "compactions_known",
     "context_grown",
     "context_shifted",
+    "copied_compactions",
+    "counted",
+    "event_totals",
     "fence",
     "gate",
     "grown",
@@ -53,13 +65,29 @@ const FRAGMENTS: &[(&str, &str)] = &fragments![
     "in_force",
     "into_queue",
     "is_due",
+    "live",
+    "live_after",
+    "live_before",
+    "made_for",
     "measured",
+    "media_part",
+    "message_bytes",
+    "message_columns",
+    "message_parts",
+    "model_dependent",
     "more_waits",
+    "newest_compaction_first",
     "opening",
     "ownerless",
     "pruned",
+    "pruned_seq_at",
+    "queued_columns",
+    "reasoning_part",
     "request_is_new",
     "restored",
+    "size",
+    "tokens_at",
+    "turn_columns",
     "turn_spent",
     "usage_added",
     "waiting",
@@ -131,6 +159,18 @@ impl Named {
                 .ok_or_else(|| WrongNames::Missing(name.clone()))
         };
         self.names.iter().map(value).collect()
+    }
+}
+
+impl Database {
+    /// Runs one statement outside of a transaction.
+    pub(super) async fn read_named(
+        &self,
+        statement: &'static Named,
+        values: &[(&'static str, Param<'_>)],
+    ) -> Result<Vec<Row>, Error> {
+        let query = statement.query(values)?;
+        self.read(query.sql, &query.params).await
     }
 }
 

@@ -78,21 +78,7 @@ pub(super) static RESTORE: LazyLock<Vec<Named>> = named![
 /// Looks at all of a session's parts, once for each prune that is taken back.
 /// What a compaction stands for stays as it was counted by it, so that taking the compaction back
 /// gives the same numbers.
-const CLEARED_BY: &str = "-- store::prune::cleared_by: $3 seq of the prune
-    select r.context_version,
-           exists (select from events e where e.tenant_id = $1 and e.session_id = $2 and e.seq = $3 and e.kind = 'context_pruned') as known,
-           p.message_id, p.idx, p.call_id, p.original_tokens - p.tokens as saved
-      from session_run r
-      left join lateral (
-        select p.* from parts p
-          join messages m on m.tenant_id = $1 and m.session_id = $2 and m.message_id = p.message_id
-         where p.tenant_id = $1 and p.session_id = $2 and p.pruned_at_seq = $3 and m.voided_at_seq is null
-           and not exists (
-             select from (select c.from_seq, c.to_seq, c.kept from compactions c
-                           where c.tenant_id = $1 and c.session_id = $2 and c.status = 2 order by c.active_from_seq desc limit 1) k
-              where m.seq between k.from_seq and k.to_seq and not m.pinned and m.seq <> all (k.kept))
-         order by m.seq, p.idx) p on true
-     where r.tenant_id = $1 and r.session_id = $2 and r.state <> 3";
+static CLEARED_BY: LazyLock<Named> = named_alone!("sql/prune/cleared_by.sql");
 
 impl Store {
     /// Clears results, each of which costs `placeholder` tokens from now on. `None` means the
@@ -175,7 +161,14 @@ impl Store {
         let key = Key::from(key);
         let rows = self
             .database
-            .read(CLEARED_BY, &[&key.tenant, &key.session, &pruned_at.0])
+            .read_named(
+                &CLEARED_BY,
+                &[
+                    ("tenant", &key.tenant as Param<'_>),
+                    ("session", &key.session),
+                    ("pruned_at", &pruned_at.0),
+                ],
+            )
             .await?;
         let Some(first) = rows.first() else {
             return Ok(None);

@@ -204,42 +204,9 @@ select m.state, m.turn_id, q.message_id, q.status, q.applied_to, q.drop_reason, 
 pub(super) static OUTCOME: LazyLock<Named> = named_alone!("sql/queue_outcome.sql");
 pub(super) static UNQUEUE: LazyLock<Named> = named_alone!("sql/unqueue.sql");
 
-/// The columns of a queued message.
-macro_rules! columns {
-    () => {
-        "q.message_id, q.pos, q.status, q.delivery, q.starts_turn, q.request, q.body, q.request_id, q.enqueued_at, q.expires_at,
-         (q.expires_at < now()) is true as expired, q.applied_to, q.drop_reason"
-    };
-}
-
-pub(super) use columns;
-
-pub(super) const LOOK: &str = concat!(
-    "-- store::queue::look\n select r.epoch, r.op, r.next_seq, r.cancel, r.state, r.open_calls, r.turn_id, ",
-    columns!(),
-    ", row_number() over (order by q.pos)::int as position
-       from session_run r
-       left join queue q on q.tenant_id = $1 and q.session_id = $2 and q.status = 0 and q.delivery <> 2
-      where r.tenant_id = $1 and r.session_id = $2 order by q.pos"
-);
-pub(super) const QUEUED: &str = concat!(
-    "-- store::queue::queued: $3 after this one $4 most messages $5 most bytes, beside the first message
-    select * from (select q.*, count(*) over () as page_rows, row_number() over w as nth,
-                          sum(octet_length(q.body) + coalesce(octet_length(q.request), 0)) over w as bytes
-                     from (select * from (select ",
-    columns!(),
-    ", row_number() over (order by q.pos)::int as position
-                             from queue q where q.tenant_id = $1 and q.session_id = $2 and q.status = 0) q
-                            where q.pos > $3 order by q.pos limit $4) q
-                   window w as (order by q.pos)) q
-     where q.bytes <= $5 or q.nth = 1 order by q.pos"
-);
-pub(super) const QUEUED_MESSAGE: &str = concat!(
-    "-- store::queue::queued_message\n select ",
-    columns!(),
-    ", (select count(*) from queue p where p.tenant_id = $1 and p.session_id = $2 and p.status = 0 and p.pos <= q.pos)::int as position
-       from queue q where q.tenant_id = $1 and q.session_id = $2 and q.message_id = $3"
-);
+pub(super) static LOOK: LazyLock<Named> = named_alone!("sql/queue/look.sql");
+pub(super) static QUEUED: LazyLock<Named> = named_alone!("sql/queue/list.sql");
+pub(super) static QUEUED_MESSAGE: LazyLock<Named> = named_alone!("sql/queue/one.sql");
 
 impl Store {
     /// Queues a message, and with `start` begins a turn for it if the session is idle. One round
@@ -352,7 +319,13 @@ impl Store {
         let key = Key::from(key);
         let rows = self
             .database
-            .read(LOOK, &[&key.tenant, &key.session])
+            .read_named(
+                &LOOK,
+                &[
+                    ("tenant", &key.tenant as Param<'_>),
+                    ("session", &key.session),
+                ],
+            )
             .await?;
         let Some(head) = rows.first() else {
             return Ok(None);
@@ -424,8 +397,19 @@ impl Store {
         bytes: i64,
     ) -> Result<Listed<Queued>, Error> {
         let key = Key::from(key);
-        let params: [Param<'_>; 5] = [&key.tenant, &key.session, &after, &i64::from(limit), &bytes];
-        let rows = self.database.read(QUEUED, &params).await?;
+        let rows = self
+            .database
+            .read_named(
+                &QUEUED,
+                &[
+                    ("tenant", &key.tenant as Param<'_>),
+                    ("session", &key.session),
+                    ("after", &after),
+                    ("limit", &i64::from(limit)),
+                    ("bytes", &bytes),
+                ],
+            )
+            .await?;
         let mut page = Listed::new(rows.iter().map(queued).collect::<Result<_, _>>()?, &rows)?;
         page.more |= page.items.len() == limit as usize;
         Ok(page)
@@ -440,9 +424,13 @@ impl Store {
         let key = Key::from(key);
         let rows = self
             .database
-            .read(
-                QUEUED_MESSAGE,
-                &[&key.tenant, &key.session, &message.as_str()],
+            .read_named(
+                &QUEUED_MESSAGE,
+                &[
+                    ("tenant", &key.tenant as Param<'_>),
+                    ("session", &key.session),
+                    ("message", &message.as_str()),
+                ],
             )
             .await?;
         rows.first().map(queued).transpose()

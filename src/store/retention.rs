@@ -8,7 +8,7 @@ use tokio_postgres::Row;
 use super::{
     Error, Store,
     named::Named,
-    pipeline::{Param, Query},
+    pipeline::Param,
     row::{get, session_key},
 };
 use crate::model::SessionKey;
@@ -18,29 +18,11 @@ pub const UNLIMITED: Duration = Duration::from_hours(100 * 365 * 24);
 
 /// Idempotency keys, the marks of deletions and the last epochs of deleted sessions among them: no
 /// process acts for that long on what it knew of a session before.
-const REQUESTS: &str = "-- store::retention::sweep_requests: $1 their age (s) $2 most rows
-    delete from idempotency where ctid = any(array(
-      select i.ctid from idempotency i where i.at < now() - make_interval(secs => $1)
-       order by i.at limit $2 for update skip locked))
-    returning 1";
+static REQUESTS: LazyLock<Named> = named_alone!("sql/sweep_requests.sql");
 
 /// Queued messages that ended, and what kept their media. What the live turn took stays, for a
 /// rollback.
-const QUEUE: &str = "-- store::retention::sweep_queue: $1 their age (s) $2 most rows
-    with gone as (
-      delete from queue where ctid = any(array(
-        select q.ctid from queue q
-         where q.ended_at < now() - make_interval(secs => $1)
-           and not exists (select from turns t where t.tenant_id = q.tenant_id and t.session_id = q.session_id
-                                                 and t.state = 1 and t.first_seq <= q.seq)
-         order by q.ended_at limit $2 for update of q skip locked))
-      returning tenant_id, session_id, message_id),
-    unkeep as (
-      delete from part_blobs b using gone g
-       where b.tenant_id = g.tenant_id and b.session_id = g.session_id and b.message_id = g.message_id
-         and not exists (select from messages m
-                          where m.tenant_id = g.tenant_id and m.session_id = g.session_id and m.message_id = g.message_id))
-    select 1 from gone";
+static QUEUE: LazyLock<Named> = named_alone!("sql/sweep_queue.sql");
 
 /// The oldest events of the session whose oldest event is the oldest of all, up to the first that
 /// is young enough or of the live turn. Those that other rows refer to stay without being shown:
@@ -48,31 +30,15 @@ const QUEUE: &str = "-- store::retention::sweep_queue: $1 their age (s) $2 most 
 /// doing when it was cancelled, and each change of the configuration.
 static EVENTS: LazyLock<Named> = named_alone!("sql/sweep_events.sql");
 
-/// Sessions that were not used for their own time to live, or for that of the server ($1), the
+/// Sessions that were not used for their own time to live, or for that of the server, the
 /// longest unused first. One that is being deleted stands before them all and is left out, as are
 /// live ones and those in which a message was queued meanwhile.
 static UNUSED: LazyLock<Named> = named_alone!("sql/unused_sessions.sql");
 
 /// Tool sets in the order of their keys. One that no configuration refers to is marked when that is
-/// first seen and removed after $3 s; a configuration that is just being stored holds its tool set
-/// by the foreign key.
-const TOOL_SETS: &str = "-- store::retention::sweep_tool_sets: $1, $2 the last key $3 how long they stay (s) $4 most rows
-    with seen as (
-      select t.tenant_id, t.toolset_id, t.unused_since, v.used is not null as used
-        from (select * from toolsets t where (t.tenant_id, t.toolset_id) > ($1, $2) order by t.tenant_id, t.toolset_id limit $4) t
-        left join lateral (select true as used from session_revisions v
-                            where v.tenant_id = t.tenant_id and v.toolset_id = t.toolset_id limit 1) v on true),
-    marked as (
-      update toolsets t set unused_since = case when not s.used then now() end
-        from seen s
-       where t.tenant_id = s.tenant_id and t.toolset_id = s.toolset_id and s.used = (s.unused_since is not null)),
-    gone as (
-      delete from toolsets t using seen s
-       where t.tenant_id = s.tenant_id and t.toolset_id = s.toolset_id and not s.used
-         and s.unused_since < now() - make_interval(secs => $3)
-      returning 1)
-    select s.tenant_id, s.toolset_id, (select count(*) from gone) as swept
-      from seen s order by s.tenant_id desc, s.toolset_id desc limit 1";
+/// first seen and removed after that `age`; a configuration that is just being stored holds its
+/// tool set by the foreign key.
+static TOOL_SETS: LazyLock<Named> = named_alone!("sql/sweep_tool_sets.sql");
 
 /// How far a walk over all tool sets has come.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -94,31 +60,36 @@ pub struct Swept {
 #[doc(hidden)]
 pub fn statements() -> [(&'static str, &'static str); 5] {
     [
-        ("requests", REQUESTS),
-        ("queue", QUEUE),
+        ("requests", &REQUESTS.sql),
+        ("queue", &QUEUE.sql),
         ("events", &EVENTS.sql),
         ("unused", &UNUSED.sql),
-        ("tool_sets", TOOL_SETS),
+        ("tool_sets", &TOOL_SETS.sql),
     ]
 }
 
 impl Store {
     /// Removes idempotency keys that are older than this, at most `batch` of them.
     pub async fn sweep_requests(&self, older: Duration, batch: u32) -> Result<Swept, Error> {
-        self.sweep(REQUESTS, older, batch).await
+        self.sweep(&REQUESTS, older, batch).await
     }
 
     /// Removes queued messages that ended longer ago than this, at most `batch` of them.
     pub async fn sweep_queue(&self, older: Duration, batch: u32) -> Result<Swept, Error> {
-        self.sweep(QUEUE, older, batch).await
+        self.sweep(&QUEUE, older, batch).await
     }
 
-    async fn sweep(&self, sql: &'static str, older: Duration, batch: u32) -> Result<Swept, Error> {
+    async fn sweep(
+        &self,
+        statement: &'static Named,
+        older: Duration,
+        batch: u32,
+    ) -> Result<Swept, Error> {
         let older = older.as_secs_f64();
         let limit = i64::from(batch);
         let removed = self
             .database
-            .write(&Query::new(sql, vec![&older as Param<'_>, &limit]))
+            .write(&statement.query(&[("age", &older as Param<'_>), ("most", &limit)])?)
             .await?
             .len();
         Ok(Swept {
@@ -161,8 +132,13 @@ impl Store {
     ) -> Result<Option<(u64, ToolSetWalk)>, Error> {
         let unused_for = unused_for.as_secs_f64();
         let limit = i64::from(batch);
-        let params: Vec<Param<'_>> = vec![&walk.tenant, &walk.tool_set, &unused_for, &limit];
-        let rows = self.database.write(&Query::new(TOOL_SETS, params)).await?;
+        let sweep = TOOL_SETS.query(&[
+            ("tenant", &walk.tenant as Param<'_>),
+            ("tool_set", &walk.tool_set),
+            ("age", &unused_for),
+            ("most", &limit),
+        ])?;
+        let rows = self.database.write(&sweep).await?;
         let swept = |row: &Row| {
             let swept: i64 = get(row, "swept")?;
             let next = ToolSetWalk {
@@ -183,9 +159,9 @@ impl Store {
     ) -> Result<Vec<SessionKey>, Error> {
         let unused_for = unused_for.as_secs_f64();
         let limit = i64::from(limit);
-        let unused = UNUSED.query(&[("ttl", &unused_for as Param<'_>), ("most", &limit)])?;
+        let values = [("ttl", &unused_for as Param<'_>), ("most", &limit)];
         self.database
-            .read(unused.sql, &unused.params)
+            .read_named(&UNUSED, &values)
             .await?
             .iter()
             .map(session_key)

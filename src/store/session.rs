@@ -1,16 +1,19 @@
 //! Sessions: create, load, list, and where they stand.
 
+use std::sync::LazyLock;
+
 use jiff::Timestamp;
 use tokio_postgres::Row;
 
 use super::{
     Error, Store,
-    anchor::{anchor, anchor_columns},
+    anchor::anchor,
     listed::Listed,
-    pipeline::{Param, Query},
+    named::Named,
+    pipeline::Param,
     row::get,
     rows::{Key, signed},
-    stats::{model_dependent, model_dependent_columns},
+    stats::model_dependent,
     version::FIRST_REVISION,
 };
 use crate::{
@@ -151,42 +154,11 @@ impl From<&NewConfig<'_>> for ConfigParams {
     }
 }
 
-/// What is known of a session's compactions, without a look at those that failed.
-macro_rules! compacted {
-    ($session:literal) => {
-        concat!(
-            "select count(*)::int as compactions, max(c.ended_at) as compacted_at,
-                    exists (select from compactions n where n.tenant_id = $1 and n.session_id = ",
-            $session,
-            " and n.status = 1) as compacting
-               from compactions c where c.tenant_id = $1 and c.session_id = ",
-            $session,
-            " and c.status = 2"
-        )
-    };
-}
+pub(super) static SESSION: LazyLock<Named> = named_alone!("sql/sessions/one.sql");
 
-pub(super) const SESSION: &str = concat!("-- store::session::session: $3 the revision that the configuration is of, or null for the one in force
-    select s.session_id, s.created_at, s.forked_from, s.forked_at_seq, s.events_from, a.updated_at, r.state, r.turn_id, r.next_seq, v.revision,
-           r.ctx_tokens, r.open_calls, v.config, t.tools, t.tokens as tools_tokens, ", anchor_columns!(), ",
-           ", model_dependent_columns!("$2"), ",
-           (select count(*) from queue q where q.tenant_id = $1 and q.session_id = $2 and q.status = 0)::int as queued,
-           k.compactions, k.compacted_at, k.compacting
-      from sessions s
-      cross join lateral (", compacted!("$2"), ") k
-      join session_run r on r.tenant_id = $1 and r.session_id = $2 and r.state <> 3
-      join session_context c on c.tenant_id = $1 and c.session_id = $2
-      join session_activity a on a.tenant_id = $1 and a.session_id = $2
-      join session_revisions v on v.tenant_id = $1 and v.session_id = $2
-       and v.revision = coalesce($3::bigint, r.revision)
-      join toolsets t on t.tenant_id = $1 and t.toolset_id = v.toolset_id
-     where s.tenant_id = $1 and s.session_id = $2");
-
-/// Each revision has one event.
-pub(super) const REVISION_AT: &str = "-- store::session::revision_at: $3 the seq
-    select r.revision - (select count(*) from events e
-                          where e.tenant_id = $1 and e.session_id = $2 and e.seq > $3 and e.kind = 'session_updated') as revision
-      from session_run r where r.tenant_id = $1 and r.session_id = $2 and r.state <> 3";
+static CREATE: LazyLock<Named> = named_alone!("sql/sessions/create.sql");
+static LIST: LazyLock<Named> = named_alone!("sql/sessions/list.sql");
+pub(super) static REVISION_AT: LazyLock<Named> = named_alone!("sql/sessions/revision_at.sql");
 
 impl Store {
     /// Creates a session. False: one with this id exists.
@@ -196,39 +168,23 @@ impl Store {
         new: &NewConfig<'_>,
         idempotency: &Idempotency,
     ) -> Result<bool, Error> {
-        const SQL: &str = "-- store::session::create_session
-            -- $3 revision $4 toolset id $5 config $6 tools $7 their tokens $8 estimator $9 request id or null $10 hash
-            -- $11 time to live (s) or null
-            with s as (insert into sessions (tenant_id, session_id) values ($1, $2) on conflict do nothing returning 1),
-            r as (insert into session_run (tenant_id, session_id, revision, epoch)
-                  select $1, $2, $3, coalesce((select i.result::bigint from idempotency i
-                                                where i.tenant_id = $1 and i.session_id = $2 and i.request_id = ''), 0) from s),
-            c as (insert into session_context (tenant_id, session_id) select $1, $2 from s),
-            a as (insert into session_activity (tenant_id, session_id, ttl) select $1, $2, make_interval(secs => $11) from s),
-            t as (insert into toolsets (tenant_id, toolset_id, tools, tokens, estimator)
-                  select $1, $4, $6::bytea, $7::int, $8 from s on conflict do nothing),
-            v as (insert into session_revisions (tenant_id, session_id, revision, toolset_id, config)
-                  select $1, $2, $3, $4, $5::bytea from s),
-            i as (insert into idempotency (tenant_id, session_id, request_id, req_hash, result)
-                  select $1, $2, $9, $10, $2 from s where $9::text is not null)
-            select 1 from s";
         let key = Key::from(key);
         let config = ConfigParams::from(new);
         let request = idempotency.request.as_ref().map(RequestId::as_str);
-        let params: Vec<Param<'_>> = vec![
-            &key.tenant,
-            &key.session,
-            &FIRST_REVISION,
-            &config.toolset_id,
-            &config.config,
-            &config.tools,
-            &config.tokens,
-            &new.estimator,
-            &request,
-            &idempotency.hash,
-            &config.ttl,
-        ];
-        match self.database.write(&Query::new(SQL, params)).await {
+        let create = CREATE.query(&[
+            ("tenant", &key.tenant as Param<'_>),
+            ("session", &key.session),
+            ("revision", &FIRST_REVISION),
+            ("toolset", &config.toolset_id),
+            ("config", &config.config),
+            ("tools", &config.tools),
+            ("tools_tokens", &config.tokens),
+            ("estimator", &new.estimator),
+            ("request_id", &request),
+            ("request_hash", &idempotency.hash),
+            ("ttl", &config.ttl),
+        ])?;
+        match self.database.write(&create).await {
             Ok(rows) => Ok(!rows.is_empty()),
             // A deleted session keeps its id until it is purged; a request_id may have ended one
             // that had this id before.
@@ -256,10 +212,12 @@ impl Store {
     /// session.
     pub async fn revision_at(&self, key: &SessionKey, at: Seq) -> Result<Option<i64>, Error> {
         let key = Key::from(key);
-        let rows = self
-            .database
-            .read(REVISION_AT, &[&key.tenant, &key.session, &at.0])
-            .await?;
+        let values = [
+            ("tenant", &key.tenant as Param<'_>),
+            ("session", &key.session),
+            ("at", &at.0),
+        ];
+        let rows = self.database.read_named(&REVISION_AT, &values).await?;
         rows.first().map(|row| get(row, "revision")).transpose()
     }
 
@@ -269,10 +227,12 @@ impl Store {
         revision: Option<i64>,
     ) -> Result<Option<Session>, Error> {
         let key = Key::from(key);
-        let rows = self
-            .database
-            .read(SESSION, &[&key.tenant, &key.session, &revision])
-            .await?;
+        let values = [
+            ("tenant", &key.tenant as Param<'_>),
+            ("session", &key.session),
+            ("revision", &revision),
+        ];
+        let rows = self.database.read_named(&SESSION, &values).await?;
         rows.first().map(session).transpose()
     }
 
@@ -286,42 +246,18 @@ impl Store {
         limit: u32,
         bytes: i64,
     ) -> Result<Listed<Session>, Error> {
-        const SQL: &str = concat!("-- store::session::sessions: $2, $3 after this time and session $4 most sessions $5 most bytes
-            with page as (
-              select a.session_id, a.updated_at from session_activity a
-               where a.tenant_id = $1 and a.updated_at > '-infinity'
-                 and ($2::timestamptz is null or (a.updated_at, a.session_id) < ($2, $3))
-               order by a.updated_at desc, a.session_id desc limit $4),
-            fits as (
-              select p.*, sum(octet_length(v.config)) over w as bytes, row_number() over w as n, count(*) over () as page_rows
-                from page p
-                join session_run r on r.tenant_id = $1 and r.session_id = p.session_id and r.state <> 3
-                join session_revisions v on v.tenant_id = $1 and v.session_id = p.session_id and v.revision = r.revision
-              window w as (order by p.updated_at desc, p.session_id desc))
-            select s.session_id, s.created_at, s.forked_from, s.forked_at_seq, s.events_from, f.updated_at, r.state, r.turn_id, r.next_seq,
-                   r.revision, r.ctx_tokens, r.open_calls, v.config, ''::bytea as tools, 0 as tools_tokens, f.page_rows,
-                   ", anchor_columns!(), ",
-                   ", model_dependent_columns!("s.session_id"), ",
-                   (select count(*) from queue q where q.tenant_id = $1 and q.session_id = s.session_id and q.status = 0)::int as queued,
-                   k.compactions, k.compacted_at, k.compacting
-              from fits f
-              join sessions s on s.tenant_id = $1 and s.session_id = f.session_id
-              join session_run r on r.tenant_id = $1 and r.session_id = f.session_id
-              join session_context c on c.tenant_id = $1 and c.session_id = f.session_id
-              join session_revisions v on v.tenant_id = $1 and v.session_id = f.session_id and v.revision = r.revision
-              cross join lateral (", compacted!("s.session_id"), ") k
-             where f.bytes <= $5 or f.n = 1
-             order by f.updated_at desc, f.session_id desc");
         let at = after.map(|(at, _)| *at);
         let session_id = after.map_or("", |(_, session)| session.as_str());
-        let params: [Param<'_>; 5] = [
-            &tenant.as_str(),
-            &at,
-            &session_id,
-            &i64::from(limit),
-            &bytes,
+        let tenant = tenant.as_str();
+        let limit = i64::from(limit);
+        let values = [
+            ("tenant", &tenant as Param<'_>),
+            ("after", &at),
+            ("after_session", &session_id),
+            ("limit", &limit),
+            ("bytes", &bytes),
         ];
-        let rows = self.database.read(SQL, &params).await?;
+        let rows = self.database.read_named(&LIST, &values).await?;
         Listed::new(rows.iter().map(session).collect::<Result<_, _>>()?, &rows)
     }
 }

@@ -1,11 +1,15 @@
 //! The ledger as it is read: a few narrow rows, whatever the session's length.
 
+use std::sync::LazyLock;
+
 use tokio_postgres::Row;
 
 use super::{
     Error, Store,
-    anchor::{anchor, anchor_columns},
+    anchor::anchor,
     composite::{Composite, Composites},
+    named::Named,
+    pipeline::Param,
     row::get,
     rows::Key,
     version::{Version, version},
@@ -75,59 +79,19 @@ pub struct TurnSpent {
     pub totals: UsageTotals,
 }
 
-/// What of a live transcript depends on the model that is called; `c` are the counters of the
-/// session. Media in tool results are not counted apart: there are some if a part refers to a blob.
-/// The subquery is ordered so that it is read by the key.
-macro_rules! model_dependent_columns {
-    ($session:literal) => {
-        concat!(
-            "c.media_parts > 0
-             or coalesce((select true from part_blobs b where b.tenant_id = $1 and b.session_id = ",
-            $session,
-            " order by b.message_id, b.idx, b.blob_id limit 1), false) as has_media, c.reasoning_parts > 0 as has_reasoning"
-        )
-    };
-}
-pub(super) use model_dependent_columns;
-
 /// Rows of other tables come as arrays of composites: a subquery for each, and no aggregate to be
 /// set up where there may be none.
-pub(super) const STATS: &str = concat!(
-    "-- store::stats::stats
-    select r.next_seq, r.live, r.step + case when r.open_calls > 0 then 1 else 0 end as step, r.epoch, r.op, r.revision, r.ctx_tokens, r.growth, ",
-    anchor_columns!(),
-    ", ",
-    model_dependent_columns!("$2"),
-    ", array[c.overhead_tokens, c.user_tokens, c.assistant_tokens, c.reasoning_tokens, c.tool_call_tokens, c.tool_result_tokens,
-           c.media_tokens, c.summary_tokens, c.pinned_tokens, c.pruned_tokens] as tokens,
-           array[c.messages, c.user_parts, c.assistant_parts, c.reasoning_parts, c.tool_call_parts, c.tool_result_parts,
-           c.media_parts, c.summary_parts, c.pinned_parts, c.pruned_parts] as parts,
-           v.config, t.tools,
-           array(select octet_length(q.body) from queue q where q.tenant_id = $1 and q.session_id = $2 and q.status = 0) as queued,
-           array(select row(u.purpose, u.model, u.calls, u.input_tokens, u.output_tokens, u.reasoning_tokens, u.cache_read_tokens,
-                            u.cache_write_tokens)
-                   from usage_totals u where u.tenant_id = $1 and u.session_id = $2 order by u.purpose, u.model limit 100) as usage,
-           array(select row(n.turn_id, case when n.state = 1 then r.step else n.step_count end, n.calls, n.input_tokens,
-                            n.output_tokens, n.reasoning_tokens, n.cache_read_tokens, n.cache_write_tokens)
-                   from turns n where n.tenant_id = $1 and n.session_id = $2 order by n.first_seq desc limit 10) as turns,
-           (select n.request from turns n where n.tenant_id = $1 and n.session_id = $2 order by n.first_seq desc limit 1) as request,
-           array(select case when k.status = 2 then k.delta_messages end
-                   from compactions k where k.tenant_id = $1 and k.session_id = $2) as compactions
-      from session_run r
-      join session_context c on c.tenant_id = $1 and c.session_id = $2
-      join session_revisions v on v.tenant_id = $1 and v.session_id = $2 and v.revision = r.revision
-      join toolsets t on t.tenant_id = $1 and t.toolset_id = v.toolset_id
-     where r.tenant_id = $1 and r.session_id = $2 and r.state <> 3"
-);
+pub(super) static STATS: LazyLock<Named> = named_alone!("sql/stats.sql");
 
 impl Store {
     /// Where a session's tokens are. Returns `None` if there is no such session.
     pub async fn stats(&self, key: &SessionKey) -> Result<Option<Stats>, Error> {
         let key = Key::from(key);
-        let rows = self
-            .database
-            .read(STATS, &[&key.tenant, &key.session])
-            .await?;
+        let values = [
+            ("tenant", &key.tenant as Param<'_>),
+            ("session", &key.session),
+        ];
+        let rows = self.database.read_named(&STATS, &values).await?;
         rows.first().map(stats).transpose()
     }
 }
@@ -222,7 +186,7 @@ fn ledger(row: &Row) -> Result<Ledger, Error> {
     })
 }
 
-/// The columns of [`model_dependent_columns`].
+/// The columns of `fragments/model_dependent.sql`.
 pub(super) fn model_dependent(row: &Row) -> Result<ModelDependent, Error> {
     Ok(ModelDependent {
         media: get(row, "has_media")?,

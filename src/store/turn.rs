@@ -378,7 +378,7 @@ impl Store {
                 &key,
                 &right.fence,
                 [&fence.owner, &fence.turn],
-            ));
+            )?);
             own = queries.len() - 1;
         }
         self.end_and_start(&key, right, (queries, own), next).await

@@ -1,15 +1,16 @@
 //! Turns as they are read: by their owner, and by clients.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{collections::BTreeMap, sync::LazyLock, time::Duration};
 
 use jiff::Timestamp;
 use tokio_postgres::Row;
 
 use super::{
     Error, Store,
-    anchor::{anchor, anchor_columns},
+    anchor::anchor,
     lease::ROLLBACK,
     listed::Listed,
+    named::Named,
     pipeline::Param,
     row::{count, get, turn_state},
     rows::Key,
@@ -128,88 +129,13 @@ pub struct Turn {
     pub late: bool,
 }
 
-/// The revision that a step was made for, as its `step_started` says: the newest such event of the
-/// turn `t`, which ends before `$seq`.
-macro_rules! made_for {
-    ($seq:literal) => {
-        concat!(
-            "lateral (select e.refs, e.at from events e
-                       where e.tenant_id = $1 and e.session_id = $2 and e.seq >= t.first_seq and e.seq < ",
-            $seq,
-            " and e.turn_id = t.turn_id and e.kind = 'step_started' order by e.seq desc limit 1) e on true
-           join session_revisions v on v.tenant_id = $1 and v.session_id = $2 and v.revision = coalesce(e.refs[1]::bigint, r.revision)
-           join toolsets s on s.tenant_id = $1 and s.toolset_id = v.toolset_id"
-        )
-    };
-}
+pub(super) static OWNED: LazyLock<Named> = named_alone!("sql/turns/owned.sql");
 
-pub(super) const OWNED: &str = concat!(
-    "-- store::turn_read::owned
-    select r.step, r.attempt, r.takeovers, r.open_calls, r.cancel, r.cancel_cause, r.cancel_reason, r.next_seq, r.ctx_tokens,
-           ", anchor_columns!(), ",
-           coalesce(extract(epoch from r.turn_deadline - now()), 0)::float8 as time_left, now() as read_at,
-           t.started_at, t.request, t.final_message, t.calls, t.input_tokens, t.output_tokens, t.reasoning_tokens,
-           t.cache_read_tokens, t.cache_write_tokens, v.revision, v.config, s.tools,
-           coalesce(e.at >= r.turn_deadline, false) as late,
-           exists (select from queue q where q.tenant_id = $1 and q.session_id = $2 and q.status = 0 and q.delivery <> 2) as waiting,
-           w.revision as newer_revision, w.config as newer_config, u.tools as newer_tools
-      from session_run r
-      join turns t on t.tenant_id = $1 and t.session_id = $2 and t.turn_id = r.turn_id
-      left join ",
-    made_for!("r.next_seq"),
-    "
-      left join session_revisions w on w.tenant_id = $1 and w.session_id = $2 and w.revision = r.revision and w.revision <> v.revision
-      left join toolsets u on u.tenant_id = $1 and u.toolset_id = w.toolset_id
-     where r.tenant_id = $1 and r.session_id = $2 and r.epoch = $3 and r.state = 1 and r.owner = $4 and r.turn_id = $5"
-);
-
-/// The columns of these turns. Their tools, which are large, are left out of lists.
-macro_rules! turns_select {
-    ($turns:literal, $tools:literal) => {
-        concat!(
-            "select t.turn_id, t.state, r.state as run_state, t.request_id, t.request, t.started_at, t.ended_at, t.first_seq,
-                    t.last_seq, t.step_count, t.final_message, t.calls, t.input_tokens, t.output_tokens, t.reasoning_tokens,
-                    t.cache_read_tokens, t.cache_write_tokens, t.outcome, v.revision, v.config, ",
-            $tools,
-            " as tools,
-                    extract(epoch from coalesce(t.ended_at, now()) - t.started_at)::float8 as elapsed,
-                    case when t.state = 1 then r.step else t.step_count end as steps_begun,
-                    coalesce(t.state = 1 and e.at >= r.turn_deadline, false) as late
-               from (",
-            $turns,
-            ") t
-               join session_run r on r.tenant_id = $1 and r.session_id = $2 and r.state <> 3
-               left join ",
-            made_for!("coalesce(t.last_seq, r.next_seq)")
-        )
-    };
-}
+static TURN: LazyLock<Named> = named_alone!("sql/turns/one.sql");
 
 /// A page of turns, cut where it would be too large; a revision's configuration is read and counted
 /// with its first turn.
-const TURNS: &str = concat!(
-    "-- store::turn_read::turns: $3 before this seq $4 most turns $5 most bytes
-    select b.turn_id, b.state, b.run_state, b.request_id, b.request, b.started_at, b.ended_at, b.first_seq, b.last_seq, b.step_count,
-           b.final_message, b.calls, b.input_tokens, b.output_tokens, b.reasoning_tokens, b.cache_read_tokens, b.cache_write_tokens,
-           b.outcome, b.revision, b.config, b.elapsed, b.steps_begun, b.late, b.page_rows
-      from (select a.*, case when a.nth = 1 then a.whole_config end as config, count(*) over () as page_rows,
-                   row_number() over w as n,
-                   sum(octet_length(a.request) + coalesce(octet_length(a.outcome), 0)
-                       + case when a.nth = 1 then octet_length(a.whole_config) else 0 end) over w as bytes
-              from (select p.turn_id, p.state, p.run_state, p.request_id, p.request, p.started_at, p.ended_at, p.first_seq, p.last_seq,
-                           p.step_count, p.final_message, p.calls, p.input_tokens, p.output_tokens, p.reasoning_tokens,
-                           p.cache_read_tokens, p.cache_write_tokens, p.outcome, p.revision, p.config as whole_config, p.elapsed,
-                           p.steps_begun, p.late, row_number() over (partition by p.revision order by p.first_seq desc) as nth
-                      from (",
-    turns_select!(
-        "select * from turns n where n.tenant_id = $1 and n.session_id = $2 and n.first_seq < $3
-                            order by n.first_seq desc limit $4",
-        "null::bytea"
-    ),
-    ") p) a
-            window w as (order by a.first_seq desc)) b
-     where b.bytes <= $5 or b.n = 1 order by b.first_seq desc"
-);
+static TURNS: LazyLock<Named> = named_alone!("sql/turns/list.sql");
 
 impl Store {
     /// The turn as its owner needs it. Returns `None` if this replica no longer owns it under this
@@ -221,30 +147,31 @@ impl Store {
         epoch: i64,
     ) -> Result<Option<Owned>, Error> {
         let key = Key::from(key);
-        let params: [Param<'_>; 5] = [
-            &key.tenant,
-            &key.session,
-            &epoch,
-            &self.replica,
-            &turn.as_str(),
+        let turn = turn.as_str();
+        let values = [
+            ("tenant", &key.tenant as Param<'_>),
+            ("session", &key.session),
+            ("epoch", &epoch),
+            ("owner", &self.replica),
+            ("turn", &turn),
         ];
-        let rows = self.database.read(OWNED, &params).await?;
+        let rows = self.database.read_named(&OWNED, &values).await?;
         rows.first().map(owned).transpose()
     }
 
     /// One turn. `None` means the session has no such turn.
     pub async fn turn(&self, key: &SessionKey, turn: &TurnId) -> Result<Option<Turn>, Error> {
-        const SQL: &str = concat!(
-            "-- store::turn_read::turn\n",
-            turns_select!(
-                "select * from turns n where n.tenant_id = $1 and n.session_id = $2 and n.turn_id = $3",
-                "s.tools"
-            )
-        );
         let key = Key::from(key);
         let rows = self
             .database
-            .read(SQL, &[&key.tenant, &key.session, &turn.as_str()])
+            .read_named(
+                &TURN,
+                &[
+                    ("tenant", &key.tenant as Param<'_>),
+                    ("session", &key.session),
+                    ("turn", &turn.as_str()),
+                ],
+            )
             .await?;
         let Some(row) = rows.first() else {
             return Ok(None);
@@ -267,14 +194,15 @@ impl Store {
         bytes: i64,
     ) -> Result<Listed<Turn>, Error> {
         let key = Key::from(key);
-        let params: [Param<'_>; 5] = [
-            &key.tenant,
-            &key.session,
-            &before.0,
-            &i64::from(limit),
-            &bytes,
+        let limit = i64::from(limit);
+        let values = [
+            ("tenant", &key.tenant as Param<'_>),
+            ("session", &key.session),
+            ("before", &before.0),
+            ("limit", &limit),
+            ("bytes", &bytes),
         ];
-        let rows = self.database.read(TURNS, &params).await?;
+        let rows = self.database.read_named(&TURNS, &values).await?;
         let mut configs: BTreeMap<i64, SessionConfig> = BTreeMap::new();
         let mut items = Vec::with_capacity(rows.len());
         for row in &rows {

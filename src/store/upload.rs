@@ -1,12 +1,13 @@
 //! Content on its way in: chunks are stored under the upload's own id as they come, and get the
 //! content's id when all are there. Only then does the blob exist.
 
-use std::time::Duration;
+use std::{sync::LazyLock, time::Duration};
 
 use super::{
     Error, Store,
     blob::{BLOB, Blob, blob},
     idempotency::{Remembered, remembered},
+    named::Named,
     pipeline::{Param, Query},
 };
 use crate::model::{BlobId, RequestId, TenantId, command::Idempotency};
@@ -37,6 +38,9 @@ pub enum Kept {
     /// This idempotency key came with another request before: nothing is kept.
     Mismatch(RequestId),
 }
+
+static DESCRIBE: LazyLock<Named> = named_alone!("sql/upload/describe.sql");
+static SWEEP: LazyLock<Named> = named_alone!("sql/upload/sweep.sql");
 
 impl Store {
     /// Stores chunks of an upload, from the one with that index on.
@@ -69,14 +73,6 @@ impl Store {
         const REMEMBER: &str = "-- store::upload::keep_upload (remember)
             insert into idempotency (tenant_id, session_id, request_id, req_hash, result)
             select $1, '', $2, $3, $4 where $2::text is not null on conflict do nothing";
-        const DESCRIBE: &str = "-- store::upload::keep_upload (describe)
-            -- $5 upload $6 its chunks $7 request id or null $8 hash
-            insert into blobs (tenant_id, blob_id, media_type, size_bytes)
-            select $1, $2, $3, $4
-             where (select count(*) from blob_chunks where tenant_id = $1 and blob_id = $5) = $6
-               and ($7::text is null or exists (
-                    select 1 from idempotency where tenant_id = $1 and session_id = '' and request_id = $7 and req_hash = $8))
-            on conflict (tenant_id, blob_id) do update set touched_at = now()";
         const KEEP: &str = "-- store::upload::keep_upload (keep)
             update blob_chunks set blob_id = $2 where tenant_id = $1 and blob_id = $3
                and exists (select 1 from blobs where tenant_id = $1 and blob_id = $2)
@@ -97,15 +93,22 @@ impl Store {
         let chunks = i64::from(*chunks);
         let request = idempotency.request.as_ref().map(RequestId::as_str);
         let hash = &idempotency.hash;
-        let described: Vec<Param<'_>> = vec![
-            &tenant, &blob_id, media_type, &size, &upload, &chunks, &request, hash,
-        ];
+        let describe = DESCRIBE.query(&[
+            ("tenant", &tenant as Param<'_>),
+            ("blob", &blob_id),
+            ("media_type", media_type),
+            ("bytes", &size),
+            ("upload", &upload),
+            ("chunks", &chunks),
+            ("request_id", &request),
+            ("request_hash", hash),
+        ])?;
         let queries = [
             Query::new(
                 REMEMBER,
                 vec![&tenant as Param<'_>, &request, hash, &blob_id],
             ),
-            Query::new(DESCRIBE, described),
+            describe,
             Query::new(KEEP, vec![&tenant as Param<'_>, &blob_id, &upload]),
             Query::new(DISCARD, vec![&tenant as Param<'_>, &upload]),
             Query::new(KNOWN, vec![&tenant as Param<'_>, &request]),
@@ -142,27 +145,10 @@ impl Store {
     /// number of chunks; how many. The tenants are found one after the other, each by one look
     /// into the index.
     pub async fn sweep_uploads(&self, age: Duration) -> Result<u64, Error> {
-        const SQL: &str = "-- store::upload::sweep_uploads
-            with recursive tenants as (
-              (select tenant_id from blob_chunks order by tenant_id limit 1)
-              union all
-              select (select c.tenant_id from blob_chunks c where c.tenant_id > t.tenant_id order by c.tenant_id limit 1)
-                from tenants t where t.tenant_id is not null),
-            old as (
-              select c.tenant_id, c.blob_id, c.idx from tenants t
-               cross join lateral (
-                 select b.tenant_id, b.blob_id, b.idx from blob_chunks b
-                  where b.tenant_id = t.tenant_id and b.blob_id >= 'upload:' and b.blob_id < 'upload:' || lpad(
-                        to_hex((extract(epoch from now() - make_interval(secs => $1)) * 1000)::bigint), 12, '0')
-                  order by b.blob_id, b.idx limit $2) c
-               limit $2)
-            delete from blob_chunks c using old
-             where c.tenant_id = old.tenant_id and c.blob_id = old.blob_id and c.idx = old.idx
-            returning 1";
         let age = age.as_secs_f64();
         Ok(self
             .database
-            .write(&Query::new(SQL, vec![&age as Param<'_>, &ROUND]))
+            .write(&SWEEP.query(&[("age", &age as Param<'_>), ("most", &ROUND)])?)
             .await?
             .len() as u64)
     }

@@ -64,18 +64,7 @@ pub(super) static RECORD: LazyLock<Vec<Named>> = named![
     "sql/rows/touch.sql",
 ];
 
-pub(super) const SINCE: &str = "-- store::usage::since: $3 the message
-    with m as (select m.seq, m.behind from messages m where m.tenant_id = $1 and m.session_id = $2 and m.message_id = $3),
-    later as (
-      select n.message_id, n.tokens, n.behind
-        from m join lateral (select * from messages n where n.tenant_id = $1 and n.session_id = $2 and n.seq > m.seq offset 0) n on true)
-    select m.behind, (select count(*) from later l where l.behind is not null) as later,
-           coalesce((select sum(l.tokens) from later l), 0)
-           + coalesce((select sum(p.tokens)
-                         from later l
-                         join lateral (select * from parts p
-                                        where p.tenant_id = $1 and p.session_id = $2 and p.message_id = l.message_id offset 0) p on true), 0) as tokens
-      from m";
+pub(super) static SINCE: LazyLock<Named> = named_alone!("sql/record_usage/since.sql");
 
 impl Store {
     /// How a message stands to the end of its transcript. `None` means there is no such message.
@@ -87,7 +76,14 @@ impl Store {
         let key = Key::from(key);
         let rows = self
             .database
-            .read(SINCE, &[&key.tenant, &key.session, &message.as_str()])
+            .read_named(
+                &SINCE,
+                &[
+                    ("tenant", &key.tenant as Param<'_>),
+                    ("session", &key.session),
+                    ("message", &message.as_str()),
+                ],
+            )
             .await?;
         let since = |row| {
             Ok(Since {

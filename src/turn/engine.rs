@@ -2,7 +2,7 @@
 
 use std::{future::Future, sync::Arc, time::Duration};
 
-use tokio::sync::Semaphore;
+use tokio::{sync::Semaphore, task::JoinHandle};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::{
@@ -167,13 +167,19 @@ impl Engine {
     }
 
     /// Does what a caller asked for to its end, also when the caller has left.
-    pub(super) async fn supervised<T: Send + 'static>(
-        &self,
-        deed: impl Future<Output = Result<T, Error>> + Send + 'static,
-    ) -> Result<T, Error> {
-        self.tasks
-            .spawn(deed)
-            .await
-            .map_err(|error| Error::Internal(format!("a task ended early: {error}")))?
+    pub(super) async fn supervised<T: Send + 'static, F>(
+        self: &Arc<Self>,
+        operation: impl FnOnce(Arc<Self>) -> F,
+    ) -> Result<T, Error>
+    where
+        F: Future<Output = Result<T, Error>> + Send + 'static,
+    {
+        joined(self.tasks.spawn(operation(Arc::clone(self)))).await
     }
+}
+
+/// The outcome of a task of the server's.
+pub(super) async fn joined<T>(task: JoinHandle<Result<T, Error>>) -> Result<T, Error> {
+    task.await
+        .map_err(|error| Error::Internal(format!("a task ended early: {error}")))?
 }

@@ -13,6 +13,7 @@ mod engine;
 pub mod error;
 pub mod lease;
 pub mod live;
+mod optimistic;
 pub mod queue;
 pub mod run;
 pub mod session;

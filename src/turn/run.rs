@@ -70,10 +70,6 @@ use crate::{
     },
 };
 
-/// How often the beginning of a step makes room for a configuration that changed; then it begins as
-/// it was made.
-const BEGIN_TRIES: u32 = 10;
-
 /// How long the first pause is when a turn cannot be read; each further one is twice as long.
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 /// How long a pause gets.
@@ -626,7 +622,7 @@ impl Run<'_> {
         let started = step_started(&model, *number, size.size().count, budget);
         let step = NewStep {
             revision: *number,
-            in_any_case: self.moved >= BEGIN_TRIES,
+            in_any_case: self.begins_in_any_case(),
             started: &crate::codec::event::encode(&started).payload,
             size_offset: size.offset(),
         };

@@ -919,7 +919,7 @@ async fn each_retention_sweep_uses_an_index() {
         ("queue", "3600, 500"),
         ("events", "3600, 500"),
         ("unused", "3600, 500"),
-        ("tool_sets", "'', '', 3600, 500"),
+        ("tool_sets", "'', '', 500, 3600"),
     ]);
     for (name, sql) in contextd::store::retention::statements() {
         client.batch_execute("deallocate all").await.unwrap();

@@ -45,13 +45,14 @@ use crate::{
             session_view::SessionView,
             stats::budget,
         },
-        engine::Engine,
+        engine::{Engine, joined},
+        optimistic::retry_on_change,
         run::written::message_tokens,
     },
 };
 
-/// How often something is tried again that the session changed under.
-const TRIES: u32 = 10;
+/// How often the end of a compaction is written, when the database gives no answer.
+const WRITES: u32 = 10;
 /// How long a pause is between looks at a compaction that is made elsewhere, and between tries to
 /// put one in force.
 const PAUSE: Duration = Duration::from_millis(100);
@@ -100,15 +101,9 @@ impl Engine {
         tenant: TenantId,
         command: Compact,
     ) -> Result<Compaction, Error> {
-        let engine = Arc::clone(self);
-        self.supervised(async move {
+        self.supervised(async move |engine| {
             let key = SessionKey::new(tenant, command.session.clone());
-            for _ in 0..TRIES {
-                if let Some(compaction) = engine.try_compact(&key, &command).await? {
-                    return Ok(compaction);
-                }
-            }
-            Err(kept_changing())
+            retry_on_change(|| engine.try_compact(&key, &command)).await
         })
         .await
     }
@@ -162,9 +157,7 @@ impl Engine {
                 if !*wait {
                     return Ok(Some(*begun));
                 }
-                task.await
-                    .map_err(|error| Error::Internal(format!("a task ended early: {error}")))?
-                    .map(Some)
+                joined(task).await.map(Some)
             }
         }
     }
@@ -572,7 +565,7 @@ impl Engine {
     where
         F: Future<Output = Result<Compacted, store::Error>> + Send,
     {
-        for _ in 1..TRIES {
+        for _ in 1..WRITES {
             match write().await {
                 Err(error) if error.is_transient() => tokio::time::sleep(PAUSE).await,
                 answer => return Ok(answer?),
@@ -695,10 +688,4 @@ fn mismatch(idempotency: &Idempotency) -> Error {
         Some(request) => Error::IdempotencyMismatch(request.clone()),
         None => Error::Internal("a request without a key was remembered".to_owned()),
     }
-}
-
-fn kept_changing() -> Error {
-    Error::Store(store::Error::Conflict(
-        "the context kept changing".to_owned(),
-    ))
 }

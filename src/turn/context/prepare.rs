@@ -33,11 +33,9 @@ use crate::{
             stats::budget,
         },
         engine::Engine,
+        optimistic::{TRIES, kept_changing},
     },
 };
-
-/// How often a preparation is tried again when the session changes under it.
-const TRIES: u32 = 10;
 
 /// What a preparation has done before it looks again.
 #[derive(Debug, Default)]
@@ -70,8 +68,7 @@ impl Engine {
         tenant: TenantId,
         command: PrepareContext,
     ) -> Result<(Rendered, PrepareReport), Error> {
-        let engine = Arc::clone(self);
-        self.supervised(async move {
+        self.supervised(async move |engine| {
             let key = SessionKey::new(tenant, command.session.clone());
             let mut so_far = Progress::default();
             for _ in 0..TRIES {
@@ -81,9 +78,7 @@ impl Engine {
                     return Ok(prepared);
                 }
             }
-            Err(Error::Store(store::Error::Conflict(
-                "the context kept changing".to_owned(),
-            )))
+            Err(kept_changing())
         })
         .await
     }

@@ -25,11 +25,9 @@ use crate::{
             stats::budget,
         },
         engine::Engine,
+        optimistic::retry_on_change,
     },
 };
-
-/// How often a prune is tried again when the context changes under it.
-const TRIES: u32 = 10;
 
 impl Engine {
     /// Clears old tool results now, or says what would be cleared.
@@ -38,15 +36,9 @@ impl Engine {
         tenant: TenantId,
         command: PruneToolOutputs,
     ) -> Result<PruneReport, Error> {
-        let engine = Arc::clone(self);
-        self.supervised(async move {
+        self.supervised(async move |engine| {
             let key = SessionKey::new(tenant, command.session.clone());
-            for _ in 0..TRIES {
-                if let Some(report) = engine.try_prune(&key, &command).await? {
-                    return Ok(report);
-                }
-            }
-            Err(kept_changing())
+            retry_on_change(|| engine.try_prune(&key, &command)).await
         })
         .await
     }
@@ -171,15 +163,9 @@ impl Engine {
         tenant: TenantId,
         command: RestoreToolOutputs,
     ) -> Result<Restored, Error> {
-        let engine = Arc::clone(self);
-        self.supervised(async move {
+        self.supervised(async move |engine| {
             let key = SessionKey::new(tenant, command.session.clone());
-            for _ in 0..TRIES {
-                if let Some(restored) = engine.try_restore(&key, &command).await? {
-                    return Ok(restored);
-                }
-            }
-            Err(kept_changing())
+            retry_on_change(|| engine.try_restore(&key, &command)).await
         })
         .await
     }
@@ -324,10 +310,4 @@ pub(in crate::turn) fn unasked() -> Idempotency {
 fn pruned(event: &StoredEvent) -> Result<PruneReport, Error> {
     codec::ledger::decode_pruned(&event.payload, event.seq)
         .map_err(|error| store::Error::from(error).into())
-}
-
-fn kept_changing() -> Error {
-    Error::Store(store::Error::Conflict(
-        "the context kept changing".to_owned(),
-    ))
 }

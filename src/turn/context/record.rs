@@ -30,12 +30,10 @@ use crate::{
             size::{CalledModel, Excerpt, LATEST, SLACK, own_size, size_with, transcript_tokens},
         },
         engine::Engine,
+        optimistic::retry_on_change,
         run::written::usage_event,
     },
 };
-
-/// How often a report is tried again when the transcript changes under it.
-const TRIES: u32 = 10;
 
 /// The prompt that a report is about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -54,17 +52,9 @@ impl Engine {
         tenant: TenantId,
         command: RecordUsage,
     ) -> Result<(Recorded, f64), Error> {
-        let engine = Arc::clone(self);
-        self.supervised(async move {
+        self.supervised(async move |engine| {
             let key = SessionKey::new(tenant, command.session.clone());
-            for _ in 0..TRIES {
-                if let Some(recorded) = engine.try_record(&key, &command).await? {
-                    return Ok(recorded);
-                }
-            }
-            Err(Error::Store(store::Error::Conflict(
-                "the transcript kept changing".to_owned(),
-            )))
+            retry_on_change(|| engine.try_record(&key, &command)).await
         })
         .await
     }

@@ -11,16 +11,15 @@ use crate::{
     },
     provider::{self, Request, registry::Resolved},
     store::{
-        self,
         message::{Page, View},
         session::SessionState,
         version::Version,
     },
-    turn::{Error, context::session_view::SessionView, engine::Engine, run::generation},
+    turn::{
+        Error, context::session_view::SessionView, engine::Engine, optimistic::retry_on_change,
+        run::generation,
+    },
 };
-
-/// How often a session is looked at again that changes meanwhile.
-const TRIES: u32 = 10;
 
 /// A prompt as it is shown.
 #[derive(Debug, Clone)]
@@ -136,53 +135,40 @@ impl Engine {
         &self,
         key: &SessionKey,
     ) -> Result<SessionView, Error> {
+        retry_on_change(|| self.try_session_view(key)).await
+    }
+
+    /// One look.
+    async fn try_session_view(&self, key: &SessionKey) -> Result<Option<SessionView>, Error> {
         let not_found = || Error::SessionNotFound(key.session.clone());
-        for _ in 0..TRIES {
-            let before = self
-                .store
-                .tail(key, None)
-                .await?
-                .ok_or_else(not_found)?
-                .version;
-            let (session, seen) =
-                try_join(self.store.session(key), self.store.transcript(key)).await?;
-            let session = session.ok_or_else(not_found)?;
-            let (request, late, step) = match &session.current_turn {
-                Some(turn) => match self.store.turn(key, turn).await? {
-                    Some(turn) => {
-                        // Where results are awaited, the next prompt is that of the next step.
-                        let next = u32::from(session.state == SessionState::AwaitingTools);
-                        (
-                            turn.request,
-                            turn.late,
-                            turn.so_far.step_count.max(1) + next,
-                        )
-                    }
-                    None => continue,
-                },
-                None => (TurnRequest::default(), false, 1),
-            };
-            if self
-                .store
-                .tail(key, None)
-                .await?
-                .ok_or_else(not_found)?
-                .version
-                == before
-            {
-                return Ok(SessionView {
-                    session,
-                    version: before,
-                    request,
-                    late,
-                    step,
-                    messages: seen.messages,
-                });
-            }
-        }
-        Err(Error::Store(store::Error::Conflict(
-            "the transcript kept changing".to_owned(),
-        )))
+        let version = async || {
+            let tail = self.store.tail(key, None).await?;
+            tail.map(|tail| tail.version).ok_or_else(not_found)
+        };
+        let before = version().await?;
+        let (session, seen) = try_join(self.store.session(key), self.store.transcript(key)).await?;
+        let session = session.ok_or_else(not_found)?;
+        let (request, late, step) = match &session.current_turn {
+            Some(turn) => match self.store.turn(key, turn).await? {
+                Some(turn) => {
+                    // Where results are awaited, the next prompt is that of the next step.
+                    let next = u32::from(session.state == SessionState::AwaitingTools);
+                    let step = turn.so_far.step_count.max(1) + next;
+                    (turn.request, turn.late, step)
+                }
+                None => return Ok(None),
+            },
+            None => (TurnRequest::default(), false, 1),
+        };
+        let view = SessionView {
+            session,
+            version: before,
+            request,
+            late,
+            step,
+            messages: seen.messages,
+        };
+        Ok((version().await? == before).then_some(view))
     }
 
     /// The same as it was at a seq. Up to a seq nothing changes.

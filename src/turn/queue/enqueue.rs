@@ -55,8 +55,7 @@ impl Engine {
         tenant: TenantId,
         command: EnqueueMessage,
     ) -> Result<Place, Error> {
-        let engine = Arc::clone(self);
-        self.supervised(async move {
+        self.supervised(async move |engine| {
             let EnqueueMessage {
                 session,
                 idempotency,
@@ -174,13 +173,7 @@ impl Engine {
             // The configuration changed meanwhile.
             None if starts_turn && place.met == SessionState::Idle => {
                 self.wake(Wakeup::Start(key.clone()));
-                let engine = Arc::clone(self);
-                let key = key.clone();
-                self.tasks.spawn(async move {
-                    if let Err(error) = engine.start_waiting(&key).await {
-                        tracing::warn!(session.id = %key.session, %error, "queued message starts no turn yet");
-                    }
-                });
+                self.start_waiting_soon(key);
             }
             None => {}
         }
@@ -206,8 +199,7 @@ impl Engine {
         tenant: TenantId,
         command: CancelQueuedMessage,
     ) -> Result<Queued, Error> {
-        let engine = Arc::clone(self);
-        self.supervised(async move {
+        self.supervised(async move |engine| {
             let CancelQueuedMessage {
                 session,
                 message,
@@ -243,8 +235,7 @@ impl Engine {
         tenant: TenantId,
         command: ClearQueue,
     ) -> Result<Vec<MessageId>, Error> {
-        let engine = Arc::clone(self);
-        self.supervised(async move {
+        self.supervised(async move |engine| {
             let ClearQueue {
                 session,
                 idempotency,

@@ -22,15 +22,13 @@ use crate::{
         Error,
         context::stats::budget,
         engine::Engine,
+        optimistic::TRIES,
         run::{
             ground::Ground,
             opening::{Opening, opening},
         },
     },
 };
-
-/// How often a start is tried again when the session changes under it.
-const TRIES: u32 = 5;
 
 /// Sessions that are looked after in one round.
 const ROUND: u32 = 32;
@@ -106,6 +104,17 @@ impl Engine {
             }
         }
         Ok(())
+    }
+
+    /// The same in a task of the server's.
+    pub(in crate::turn) fn start_waiting_soon(self: &Arc<Self>, key: &SessionKey) {
+        let engine = Arc::clone(self);
+        let key = key.clone();
+        self.tasks.spawn(async move {
+            if let Err(error) = engine.start_waiting(&key).await {
+                tracing::warn!(session.id = %key.session, %error, "queued message starts no turn yet");
+            }
+        });
     }
 
     /// Whether one more turn may begin here.

@@ -33,10 +33,9 @@ impl Engine {
         command: CancelTurn,
     ) -> Result<Option<Cancelled>, Error> {
         let key = SessionKey::new(tenant, command.session.clone());
-        let engine = Arc::clone(self);
         let asked = key.clone();
         let found = self
-            .supervised(async move { engine.ask_to_cancel(&asked, command).await })
+            .supervised(async move |engine| engine.ask_to_cancel(&asked, command).await)
             .await?;
         let Some((turn, was_live)) = found else {
             return Ok(None);

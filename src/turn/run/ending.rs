@@ -1,6 +1,6 @@
 //! The ends of a turn: as the model wants, or whatever waits; and what follows.
 
-use std::{sync::Arc, time::Instant};
+use std::time::Instant;
 
 use crate::{
     context::estimator::Estimator,
@@ -162,15 +162,7 @@ impl Run<'_> {
         match grant {
             Some(grant) => self.engine.start(self.key.clone(), grant, request.sent()),
             // The message, or the configuration, is another one by now.
-            None if planned && idle => {
-                let engine = Arc::clone(self.engine);
-                let key = self.key.clone();
-                self.engine.tasks.spawn(async move {
-                    if let Err(error) = engine.start_waiting(&key).await {
-                        tracing::warn!(session.id = %key.session, %error, "queued message starts no turn yet");
-                    }
-                });
-            }
+            None if planned && idle => self.engine.start_waiting_soon(self.key),
             None => {}
         }
         Ok(flow)

@@ -24,6 +24,7 @@ use crate::{
         },
         engine::Engine,
         live::hub::Subscription,
+        optimistic::retry_on_change,
         queue::enqueue::{Incoming, Put},
         run::{
             ground::Ground,
@@ -33,9 +34,6 @@ use crate::{
         session::create::{new_session_id, sized},
     },
 };
-
-/// How often an admission is tried again when the session changes under it.
-const ADMISSION_TRIES: u32 = 5;
 
 /// The outcome of an ExecuteTurn.
 #[derive(Debug)]
@@ -91,8 +89,7 @@ impl Engine {
         tenant: TenantId,
         command: ExecuteTurn,
     ) -> Result<Admitted, Error> {
-        let engine = Arc::clone(self);
-        self.supervised(async move { engine.admit(tenant, &command).await })
+        self.supervised(async move |engine| engine.admit(tenant, &command).await)
             .await
     }
 
@@ -108,14 +105,7 @@ impl Engine {
             .unwrap_or_else(|| new_session_id(&tenant, request));
         let key = SessionKey::new(tenant, id);
         self.keep(&key.tenant, &command.contents).await?;
-        for _ in 0..ADMISSION_TRIES {
-            if let Some(admitted) = self.try_admit(&key, command).await? {
-                return Ok(admitted);
-            }
-        }
-        Err(Error::Store(crate::store::Error::Conflict(
-            "the session kept changing".to_owned(),
-        )))
+        retry_on_change(|| self.try_admit(&key, command)).await
     }
 
     /// One try. `None` means the session changed between the look and the statement. The statement

@@ -21,6 +21,10 @@ use crate::{
     turn::{context::media::Carried, engine::Engine, lease::leases::Lease, live::hub::Channel},
 };
 
+/// How often the next step is held up by a configuration that changed; then it begins as it was
+/// made.
+const CONFIG_TRIES: u32 = 10;
+
 /// Whether the loop goes on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Flow {
@@ -56,6 +60,13 @@ pub(super) struct Run<'a> {
     pub(super) is_worth_pruning: bool,
     /// The media of its prompts.
     pub(super) carried: Carried,
+}
+
+impl Run<'_> {
+    /// Whether the next step begins also if the configuration has changed.
+    pub(super) fn begins_in_any_case(&self) -> bool {
+        self.moved >= CONFIG_TRIES
+    }
 }
 
 /// What one step works with.

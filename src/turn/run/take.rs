@@ -34,8 +34,6 @@ use crate::{
 /// How often messages are taken only if nothing at all moved in the session; then the hot row is
 /// locked first.
 const OPTIMISTIC_TAKES: u32 = 2;
-/// How often a step makes room for a configuration that changed; then it begins as it was made.
-const CONFIG_TRIES: u32 = 10;
 
 /// What becomes of the messages that wait.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -110,7 +108,7 @@ impl Run<'_> {
         let (rows, ends) = take_rows(rows, scene.at, choice.dropped, started, message);
         let step = match advance {
             false => Advance::Stay,
-            true if self.moved >= CONFIG_TRIES => Advance::InAnyCase,
+            true if self.begins_in_any_case() => Advance::InAnyCase,
             true => Advance::MadeFor(*number),
         };
         self.write_take(look.last_seq, &rows, &ends, step).await

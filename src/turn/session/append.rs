@@ -31,13 +31,11 @@ use crate::{
             size::{CalledModel, PromptMessage, own_size, size_with},
         },
         engine::Engine,
+        optimistic::retry_on_change,
         run::written::host_message,
         tools::submit::blobs_of,
     },
 };
-
-/// How often an append is tried again when the transcript changes under it.
-const APPEND_TRIES: u32 = 5;
 
 /// What was appended.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -70,18 +68,10 @@ impl Engine {
         tenant: TenantId,
         command: AppendMessages,
     ) -> Result<Receipt, Error> {
-        let engine = Arc::clone(self);
-        self.supervised(async move {
+        self.supervised(async move |engine| {
             let key = SessionKey::new(tenant, command.session.clone());
             engine.keep(&key.tenant, &command.contents).await?;
-            for _ in 0..APPEND_TRIES {
-                if let Some(receipt) = engine.try_append(&key, &command).await? {
-                    return Ok(receipt);
-                }
-            }
-            Err(Error::Store(crate::store::Error::Conflict(
-                "the transcript kept changing".to_owned(),
-            )))
+            retry_on_change(|| engine.try_append(&key, &command)).await
         })
         .await
     }

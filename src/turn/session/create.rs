@@ -22,8 +22,7 @@ impl Engine {
         tenant: TenantId,
         command: CreateSession,
     ) -> Result<Session, Error> {
-        let engine = Arc::clone(self);
-        self.supervised(async move {
+        self.supervised(async move |engine| {
             let CreateSession {
                 session,
                 draft,

@@ -11,19 +11,20 @@ use crate::{
         event::CallCancelReason,
     },
     store::{
-        self,
         delete::{DELETED, Deletion, Doomed},
         session::SessionState,
         turn::End,
     },
     turn::{
-        Error, engine::Engine, live::wakeups::Wakeup, session::update::check_etag,
+        Error,
+        engine::Engine,
+        live::wakeups::Wakeup,
+        optimistic::{TRIES, kept_changing},
+        session::update::check_etag,
         tools::synthetic_results::synthetic,
     },
 };
 
-/// How often a deletion is tried again when the session moves under it.
-const TRIES: u32 = 10;
 /// How long the next try waits.
 const PAUSE: Duration = Duration::from_millis(20);
 /// How long the rows of a deleted session stay at most.
@@ -38,8 +39,7 @@ impl Engine {
         tenant: TenantId,
         command: DeleteSession,
     ) -> Result<(), Error> {
-        let engine = Arc::clone(self);
-        self.supervised(async move {
+        self.supervised(async move |engine| {
             let key = SessionKey::new(tenant, command.session.clone());
             // What is seized meanwhile is this replica's to end, and not to be run.
             let mut request = engine.leases.request(&key);
@@ -58,9 +58,7 @@ impl Engine {
                 decided |= engine.store.seize(&key, revision).await?;
                 tokio::time::sleep(PAUSE).await;
             }
-            Err(Error::Store(store::Error::Conflict(
-                "the session kept moving".to_owned(),
-            )))
+            Err(kept_changing())
         })
         .await
     }

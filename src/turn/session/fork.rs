@@ -40,8 +40,7 @@ impl Engine {
         tenant: TenantId,
         command: ForkSession,
     ) -> Result<Session, Error> {
-        let engine = Arc::clone(self);
-        self.supervised(async move { engine.try_fork(tenant, command).await })
+        self.supervised(async move |engine| engine.try_fork(tenant, command).await)
             .await
     }
 

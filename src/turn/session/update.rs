@@ -16,11 +16,8 @@ use crate::{
         session::Session,
         update::{NewRevision, Updated},
     },
-    turn::{Error, engine::Engine, session::create::sized},
+    turn::{Error, engine::Engine, optimistic::retry_on_change, session::create::sized},
 };
-
-/// How often a change is tried again when the session changes under it.
-const TRIES: u32 = 10;
 
 impl Engine {
     /// Changes a session's configuration, and gives the session as this change left it. A change
@@ -30,18 +27,11 @@ impl Engine {
         tenant: TenantId,
         command: UpdateSession,
     ) -> Result<Session, Error> {
-        let engine = Arc::clone(self);
-        self.supervised(async move {
+        self.supervised(async move |engine| {
             let key = SessionKey::new(tenant, command.session.clone());
-            for _ in 0..TRIES {
-                if let Some(revision) = engine.try_update(&key, &command).await? {
-                    let session = engine.store.session_at(&key, revision).await?;
-                    return session.ok_or(Error::SessionNotFound(key.session));
-                }
-            }
-            Err(Error::Store(store::Error::Conflict(
-                "the configuration kept changing".to_owned(),
-            )))
+            let revision = retry_on_change(|| engine.try_update(&key, &command)).await?;
+            let session = engine.store.session_at(&key, revision).await?;
+            session.ok_or(Error::SessionNotFound(key.session))
         })
         .await
     }

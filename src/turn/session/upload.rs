@@ -44,8 +44,7 @@ impl Engine {
         command: PutBlob,
         pieces: mpsc::Receiver<Piece>,
     ) -> Result<Blob, Error> {
-        let engine = Arc::clone(self);
-        self.supervised(async move { engine.receive(&tenant, &command, pieces).await })
+        self.supervised(async move |engine| engine.receive(&tenant, &command, pieces).await)
             .await
     }
 

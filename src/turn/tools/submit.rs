@@ -160,8 +160,7 @@ impl Engine {
         tenant: TenantId,
         command: SubmitToolResults,
     ) -> Result<Receipts, Error> {
-        let engine = Arc::clone(self);
-        self.supervised(async move {
+        self.supervised(async move |engine| {
             let key = SessionKey::new(tenant, command.session.clone());
             engine.keep(&key.tenant, &command.contents).await?;
             engine.answer(&key, command).await

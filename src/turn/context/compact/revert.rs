@@ -9,11 +9,7 @@ use crate::{
         command::RevertCompaction,
     },
     store,
-    turn::{
-        Error,
-        context::compact::{TRIES, kept_changing},
-        engine::Engine,
-    },
+    turn::{Error, engine::Engine, optimistic::retry_on_change},
 };
 
 impl Engine {
@@ -23,17 +19,12 @@ impl Engine {
         tenant: TenantId,
         command: RevertCompaction,
     ) -> Result<(Compaction, TokenCount), Error> {
-        let engine = Arc::clone(self);
-        self.supervised(async move {
+        self.supervised(async move |engine| {
             let key = SessionKey::new(tenant, command.session.clone());
-            for _ in 0..TRIES {
-                if let Some(reverted) = engine.try_revert(&key, &command).await? {
-                    let looked = engine.session_view(&key).await?;
-                    let model = engine.model(looked.model(None))?;
-                    return Ok((reverted, looked.size(&model).size().count));
-                }
-            }
-            Err(kept_changing())
+            let reverted = retry_on_change(|| engine.try_revert(&key, &command)).await?;
+            let looked = engine.session_view(&key).await?;
+            let model = engine.model(looked.model(None))?;
+            Ok((reverted, looked.size(&model).size().count))
         })
         .await
     }

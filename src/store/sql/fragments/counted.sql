@@ -1,11 +1,11 @@
--- After live.sql and size.sql or another list `live` of messages: what they add up to as of $3, by category; 9 is what pruning has saved.
+-- After `live` and a list `live` of messages: what they add up to as of `at`, by category; 9 is what pruning has saved.
 counted as (
   select case when m.is_summary then 7 else p.category end as category,
-         case when p.pruned_at_seq <= $3 then p.tokens else coalesce(h.tokens, p.original_tokens, p.tokens) end as tokens,
-         case when p.pruned_at_seq <= $3 then p.original_tokens - p.tokens else coalesce(p.original_tokens, p.tokens) - h.tokens end as saved
+         {tokens_at} as tokens,
+         case when p.pruned_at_seq <= :at then p.original_tokens - p.tokens else coalesce(p.original_tokens, p.tokens) - h.tokens end as saved
     from live m
     join lateral (select * from parts p
-                   where p.tenant_id = $1 and p.session_id = $2 and p.message_id = m.message_id offset 0) p on true
+                   where p.tenant_id = :tenant and p.session_id = :session and p.message_id = m.message_id offset 0) p on true
     left join past h on h.message_id = p.message_id and h.idx = p.idx),
 size as (
   select (select count(*) from live) as messages, (select coalesce(sum(m.tokens), 0) from live m) as overhead,

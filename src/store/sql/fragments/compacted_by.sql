@@ -3,7 +3,7 @@ case when m.is_summary and m.message_id = (select k.summary_message from in_forc
               (select k.compaction_id from stack k where k.active_from_seq > m.seq order by k.active_from_seq limit 1)
             when m.is_summary then
               (select c.compaction_id from compactions c
-                where c.tenant_id = $1 and c.session_id = $2 and c.summary_message = m.message_id)
+                where c.tenant_id = :tenant and c.session_id = :session and c.summary_message = m.message_id)
             when not m.pinned and m.seq between (select k.from_seq from in_force k) and (select k.to_seq from in_force k)
                  and m.seq <> all ((select k.kept from in_force k)::bigint[]) then
               (select k.compaction_id from stack k

@@ -1,0 +1,5 @@
+-- What of a live transcript depends on the model that is called; `c` are the counters of the session. Media in tool results are not
+-- counted apart: there are some if a part refers to a blob. The subquery is ordered so that it is read by the key.
+c.media_parts > 0
+       or coalesce((select true from part_blobs b where b.tenant_id = :tenant and b.session_id = c.session_id
+                     order by b.message_id, b.idx, b.blob_id limit 1), false) as has_media, c.reasoning_parts > 0 as has_reasoning

@@ -1,0 +1,15 @@
+-- store::turn_read::owned
+select r.step, r.attempt, r.takeovers, r.open_calls, r.cancel, r.cancel_cause, r.cancel_reason, r.next_seq, r.ctx_tokens,
+       {anchor_columns},
+       coalesce(extract(epoch from r.turn_deadline - now()), 0)::float8 as time_left, now() as read_at,
+       t.started_at, t.request, t.final_message, t.calls, t.input_tokens, t.output_tokens, t.reasoning_tokens,
+       t.cache_read_tokens, t.cache_write_tokens, v.revision, v.config, s.tools,
+       coalesce(e.at >= r.turn_deadline, false) as late,
+       {more_waits} as waiting,
+       w.revision as newer_revision, w.config as newer_config, u.tools as newer_tools
+  from session_run r
+  join turns t on t.tenant_id = :tenant and t.session_id = :session and t.turn_id = r.turn_id
+  left join {made_for}
+  left join session_revisions w on w.tenant_id = :tenant and w.session_id = :session and w.revision = r.revision and w.revision <> v.revision
+  left join toolsets u on u.tenant_id = :tenant and u.toolset_id = w.toolset_id
+ where r.tenant_id = :tenant and r.session_id = :session and r.epoch = :epoch and r.state = 1 and r.owner = :owner and r.turn_id = :turn
