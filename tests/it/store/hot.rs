@@ -3,7 +3,7 @@
 
 use contextd::store::{hot_statements, hot_transitions, named::Named, rows::PARAMETERS};
 
-use super::plans::{MEASURED, NOW, arguments, tail};
+use super::plans::{MEASURED, arguments, tail};
 
 /// The statement that writes which media a message has.
 const MEDIA: &str = "store::rows::media";
@@ -19,9 +19,8 @@ fn place(transition: &str) -> (&'static str, &'static str) {
         "submit" => ("turns", "turns-t1"),
         "takeover" => ("lapsed", "lapsed-t1"),
         "enqueue" | "enqueue_unremembered" | "unqueue" | "queue_outcome" => ("queue", "queue-t1"),
-        "open_at" | "fork" | "live_after" | "live_before" | "all_after" | "all_before"
-        | "messages_by_id" | "variable" | "newest" => ("long", "long-t1"),
-        "compaction_spend" | "fail_compaction" | "swap" => ("compacting", ""),
+        "open_at" => ("long", "long-t1"),
+        "fail_compaction" | "swap" => ("compacting", ""),
         "revert" => ("compacted", ""),
         "record_usage" | "import" => ("imported", ""),
         "prune" => ("cleared", ""),
@@ -54,11 +53,6 @@ fn of_transition(transition: &str, name: &str) -> Option<&'static str> {
         ("cancel" | "interrupt" | "submit" | "takeover", "owner") => "'two'",
         ("delete", "op") => "1",
         ("delete", "led") => "'session deleted'",
-        ("fork", "at") => "400",
-        ("open_at", "at") => "399",
-        ("live_before" | "all_before", "place") => "110",
-        ("messages_by_id", "messages") => "array['m10', 'm20']",
-        ("newest", "place") => NOW,
         ("submit", "tokens") => "array[3]",
         ("submit", "blobs") => "array[null]::text[]",
         ("submit", "edited") => "array[false]",
@@ -172,14 +166,7 @@ fn of_any_transition(name: &str) -> &'static str {
         "summary_tokens" => "4",
         "summary_info" => "''",
         "kept" => "array[]::bigint[]",
-        // A page of messages.
-        "at" => NOW,
-        "place" => "40",
-        "limit" => "10",
-        "bare_reasoning" => "8",
-        "with_reasoning" | "given_up" => "true",
-        "before" => "array[400]",
-        "new_session" => "'new'",
+        "at" => "399",
         // A result that is cleared, and comes back.
         "positions" => "array[0]",
         "pruned_at" => "8",

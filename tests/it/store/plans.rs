@@ -110,6 +110,20 @@ fn arguments_beside_turns(statement: &str) -> Vec<&'static str> {
         "renew_compaction" => in_session("'compacting'", &["'k'", "30"]),
         "event" => in_session("'long'", &["100"]),
         "compaction_outcome" => in_session("'compacting'", &["'k'"]),
+        "compaction_spend" => in_session(
+            "'compacting'",
+            &[
+                "'k'",
+                "1",
+                "true",
+                "9",
+                "9",
+                "0",
+                "0",
+                "0",
+                "'scripted/demo'",
+            ],
+        ),
         "compactions" => in_session("'compacted'", &["null", "10"]),
         "compaction" => in_session("'compacted'", &["'k'"]),
         "compaction_in_force" | "newest_compaction" => in_session("'compacted'", &[]),
@@ -121,15 +135,21 @@ fn arguments_beside_turns(statement: &str) -> Vec<&'static str> {
 fn transcript_arguments(statement: &str) -> Vec<&'static str> {
     let in_session = |session, more: &[&'static str]| with(vec!["'t'", session], more);
     match statement {
+        "fork" => in_session("'long'", &["400", "'new'", "1", "'r'", "'hash'"]),
         "call_ids" => in_session("'long'", &[]),
         "tail" => in_session("'idle'", &["'r'"]),
         "appended_calls" => in_session("'imported'", &[]),
+        "live_after" | "all_after" => in_session("'long'", &[NOW, "40", "10"]),
+        "live_before" | "all_before" => in_session("'long'", &[NOW, "110", "10"]),
+        "messages_by_id" => vec![NOW, "'t'", "'long'", "array['m10', 'm20']"],
+        "variable" => in_session("'long'", &[NOW, "array[400]", "8", "true"]),
+        "newest" => in_session("'long'", &[NOW, NOW, "10", "8"]),
         other => panic!("no arguments for {other}"),
     }
 }
 
 /// The seq that stands for now.
-pub(super) const NOW: &str = "9223372036854775807";
+const NOW: &str = "9223372036854775807";
 
 /// Text of a message that is being written, which the end of the turn removes.
 const WRITTEN: &str = "
@@ -495,9 +515,7 @@ async fn the_cost_of_hot_statements_is_independent_of_session_count_and_age() {
         [grown(&few, &many, 0), grown(&many, &long, 12)],
         [Vec::<String>::new(), Vec::new()]
     );
-    let mut all = Hot::all().into_iter();
-    let variable = all.find(|hot| hot.name() == "variable: store::message::variable");
-    let plan = explain(&prepared(&world.database).await, variable.unwrap()).await;
+    let plan = explain(&prepared(&world.database).await, Hot::Alone("variable", "")).await;
     assert_eq!(
         scans(&plan, "parts"),
         ["parts_media: 1 row", "parts_reasoning: 1 row"],
