@@ -28,7 +28,8 @@ const PARTS: &str = "
     select session_id, message_id, idx, kind, coalesce(call_id, ''), body, tokens::bigint, category
       from parts where $1::text is null or session_id = $1 order by message_id, idx";
 const CALLS: &str = "
-    select session_id, call_id, turn_id, status from tool_calls where $1::text is null or session_id = $1";
+    select session_id, call_id, turn_id, status, coalesce(status = 6 and closed_at = requested_at, false) from tool_calls
+     where $1::text is null or session_id = $1";
 const QUEUE: &str = "
     select session_id, message_id, status, coalesce(request_id, ''), coalesce(seq, 0), coalesce(applied_to, '')
       from queue where $1::text is null or session_id = $1 order by pos";
@@ -135,6 +136,7 @@ fn call(row: &Row) -> Call {
         id: row.get(1),
         turn: row.get(2),
         status: row.get(3),
+        not_run: row.get(4),
     }
 }
 
