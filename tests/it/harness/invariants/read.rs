@@ -54,12 +54,15 @@ pub async fn read(client: &Client, session: &str) -> Option<Stored> {
     sessions(client, Some(session)).await.remove(session)
 }
 
+/// Puts a row into its session.
+type Put = fn(&mut Stored, &Row);
+
 async fn sessions(client: &Client, session: Option<&str>) -> BTreeMap<String, Stored> {
     let mut all = BTreeMap::new();
     for row in client.query(RUNS, &[&session]).await.unwrap() {
         all.insert(row.get(0), run(&row));
     }
-    let statements: [(&str, fn(&mut Stored, &Row)); 8] = [
+    let statements: [(&str, Put); 8] = [
         (EVENTS, |of, row| of.events.push(event(row))),
         (MESSAGES, |of, row| of.messages.push(message(row))),
         (PARTS, |of, row| of.parts.push(part(row))),
