@@ -1,8 +1,8 @@
-//! What is left, read by somebody who knows nothing of how it came about: every event once and
-//! without a gap, every turn ended once, every call closed, every acknowledged input there once,
-//! every acknowledged message of the queue there once or ended otherwise once, totals and prunes as
-//! [`accounts`] reads them, compactions as [`overlays`] reads them, counters that a recount gives
-//! too, and a transcript that every dialect takes.
+//! What is left, read by somebody who knows nothing of how it came about: the invariants of what is
+//! stored (`harness/invariants`), and that all is at rest; every event shown as it is listed, every
+//! acknowledged input there once, every acknowledged message of the queue there once or ended
+//! otherwise once, totals and prunes as [`accounts`] reads them, compactions as [`overlays`] reads
+//! them, counters that a recount gives too, and a transcript that every dialect takes.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -20,6 +20,7 @@ use crate::{
     harness::{
         TestDatabase,
         events::{all, kind},
+        invariants::{answers_of_a_step, check as check_invariants, read::read_all},
         process::{try_channel, try_turns},
         requests::turn,
         transcripts::check_books,
@@ -61,52 +62,16 @@ const HAPPENS: [&str; 24] = [
 /// A run with so many kills is long.
 const LONG: usize = 100;
 
-/// Each finds what must not be; its first column says what.
-const NEVER: [(&str, &str); 13] = [
+/// Each finds what must not be left when everything is at rest; its first column says what. The
+/// invariants of sessions are `harness/invariants`.
+const NEVER: [(&str, &str); 6] = [
     (
-        "a turn without exactly one terminal event",
-        "select t.turn_id::text || ': ' || count(e.seq) from turns t
-           left join events e on e.session_id = t.session_id and e.turn_id = t.turn_id
-                and e.kind in ('turn_completed', 'turn_cancelled', 'turn_failed')
-          group by t.session_id, t.turn_id having count(e.seq) <> 1",
-    ),
-    (
-        "an event of a turn behind its terminal event",
-        "select e.session_id || ' ' || e.seq from events e join events last on last.session_id = e.session_id
-            and last.turn_id = e.turn_id and last.kind in ('turn_completed', 'turn_cancelled', 'turn_failed') and e.seq > last.seq",
-    ),
-    (
-        "a gap in the events",
-        "select session_id || ' before ' || seq from (
-           select session_id, seq, lag(seq, 1, 0::bigint) over (partition by session_id order by seq) as before from events) e
-          where seq <> before + 1",
-    ),
-    ("an epoch that goes back", "select session_id || ' ' || seq from (
-           select session_id, seq, epoch, lag(epoch, 1, 0::bigint) over (partition by session_id order by seq) as before from events) e
-          where epoch < before"),
-    ("a call that is not closed", "select session_id || ' ' || call_id from tool_calls where closed_at is null"),
-    (
-        "a call without exactly one result",
-        "select c.session_id || ' ' || c.call_id || ': ' || count(p.idx) from tool_calls c
-           left join parts p on p.session_id = c.session_id and p.call_id = c.call_id and p.kind = 'tool_result'
-          group by c.session_id, c.call_id having count(p.idx) <> 1",
-    ),
-    (
-        "a step that spoke twice",
-        "select session_id || ' ' || turn_id || ' ' || step from messages where role = 3
-          group by session_id, turn_id, step having count(*) > 1",
+        "a call that is not closed",
+        "select session_id || ' ' || call_id from tool_calls where closed_at is null",
     ),
     (
         "a message that waits in an emptied queue",
         "select session_id || ' ' || message_id from queue where status = 0",
-    ),
-    (
-        "a message of the queue whose end no event tells",
-        "select q.session_id || ' ' || q.message_id || ' ' || q.status from queue q
-           left join events e on e.session_id = q.session_id and e.seq = q.seq
-          where q.status <> 0 and e.kind is distinct from
-                case q.status when 1 then 'messages_applied' when 2 then 'queued_message_cancelled'
-                              when 3 then 'queued_message_expired' else 'queued_message_dropped' end",
     ),
     (
         "a result that no event cleared",
@@ -114,13 +79,43 @@ const NEVER: [(&str, &str); 13] = [
            left join events e on e.session_id = p.session_id and e.seq = p.pruned_at_seq
           where p.pruned_at_seq is not null and e.kind is distinct from 'context_pruned'",
     ),
-    ("a compaction that nobody ends", "select session_id || ' ' || compaction_id from compactions where status = 1"),
-    ("a session that is not at rest", "select session_id || ' ' || state from session_run where state <> 0"),
+    (
+        "a compaction that nobody ends",
+        "select session_id || ' ' || compaction_id from compactions where status = 1",
+    ),
+    (
+        "a session that is not at rest",
+        "select session_id || ' ' || state from session_run where state <> 0",
+    ),
     (
         "a connection that is left in a transaction",
         "select pid::text from pg_stat_activity where datname = current_database() and state like 'idle in%'",
     ),
 ];
+
+/// Violations of the invariants in what is stored, of sessions that clients know and of all others.
+async fn invariants(look: &Client, known: &BTreeMap<String, Session>) -> Vec<String> {
+    let mut stored = read_all(look).await;
+    for (name, session) in &mut stored {
+        let Some(told) = known.get(name) else {
+            continue;
+        };
+        session.set_words(|queued| {
+            let words = told.queued.get(&queued.id).or_else(|| {
+                let mut inputs = told.inputs.iter();
+                let input = inputs.find(|(_, request)| **request == queued.request);
+                input.map(|(words, _)| words)
+            });
+            words.map(String::as_str)
+        });
+    }
+    let found = stored.iter().flat_map(|(name, session)| {
+        let all = check_invariants(session).into_iter();
+        all.chain(answers_of_a_step(session))
+            .map(move |violation| format!("{name}: {violation}"))
+    });
+    found.collect()
+}
 
 /// Everything that is wrong.
 pub(crate) async fn check(
@@ -164,6 +159,7 @@ pub(crate) async fn check(
         );
     }
     let sessions = clients.sessions();
+    wrong.extend(invariants(&look, &sessions).await);
     let mut inputs = [0, 0];
     let mut happened = BTreeMap::new();
     for (name, session) in &sessions {

@@ -8,6 +8,7 @@ mod media;
 mod models;
 mod queue;
 mod rows;
+mod rules;
 mod scene;
 mod updates;
 

@@ -47,6 +47,7 @@ mod failures;
 mod faults;
 mod fork_session;
 mod generation;
+mod invariants;
 mod limits;
 mod list_messages;
 mod long_turns;

@@ -3,11 +3,11 @@
 use contextd::pb::{self, FieldReason as F};
 
 use super::{
-    rows::{Row, invalid, mismatch, missing},
+    rows::{Row, invalid, missing},
     scene::{Call, Scene},
 };
 
-fn stats(s: &Scene, change: impl FnOnce(&mut pb::GetContextStatsRequest)) -> Call {
+pub(super) fn stats(s: &Scene, change: impl FnOnce(&mut pb::GetContextStatsRequest)) -> Call {
     let mut request = pb::GetContextStatsRequest {
         session_id: "talked".to_owned(),
         ..Default::default()
@@ -17,7 +17,7 @@ fn stats(s: &Scene, change: impl FnOnce(&mut pb::GetContextStatsRequest)) -> Cal
     Box::pin(async move { contexts.get_context_stats(request).await.map(drop) })
 }
 
-fn prune(s: &Scene, change: impl FnOnce(&mut pb::PruneToolOutputsRequest)) -> Call {
+pub(super) fn prune(s: &Scene, change: impl FnOnce(&mut pb::PruneToolOutputsRequest)) -> Call {
     let mut request = pb::PruneToolOutputsRequest {
         session_id: "talked".to_owned(),
         ..Default::default()
@@ -27,7 +27,7 @@ fn prune(s: &Scene, change: impl FnOnce(&mut pb::PruneToolOutputsRequest)) -> Ca
     Box::pin(async move { contexts.prune_tool_outputs(request).await.map(drop) })
 }
 
-fn restore(s: &Scene, change: impl FnOnce(&mut pb::RestoreToolOutputsRequest)) -> Call {
+pub(super) fn restore(s: &Scene, change: impl FnOnce(&mut pb::RestoreToolOutputsRequest)) -> Call {
     let mut request = pb::RestoreToolOutputsRequest {
         session_id: "talked".to_owned(),
         ..Default::default()
@@ -37,7 +37,7 @@ fn restore(s: &Scene, change: impl FnOnce(&mut pb::RestoreToolOutputsRequest)) -
     Box::pin(async move { contexts.restore_tool_outputs(request).await.map(drop) })
 }
 
-fn compact(s: &Scene, change: impl FnOnce(&mut pb::CompactRequest)) -> Call {
+pub(super) fn compact(s: &Scene, change: impl FnOnce(&mut pb::CompactRequest)) -> Call {
     let mut request = pb::CompactRequest {
         session_id: "talked".to_owned(),
         ..Default::default()
@@ -47,7 +47,7 @@ fn compact(s: &Scene, change: impl FnOnce(&mut pb::CompactRequest)) -> Call {
     Box::pin(async move { contexts.compact(request).await.map(drop) })
 }
 
-fn compactions(s: &Scene, change: impl FnOnce(&mut pb::ListCompactionsRequest)) -> Call {
+pub(super) fn compactions(s: &Scene, change: impl FnOnce(&mut pb::ListCompactionsRequest)) -> Call {
     let mut request = pb::ListCompactionsRequest {
         session_id: "talked".to_owned(),
         ..Default::default()
@@ -93,21 +93,9 @@ fn about_compactions(s: &Scene) -> Vec<Row> {
             ],
         ),
         missing(
-            "a compaction of no session",
-            compact(s, |it| it.session_id = "nowhere".into()),
-            "SESSION_NOT_FOUND",
-        ),
-        missing(
             "a summary by nobody",
             compact(s, |it| it.summary_model = "a/b".into()),
             "MODEL_NOT_FOUND",
-        ),
-        mismatch(
-            "the key of a fork for a compaction",
-            compact(s, |it| {
-                (it.session_id, it.request_id) = ("forked".into(), "forked".into())
-            }),
-            "forked",
         ),
         invalid(
             "a list of compactions of nothing",
@@ -118,11 +106,6 @@ fn about_compactions(s: &Scene) -> Vec<Row> {
                 }
             }),
             &[("session_id", F::Required), ("page_size", F::OutOfRange)],
-        ),
-        missing(
-            "compactions of no session",
-            compactions(s, |it| it.session_id = "nowhere".into()),
-            "SESSION_NOT_FOUND",
         ),
         invalid(
             "a revert of nothing",
@@ -137,7 +120,7 @@ fn about_compactions(s: &Scene) -> Vec<Row> {
     ]
 }
 
-fn render(s: &Scene, change: impl FnOnce(&mut pb::RenderContextRequest)) -> Call {
+pub(super) fn render(s: &Scene, change: impl FnOnce(&mut pb::RenderContextRequest)) -> Call {
     let mut request = pb::RenderContextRequest {
         session_id: "talked".to_owned(),
         ..Default::default()
@@ -147,7 +130,7 @@ fn render(s: &Scene, change: impl FnOnce(&mut pb::RenderContextRequest)) -> Call
     Box::pin(async move { contexts.render_context(request).await.map(drop) })
 }
 
-fn record(s: &Scene, change: impl FnOnce(&mut pb::RecordUsageRequest)) -> Call {
+pub(super) fn record(s: &Scene, change: impl FnOnce(&mut pb::RecordUsageRequest)) -> Call {
     let usage = Some(pb::Usage {
         input_tokens: 70,
         output_tokens: 30,
@@ -163,7 +146,7 @@ fn record(s: &Scene, change: impl FnOnce(&mut pb::RecordUsageRequest)) -> Call {
     Box::pin(async move { contexts.record_usage(request).await.map(drop) })
 }
 
-fn prepare(s: &Scene, change: impl FnOnce(&mut pb::PrepareContextRequest)) -> Call {
+pub(super) fn prepare(s: &Scene, change: impl FnOnce(&mut pb::PrepareContextRequest)) -> Call {
     let mut request = pb::PrepareContextRequest {
         session_id: "talked".to_owned(),
         ..Default::default()
@@ -206,16 +189,6 @@ fn host_calls(s: &Scene) -> Vec<Row> {
             &[("model", F::TooLarge)],
         ),
         missing(
-            "a prompt of no session",
-            render(s, |it| it.session_id = "nowhere".into()),
-            "SESSION_NOT_FOUND",
-        ),
-        missing(
-            "a prompt of no session as it was",
-            render(s, |it| (it.session_id, it.at_seq) = ("nowhere".into(), 1)),
-            "SESSION_NOT_FOUND",
-        ),
-        missing(
             "a prompt for a model nobody has",
             render(s, |it| it.model = "a/b".into()),
             "MODEL_NOT_FOUND",
@@ -229,18 +202,6 @@ fn host_calls(s: &Scene) -> Vec<Row> {
                 }
             }),
             &[("session_id", F::Required), ("format", F::Unknown)],
-        ),
-        mismatch(
-            "the key of a fork for a preparation",
-            prepare(s, |it| {
-                (it.session_id, it.request_id) = ("forked".into(), "forked".into())
-            }),
-            "forked",
-        ),
-        missing(
-            "a preparation of no session",
-            prepare(s, |it| it.session_id = "nowhere".into()),
-            "SESSION_NOT_FOUND",
         ),
         missing(
             "a preparation for a model nobody has",
@@ -279,18 +240,6 @@ fn host_calls(s: &Scene) -> Vec<Row> {
             "a report about a message that was never written",
             record(s, |it| it.message_id = "never".into()),
             &[("message_id", F::Unknown)],
-        ),
-        mismatch(
-            "the key of a fork for a report",
-            record(s, |it| {
-                (it.session_id, it.request_id) = ("forked".into(), "forked".into())
-            }),
-            "forked",
-        ),
-        missing(
-            "a report in no session",
-            record(s, |it| it.session_id = "nowhere".into()),
-            "SESSION_NOT_FOUND",
         ),
     ]
 }
@@ -331,18 +280,6 @@ pub(super) fn rows(s: &Scene) -> Vec<Row> {
                 ("protect_turns", F::OutOfRange),
             ],
         ),
-        missing(
-            "a prune of no session",
-            prune(s, |it| it.session_id = "nowhere".into()),
-            "SESSION_NOT_FOUND",
-        ),
-        mismatch(
-            "the key of a fork for a prune",
-            prune(s, |it| {
-                (it.session_id, it.request_id) = ("forked".into(), "forked".into())
-            }),
-            "forked",
-        ),
         invalid(
             "a return of what no prune cleared",
             restore(s, |it| it.pruned_at_seq = 1),
@@ -358,13 +295,6 @@ pub(super) fn rows(s: &Scene) -> Vec<Row> {
             restore(s, |it| it.pruned_at_seq = -1),
             &[("pruned_at_seq", F::OutOfRange)],
         ),
-        missing(
-            "a return in no session",
-            restore(s, |it| {
-                (it.session_id, it.pruned_at_seq) = ("nowhere".into(), 1)
-            }),
-            "SESSION_NOT_FOUND",
-        ),
         invalid(
             "statistics of nothing in an unknown form",
             stats(s, |it| {
@@ -379,11 +309,6 @@ pub(super) fn rows(s: &Scene) -> Vec<Row> {
             "statistics for a model too long",
             stats(s, |it| it.model = "x".repeat(257)),
             &[("model", F::TooLarge)],
-        ),
-        missing(
-            "statistics of no session",
-            stats(s, |it| it.session_id = "nowhere".into()),
-            "SESSION_NOT_FOUND",
         ),
         missing(
             "statistics for a model nobody has",

@@ -6,7 +6,7 @@ use prost_types::{Duration, Timestamp};
 use tonic::Code;
 
 use super::{
-    rows::{Row, invalid, mismatch, missing, refused},
+    rows::{Row, invalid, refused},
     scene::Scene,
 };
 use crate::harness::{
@@ -379,39 +379,11 @@ fn others(s: &Scene) -> Vec<Row> {
             "messages ahead of their session",
             s.list_messages(|it| it.at_seq = s.last_seq + 1),
         ),
-        missing(
-            "a fork of none",
-            s.fork(|it| it.session_id = "none".into()),
-            "SESSION_NOT_FOUND",
-        ),
-        missing(
-            "an append to none",
-            s.append(|it| it.session_id = "none".into()),
-            "SESSION_NOT_FOUND",
-        ),
         refused(
             "a fork by a name that is taken",
             chosen("waits"),
             Code::AlreadyExists,
             "SESSION_ALREADY_EXISTS",
-        ),
-        mismatch(
-            "another fork",
-            s.fork(|it| {
-                (it.at_seq, it.new_session_id, it.request_id) =
-                    (1, "forked".into(), "forked".into())
-            }),
-            "forked",
-        ),
-        mismatch(
-            "another append",
-            s.append(|it| (it.session_id, it.request_id) = ("imported".into(), "appended".into())),
-            "appended",
-        ),
-        mismatch(
-            "an append under a cancel's key",
-            s.append(|it| it.request_id = "cancelled".into()),
-            "cancelled",
         ),
     ]
 }

@@ -4,7 +4,7 @@ use contextd::pb::{self, FieldReason as F};
 use tonic::Code;
 
 use super::{
-    rows::{Row, bad_token, invalid, missing, refused},
+    rows::{Row, invalid, missing, refused},
     scene::Scene,
 };
 use crate::harness::requests::text;
@@ -90,18 +90,9 @@ fn references(s: &Scene) -> Vec<Row> {
             "MODEL_NOT_FOUND",
         ),
         invalid(
-            "a negative page of models",
-            s.list_models(|it| it.page_size = -1),
-            &[("page_size", F::OutOfRange)],
-        ),
-        invalid(
             "NUL in a provider",
             s.list_models(|it| it.provider = "\0".into()),
             &[("provider", F::Invalid)],
-        ),
-        bad_token(
-            "a token of no list of models",
-            s.list_models(|it| it.page_token = s.tokens[0].clone()),
         ),
     ]
 }
@@ -145,11 +136,6 @@ fn counts(s: &Scene) -> Vec<Row> {
             "a model to count for too long",
             s.count(|it| it.model = "x".repeat(257)),
             &[("model", F::TooLarge)],
-        ),
-        missing(
-            "a session to count that is not there",
-            s.count(|it| it.session_id = "none".into()),
-            "SESSION_NOT_FOUND",
         ),
         missing(
             "a model to count for that nobody has",

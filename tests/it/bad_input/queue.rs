@@ -4,13 +4,10 @@ use contextd::pb::{self, FieldReason as F};
 use prost_types::Duration;
 
 use super::{
-    rows::{Row, bad_token, invalid, mismatch, missing},
+    rows::{Row, invalid, missing},
     scene::Scene,
 };
 use crate::harness::requests::input;
-
-/// The session in which nothing waits for anything.
-const SESSION: &str = "talked";
 
 pub(super) fn queue(s: &Scene) -> Vec<Row> {
     let ttl = |seconds, nanos| s.enqueue(move |it| it.ttl = Some(Duration { seconds, nanos }));
@@ -74,30 +71,6 @@ pub(super) fn queue(s: &Scene) -> Vec<Row> {
             s.enqueue(|it| (it.delivery, it.on_idle) = (9, 9)),
             &[("delivery", F::Unknown), ("on_idle", F::Unknown)],
         ),
-        missing(
-            "a message for a session that is not there",
-            s.enqueue(|it| it.session_id = "no".into()),
-            "SESSION_NOT_FOUND",
-        ),
-        mismatch(
-            "a message under a cancel's key",
-            s.enqueue(|it| (it.session_id, it.request_id) = (SESSION.into(), "cancelled".into())),
-            "cancelled",
-        ),
-        missing(
-            "a list of no session's queue",
-            s.list_queued(|it| it.session_id = "no".into()),
-            "SESSION_NOT_FOUND",
-        ),
-        invalid(
-            "a page of -1 queued messages",
-            s.list_queued(|it| it.page_size = -1),
-            &[("page_size", F::OutOfRange)],
-        ),
-        bad_token(
-            "a page of turns in the queue",
-            s.list_queued(|it| it.page_token = s.tokens[1].clone()),
-        ),
         invalid(
             "no message to withdraw",
             s.cancel_queued(|it| it.queued_message_id.clear()),
@@ -107,21 +80,6 @@ pub(super) fn queue(s: &Scene) -> Vec<Row> {
             "a message that never was",
             s.cancel_queued(|_| ()),
             "QUEUED_MESSAGE_NOT_FOUND",
-        ),
-        missing(
-            "a message of a session that is not there",
-            s.cancel_queued(|it| it.session_id = "no".into()),
-            "SESSION_NOT_FOUND",
-        ),
-        missing(
-            "a queue of a session that is not there",
-            s.clear(|it| it.session_id = "no".into()),
-            "SESSION_NOT_FOUND",
-        ),
-        mismatch(
-            "a clear under a cancel's key",
-            s.clear(|it| it.request_id = "cancelled".into()),
-            "cancelled",
         ),
         invalid(
             "a clear of nobody's queue",

@@ -2,21 +2,19 @@
 
 use std::collections::BTreeMap;
 
-use contextd::pb::{
-    self, ContextCategory, FieldReason as F, MessageView, json_schema::Schema, part::Content,
-};
+use contextd::pb::{self, ContextCategory, FieldReason as F, json_schema::Schema, part::Content};
 use prost_types::{Duration, Struct, Timestamp, Value, value::Kind};
 use tonic::Code;
 
 use super::{
     answers::{answers, decisions, starts},
-    models,
-    scene::{Call, Scene, answered_once, cancelled_once, created_once},
+    models, rules,
+    scene::{Call, Scene},
     updates::updates,
 };
 use crate::harness::{
     errors::Refusal,
-    requests::{result, submit, text, tools, turn},
+    requests::{result, text, tools, turn},
 };
 
 mod conflicts;
@@ -115,7 +113,9 @@ const fn seconds(seconds: i64) -> Option<Duration> {
     Some(Duration { seconds, nanos: 0 })
 }
 
-fn labels(labels: impl IntoIterator<Item = (String, String)>) -> BTreeMap<String, String> {
+pub(super) fn labels(
+    labels: impl IntoIterator<Item = (String, String)>,
+) -> BTreeMap<String, String> {
     labels.into_iter().collect()
 }
 
@@ -659,19 +659,7 @@ fn configurations(s: &Scene) -> Vec<Row> {
 }
 
 fn lists(s: &Scene) -> Vec<Row> {
-    let [of_sessions, of_turns, of_messages] = &s.tokens;
-    let damaged = of_turns.replace(|c: char| c.is_ascii_digit(), "x");
     vec![
-        invalid(
-            "a negative page",
-            s.list_sessions(|it| it.page_size = -1),
-            &[("page_size", F::OutOfRange)],
-        ),
-        invalid(
-            "a negative page of events",
-            s.list_events(|it| it.page_size = -1),
-            &[("page_size", F::OutOfRange)],
-        ),
         invalid(
             "a view that is not known",
             s.list_messages(|it| it.view = 99),
@@ -681,40 +669,6 @@ fn lists(s: &Scene) -> Vec<Row> {
             "a negative seq",
             s.list_messages(|it| it.at_seq = -1),
             &[("at_seq", F::OutOfRange)],
-        ),
-        bad_token(
-            "a token that never was",
-            s.list_sessions(|it| it.page_token = "no token".into()),
-        ),
-        bad_token(
-            "a damaged token",
-            s.list_turns(|it| it.page_token = damaged),
-        ),
-        bad_token(
-            "half a token",
-            s.list_turns(|it| it.page_token = of_turns[..of_turns.len() / 2].into()),
-        ),
-        bad_token(
-            "a token of another list",
-            s.list_turns(|it| it.page_token = of_messages.clone()),
-        ),
-        bad_token(
-            "a token of all sessions",
-            s.list_messages(|it| it.page_token = of_sessions.clone()),
-        ),
-        bad_token(
-            "a token of another session",
-            s.list_turns(|it| (it.session_id, it.page_token) = ("waits".into(), of_turns.clone())),
-        ),
-        bad_token(
-            "a token of another view",
-            s.list_messages(|it| {
-                (it.view, it.page_token) = (MessageView::Live.into(), of_messages.clone())
-            }),
-        ),
-        bad_token(
-            "a token of another direction",
-            s.list_messages(|it| (it.newest_first, it.page_token) = (true, of_messages.clone())),
         ),
         ahead(
             "a list ahead of its session",
@@ -740,54 +694,8 @@ fn lists(s: &Scene) -> Vec<Row> {
 }
 
 fn names(s: &Scene) -> Vec<Row> {
-    let session = "SESSION_NOT_FOUND";
     let turn = "TURN_NOT_FOUND";
     vec![
-        missing(
-            "an unknown session",
-            s.get_session(|it| it.session_id = "none".into()),
-            session,
-        ),
-        missing(
-            "messages of none",
-            s.list_messages(|it| it.session_id = "none".into()),
-            session,
-        ),
-        missing(
-            "turns of none",
-            s.list_turns(|it| it.session_id = "none".into()),
-            session,
-        ),
-        missing(
-            "events of none",
-            s.list_events(|it| it.session_id = "none".into()),
-            session,
-        ),
-        missing(
-            "a watch of none",
-            s.watch(|it| it.session_id = "none".into()),
-            session,
-        ),
-        missing(
-            "a turn of none",
-            s.get_turn(|it| (it.session_id, it.turn_id) = ("none".into(), "t".into())),
-            session,
-        ),
-        missing(
-            "a cancel of none",
-            s.cancel(|it| it.session_id = "none".into()),
-            session,
-        ),
-        missing(
-            "an answer to none",
-            s.submit(|it| *it = submit("none", vec![result("c", "fine")])),
-            session,
-        ),
-        missing(
-            "a turn in a session not made",
-            s.execute(|it| it.session = None),
-            session,
-        ),
         missing(
             "an unknown turn",
             s.get_turn(|it| it.turn_id = "none".into()),
@@ -940,6 +848,9 @@ pub(super) fn table(s: &Scene) -> Vec<Row> {
         lists,
         names,
         conflicts::conflicts,
+        rules::pages,
+        rules::request_ids,
+        rules::absent_sessions,
         updates,
         wire,
         models::rows,

@@ -4,7 +4,7 @@ use contextd::pb::FieldReason as F;
 use tonic::Code;
 
 use super::{
-    rows::{Row, invalid, mismatch, missing, refused},
+    rows::{Row, invalid, missing, refused},
     scene::Scene,
 };
 
@@ -145,16 +145,6 @@ fn sessions(s: &Scene) -> Vec<Row> {
             &[("request_id", F::TooLarge)],
         ),
         missing(
-            "a change of none",
-            s.change(&["model"], |it| it.session_id = "none".into()),
-            "SESSION_NOT_FOUND",
-        ),
-        missing(
-            "a deletion of none",
-            s.delete(|it| it.session_id = "none".into()),
-            "SESSION_NOT_FOUND",
-        ),
-        missing(
             "a change to an unknown model",
             s.change(&["model"], |it| it.model = "scripted/none".into()),
             "MODEL_NOT_FOUND",
@@ -175,16 +165,6 @@ fn sessions(s: &Scene) -> Vec<Row> {
         stale(
             "a deletion of what changed meanwhile",
             s.delete(|it| it.etag = "2".into()),
-        ),
-        mismatch(
-            "a change under a cancel's key",
-            s.update(|it| it.request_id = "cancelled".into()),
-            "cancelled",
-        ),
-        mismatch(
-            "a deletion under a cancel's key",
-            s.delete(|it| it.request_id = "cancelled".into()),
-            "cancelled",
         ),
     ]
 }

@@ -10,6 +10,7 @@ pub mod errors;
 pub mod events;
 pub mod history;
 pub mod host;
+pub mod invariants;
 pub mod pooler;
 pub mod process;
 pub mod proxy;

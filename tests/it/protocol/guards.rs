@@ -73,13 +73,20 @@ impl Guard {
     /// What the checker says where it is off: how a violation begins.
     pub(super) fn missed(self) -> &'static [&'static str] {
         match self {
-            Self::Lease => &["stale write", "old owner", "two writes"],
-            Self::Op => &["doubled write"],
-            Self::NextSeqInTake => &["message"],
-            Self::OpenCallsInTake => &["batch"],
+            Self::Lease => &["I2 stale write", "I2 old owner", "I2 two writes"],
+            Self::Op => &["I2 doubled write"],
+            Self::NextSeqInTake => &["I3 message", "message"],
+            Self::OpenCallsInTake => &["I4 batch"],
             Self::Gate | Self::KeyShare => &["lost wake-up"],
             Self::GateInStop => &["lost start"],
-            Self::LockBeforeSubmit => &["asked twice", "results", "owners", "batch", "recount"],
+            Self::LockBeforeSubmit => &[
+                "I4 asked twice",
+                "I4 results",
+                "owners",
+                "I4 batch",
+                "I4 recount",
+                "recount",
+            ],
             Self::IdempotencyRow => &["request"],
         }
     }

@@ -1,6 +1,7 @@
 //! The whole protocol at once: replicas that admit, own, answer, enqueue, cancel, compact, import,
 //! fork and take over at random, on one PostgreSQL, while they crash, sleep and miss answers. A
-//! checker that knows none of the code looks at what is stored and what was told. It must find
+//! checker that knows none of the code looks at what is stored and what was told; it finds the
+//! invariants in `harness/invariants`, and what this run alone can tell in `checker`. It must find
 //! nothing; and with any one of the guards switched off, it must find that.
 //!
 //! A run that fails names its seed. With the seed in `CONTEXTD_TEST_SEED` every replica chooses the

@@ -1,9 +1,11 @@
-//! What is wrong with a session whose queue was raced: from what clients were told and what they
-//! can read, and from nothing else.
+//! What is wrong with a session whose queue was raced: the invariants of what is stored, and what
+//! clients were told against what they can read.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use contextd::pb::{self, event::Payload};
+
+use crate::harness::invariants::{self, Stored};
 
 /// A message that was acknowledged, and what the answer said.
 #[derive(Debug, Clone)]
@@ -13,6 +15,21 @@ pub(super) struct Acknowledged {
     /// The turn that ran; empty: none did.
     pub(super) turn: String,
     pub(super) expires: Option<prost_types::Timestamp>,
+}
+
+/// Violations in what is stored of a session: of the invariants, and acknowledged messages that are
+/// not in its queue.
+pub(super) fn violations(stored: &mut Stored, acknowledged: &[Acknowledged]) -> Vec<String> {
+    stored.set_words(|queued| {
+        let told = acknowledged.iter().find(|told| told.id == queued.id)?;
+        Some(&told.words)
+    });
+    let found = invariants::check(stored);
+    let lost = acknowledged
+        .iter()
+        .filter(|told| !stored.queue.iter().any(|queued| queued.id == told.id));
+    let lost = lost.map(|told| format!("{:?} was acknowledged and is lost", told.words));
+    found.iter().map(ToString::to_string).chain(lost).collect()
 }
 
 /// What a client can read of a session at rest.

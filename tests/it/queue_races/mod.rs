@@ -14,13 +14,14 @@ use crate::harness::{
     Host, Options,
     events::{PATIENCE, next},
     host::until,
+    invariants,
     requests::{enqueue, result, submit, tools, turn},
 };
 
 mod checker;
 mod guards;
 
-use checker::{Acknowledged, Read};
+use checker::{Acknowledged, Read, violations};
 use guards::{Replace, without_fence, without_gate, without_next_seq};
 
 /// Rounds of each pair; a longer run is made with the variable set when this is built.
@@ -224,11 +225,13 @@ impl Field {
         };
         // Without its guard a race may leave a turn that nobody ends.
         let (clients, _) = tokio::join!(racing, timeout(PATIENCE, self.run(&session, round)));
-        if self.other == Other::Delete {
-            return self.check_deleted(&session, &clients.concat()).await;
-        }
-        if timeout(PATIENCE, self.rests(&session)).await.is_err() {
+        if self.other != Other::Delete && timeout(PATIENCE, self.rests(&session)).await.is_err() {
             return vec![format!("{session} does not come to rest")];
+        }
+        let stored = invariants::read::read(&self.client, &session).await;
+        let wrong = violations(&mut stored.unwrap(), &clients.concat());
+        if self.other == Other::Delete {
+            return wrong;
         }
         let read = Read {
             events: first.events(&session, "", 0, 1_000).await,
@@ -240,7 +243,7 @@ impl Field {
                 .map(|it| it.queued_message_id)
                 .collect(),
         };
-        read.check(&clients)
+        [wrong, read.check(&clients)].concat()
     }
 
     /// Waits until the session is there, or was.
@@ -267,25 +270,6 @@ impl Field {
             .await
             .unwrap()
             .get(0)
-    }
-
-    /// Of a session that is gone only its rows tell: each message ended once, with its event.
-    async fn check_deleted(&self, session: &str, acknowledged: &[Acknowledged]) -> Vec<String> {
-        let sql = "select count(*), count(*) filter (where q.status = 0),
-                          (select count(*) from events e where e.session_id = $1 and e.kind = 'queued_message_dropped' and e.refs = array[$2])
-                        + (select count(*) from queue a where a.session_id = $1 and a.message_id = $2 and a.status = 1)
-                     from queue q where q.session_id = $1 and q.message_id = $2";
-        let mut wrong = Vec::new();
-        for Acknowledged { id, words, .. } in acknowledged {
-            let row = self.client.query_one(sql, &[&session, id]).await.unwrap();
-            let (there, waits, ended): (i64, i64, i64) = (row.get(0), row.get(1), row.get(2));
-            if (there, waits, ended) != (1, 0, 1) {
-                wrong.push(format!(
-                    "{words:?}: {there} rows, {waits} wait, {ended} ends"
-                ));
-            }
-        }
-        wrong
     }
 
     /// Runs rounds until one is wrong, or all are done. How many were run, and what is wrong.

@@ -13,6 +13,8 @@ use contextd::{
 };
 use jiff::Timestamp;
 
+use crate::harness::invariants::{self, RunState, Stored, Turn};
+
 /// Which guard of the fence is left out, to see that it is missed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Unguarded {
@@ -41,7 +43,7 @@ pub(super) enum Kind {
     TurnStarted,
     StepStarted,
     Committed(MessageId),
-    Answered,
+    Answered(CallId),
     Retrying,
     Recovered,
     TurnEnded(Ended),
@@ -72,6 +74,9 @@ pub(super) struct Row {
     pub(super) events: Vec<Event>,
     pub(super) messages: Vec<Message>,
     results: Vec<StoredPart>,
+    /// Every call that was requested, with its turn.
+    calls: Vec<(CallId, u32)>,
+    turns: Vec<Turn>,
     pub(super) unguarded: Unguarded,
 }
 
@@ -92,8 +97,50 @@ impl Row {
             events: Vec::new(),
             messages: Vec::new(),
             results: Vec::new(),
+            calls: Vec::new(),
+            turns: Vec::new(),
             unguarded,
         }
+    }
+
+    /// The same as the rows of a database would have it, for the checker of invariants.
+    pub(super) fn stored(&self) -> Stored {
+        let messages = self.messages.iter();
+        let parts = messages.clone().flat_map(|message| {
+            let of = (0..).zip(&message.parts);
+            of.map(|(idx, part)| stored_part(message.id.as_str(), idx, part))
+        });
+        let waiting = (0..).zip(&self.results);
+        let waiting = waiting.map(|(idx, part)| stored_part("results", idx, part));
+        Stored {
+            state: match self.state {
+                State::Idle => RunState::Idle,
+                State::Running => RunState::Running,
+                State::Waiting => RunState::Waiting,
+            },
+            turn: self.turn.to_string(),
+            next_seq: self.last_seq() + 1,
+            open_calls: i64::try_from(self.open.len()).unwrap(),
+            events: self.events.iter().map(Event::stored).collect(),
+            messages: messages.map(stored_message).collect(),
+            parts: parts.chain(waiting).collect(),
+            calls: self
+                .calls
+                .iter()
+                .map(|(id, turn)| invariants::Call {
+                    id: id.to_string(),
+                    turn: turn.to_string(),
+                    status: if self.open.contains(id) { 0 } else { 3 },
+                    not_run: false,
+                })
+                .collect(),
+            turns: self.turns.clone(),
+            ..Stored::default()
+        }
+    }
+
+    fn last_seq(&self) -> i64 {
+        i64::try_from(self.events.len()).unwrap()
     }
 
     pub(super) fn turn_id(&self) -> TurnId {
@@ -108,6 +155,12 @@ impl Row {
         (self.turn, self.step, self.attempt) = (self.turn + 1, 1, 1);
         (self.takeovers, self.cancelled, self.time_is_up) = (0, false, false);
         self.own();
+        self.turns.push(Turn {
+            id: self.turn.to_string(),
+            live: true,
+            first_seq: self.last_seq() + 1,
+            ..Turn::default()
+        });
         self.tell(Kind::TurnStarted);
         self.say(Role::User, 0, Vec::new(), None);
         self.tell(Kind::StepStarted);
@@ -139,6 +192,8 @@ impl Row {
             self.close_batch();
             return Some(self.state);
         }
+        self.calls
+            .extend(ids.iter().cloned().map(|id| (id, self.turn)));
         self.open.extend(ids);
         if !self.cancelled {
             (self.state, self.lease) = (State::Waiting, false);
@@ -184,7 +239,7 @@ impl Row {
         self.answer(answer);
         for open in std::mem::take(&mut self.open) {
             self.results.push(result(&open));
-            self.tell(Kind::Answered);
+            self.tell(Kind::Answered(open));
         }
         self.close_batch();
         self.end(how);
@@ -229,7 +284,7 @@ impl Row {
             self.takeovers = 0;
         }
         self.results.push(result(call));
-        self.tell(Kind::Answered);
+        self.tell(Kind::Answered(call.clone()));
         if self.open.is_empty() {
             self.close_batch();
         }
@@ -268,11 +323,15 @@ impl Row {
 
     fn end(&mut self, how: Ended) {
         self.tell(Kind::TurnEnded(how));
+        let last_seq = self.last_seq();
+        let turn = self.turns.last_mut().expect("a turn was admitted");
+        turn.live = false;
+        turn.last_seq = last_seq;
         (self.state, self.lease) = (State::Idle, false);
     }
 
     fn tell(&mut self, kind: Kind) {
-        let seq = i64::try_from(self.events.len()).unwrap() + 1;
+        let seq = self.last_seq() + 1;
         self.events.push(Event {
             seq,
             epoch: self.fence.epoch,
@@ -301,7 +360,7 @@ impl Row {
             id,
             turn: Some(self.turn_id()),
             step,
-            seq: Seq(i64::try_from(self.events.len()).unwrap()),
+            seq: Seq(self.last_seq()),
             role,
             parts,
             overhead: 0,
@@ -314,6 +373,64 @@ impl Row {
             voided_at: None,
             queued: Vec::new(),
         });
+    }
+}
+
+impl Event {
+    fn stored(&self) -> invariants::Event {
+        let (kind, refs) = match &self.kind {
+            Kind::TurnStarted => ("turn_started", Vec::new()),
+            Kind::StepStarted => ("step_started", Vec::new()),
+            Kind::Committed(message) => ("message_committed", vec![message.to_string()]),
+            Kind::Answered(call) => ("tool_call_completed", vec![call.to_string()]),
+            Kind::Retrying => ("turn_retrying", Vec::new()),
+            Kind::Recovered => ("turn_recovered", Vec::new()),
+            Kind::TurnEnded(Ended::Completed) => ("turn_completed", Vec::new()),
+            Kind::TurnEnded(Ended::Cancelled) => ("turn_cancelled", Vec::new()),
+            Kind::TurnEnded(Ended::Failed) => ("turn_failed", Vec::new()),
+        };
+        invariants::Event {
+            seq: self.seq,
+            epoch: self.epoch,
+            turn: self.turn.to_string(),
+            kind: kind.to_owned(),
+            refs,
+        }
+    }
+}
+
+fn stored_message(message: &Message) -> invariants::Message {
+    invariants::Message {
+        seq: message.seq.0,
+        id: message.id.to_string(),
+        role: match message.role {
+            Role::System => 1,
+            Role::User => 2,
+            Role::Assistant => 3,
+            Role::Tool => 4,
+        },
+        turn: message
+            .turn
+            .as_ref()
+            .map(ToString::to_string)
+            .unwrap_or_default(),
+        step: i32::try_from(message.step).unwrap(),
+        ..invariants::Message::default()
+    }
+}
+
+fn stored_part(message: &str, idx: i32, part: &StoredPart) -> invariants::Part {
+    let (kind, call) = match &part.part.content {
+        Content::ToolCall(call) => ("tool_call", call.id.to_string()),
+        Content::ToolResult(result) => ("tool_result", result.call.to_string()),
+        _ => ("text", String::new()),
+    };
+    invariants::Part {
+        message: message.to_owned(),
+        idx,
+        kind: kind.to_owned(),
+        call,
+        ..invariants::Part::default()
     }
 }
 
