@@ -80,7 +80,6 @@ fn sound() -> Stored {
             id: "c".to_owned(),
             turn: "t".to_owned(),
             status: 3,
-            not_run: false,
         }],
         queue: vec![
             queued("q1", QueuedStatus::Cancelled, 8),
@@ -346,22 +345,6 @@ fn a_transcript_may_end_in_one_batch_of_open_calls() {
         it.next_seq = 6;
     };
     assert_eq!(broken(waiting), Vec::<String>::new());
-}
-
-#[test]
-fn a_call_that_was_not_run_has_a_result_and_no_events() {
-    let not_run = |it: &mut Stored| {
-        it.calls[0].not_run = true;
-        it.calls[0].status = 6;
-        it.events[4].kind = "step_started".to_owned();
-        it.events[5].kind = "step_started".to_owned();
-    };
-    assert_eq!(broken(not_run), Vec::<String>::new());
-    let ended = broken(|it| {
-        not_run(it);
-        it.events[5].kind = "tool_call_cancelled".to_owned();
-    });
-    assert_eq!(ended, ["I4 results"]);
 }
 
 #[test]

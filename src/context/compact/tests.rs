@@ -97,7 +97,6 @@ impl Case {
     }
 }
 
-/// Rows D12 and D16
 /// Row L7
 #[test]
 fn the_guard_is_that_of_the_policy_else_it_watches_local_servers_only() {
@@ -116,6 +115,7 @@ fn the_guard_is_that_of_the_policy_else_it_watches_local_servers_only() {
     }
 }
 
+/// Rows D12 and D16
 #[test]
 fn newest_turns_are_kept_and_fewer_if_they_alone_are_too_large() {
     let plan = |turns: &[(usize, u32)], keep| {

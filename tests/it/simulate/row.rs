@@ -131,7 +131,6 @@ impl Row {
                     id: id.to_string(),
                     turn: turn.to_string(),
                     status: if self.open.contains(id) { 0 } else { 3 },
-                    not_run: false,
                 })
                 .collect(),
             turns: self.turns.clone(),

@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use contextd::pb;
+use prost::Message as _;
 use tokio_postgres::{Client, Row};
 
 use super::{Call, Compaction, Event, Message, Part, Queued, QueuedStatus, RunState, Stored, Turn};
@@ -18,7 +20,7 @@ const RUNS: &str = "
       left join sessions s using (tenant_id, session_id)
      where $1::text is null or session_id = $1";
 const EVENTS: &str = "
-    select session_id, seq, epoch, coalesce(turn_id, ''), kind, refs from events
+    select session_id, seq, epoch, coalesce(turn_id, ''), kind, refs, payload from events
      where $1::text is null or session_id = $1 order by seq";
 const MESSAGES: &str = "
     select session_id, seq, message_id, role, tokens::bigint, is_summary, voided_at_seq is not null,
@@ -28,8 +30,7 @@ const PARTS: &str = "
     select session_id, message_id, idx, kind, coalesce(call_id, ''), body, tokens::bigint, category
       from parts where $1::text is null or session_id = $1 order by message_id, idx";
 const CALLS: &str = "
-    select session_id, call_id, turn_id, status, coalesce(status = 6 and closed_at = requested_at, false) from tool_calls
-     where $1::text is null or session_id = $1";
+    select session_id, call_id, turn_id, status from tool_calls where $1::text is null or session_id = $1";
 const QUEUE: &str = "
     select session_id, message_id, status, coalesce(request_id, ''), coalesce(seq, 0), coalesce(applied_to, '')
       from queue where $1::text is null or session_id = $1 order by pos";
@@ -105,8 +106,19 @@ fn event(row: &Row) -> Event {
         epoch: row.get(2),
         turn: row.get(3),
         kind: row.get(4),
-        refs: row.get(5),
+        refs: refs(row),
     }
+}
+
+/// What an event describes. A call that the statement which stored it closed is named in the event
+/// itself.
+fn refs(row: &Row) -> Vec<String> {
+    let refs: Vec<String> = row.get(5);
+    if !refs.is_empty() || row.get::<_, &str>(4) != "tool_call_cancelled" {
+        return refs;
+    }
+    let cancelled = pb::ToolCallCancelled::decode(row.get::<_, &[u8]>(6)).unwrap();
+    vec![cancelled.call_id, cancelled.tool_name]
 }
 
 fn message(row: &Row) -> Message {
@@ -139,7 +151,6 @@ fn call(row: &Row) -> Call {
         id: row.get(1),
         turn: row.get(2),
         status: row.get(3),
-        not_run: row.get(4),
     }
 }
 

@@ -122,8 +122,6 @@ pub struct Call {
     pub turn: String,
     /// 0 to 2 open, 3 to 6 closed.
     pub status: i16,
-    /// It was closed by the statement that stored it: no event requests it, and none ends it.
-    pub not_run: bool,
 }
 
 impl Call {

@@ -54,7 +54,7 @@ fn calls(session: &Stored) -> Vec<Violation> {
         }
         // In a fork, and where they were imported, the calls have no events.
         let its_own = session.forked_at == 0 && !call.turn.is_empty();
-        if of(&ends) != usize::from(closed && !call.not_run) && (its_own || of(&ends) > 0) {
+        if of(&ends) != usize::from(closed) && (its_own || of(&ends) > 0) {
             let detail = format!("call {id} in status {} has {} ends", call.status, of(&ends));
             found.push(violation("results", detail));
         }
