@@ -85,6 +85,7 @@ fn every_recorded_answer_is_decoded_as_expected() {
             | Content::ToolResult(_)
             | Content::Refusal(_)
             | Content::Media(_)
+            | Content::ProviderItem(_)
             | Content::Unknown(_) => None,
         });
         let thought = texts(&answer.parts, |content| match content {
@@ -94,6 +95,7 @@ fn every_recorded_answer_is_decoded_as_expected() {
             | Content::ToolResult(_)
             | Content::Refusal(_)
             | Content::Media(_)
+            | Content::ProviderItem(_)
             | Content::Unknown(_) => None,
         });
         let refused = texts(&answer.parts, |content| match content {
@@ -103,6 +105,7 @@ fn every_recorded_answer_is_decoded_as_expected() {
             | Content::ToolCall(_)
             | Content::ToolResult(_)
             | Content::Media(_)
+            | Content::ProviderItem(_)
             | Content::Unknown(_) => None,
         });
         assert_eq!(said, expected["text"].as_str().unwrap(), "{file}");
