@@ -214,6 +214,7 @@ impl Decoder {
             provider_model: std::mem::take(&mut self.model),
             response_id: std::mem::take(&mut self.id),
             metadata: None,
+            prompt_fingerprint: None,
         }));
         Ok(())
     }
@@ -261,7 +262,7 @@ impl stream::Decoder for Decoder {
             Err(_) if !event.name.is_empty() && event.name != "message" => Ok(()),
             Err(error) => Err(Fault::broken(format!(
                 "an event of the stream cannot be read: {}",
-                without_content(&error)
+                lenient::without_content(&error)
             ))),
         }
     }
@@ -345,14 +346,4 @@ fn keep(kept: &mut String, value: Option<Word>) {
     if kept.is_empty() {
         *kept = value.unwrap_or_default().0;
     }
-}
-
-/// Where JSON is wrong, without what stands there.
-fn without_content(error: &serde_json::Error) -> String {
-    let what = match error.classify() {
-        serde_json::error::Category::Eof => "it is cut off",
-        serde_json::error::Category::Data => "it has a field of an unexpected type",
-        serde_json::error::Category::Io | serde_json::error::Category::Syntax => "it is not JSON",
-    };
-    format!("{what}, at byte {}", error.column())
 }

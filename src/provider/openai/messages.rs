@@ -8,13 +8,13 @@ use super::{
     KIND, details,
     dialect::{Dialect, ReasoningBack},
     encode::Form,
-    ids::Ids,
     media, order, wire,
 };
 use crate::model::{
     Arrangement, Content, Contents, Given, Message, Part, Prompt, Role, ToolCall, ToolOutcome,
     ToolResult, message::StoredPart, transcript,
 };
+use crate::provider::call_ids::Ids;
 
 /// All messages, the instructions first, in an order that the service takes. An assistant message
 /// with nothing to send is left out. Media of results follow the results as a user's message, and

@@ -21,7 +21,6 @@ mod details;
 pub mod dialect;
 pub mod encode;
 mod exact;
-mod ids;
 mod media;
 mod messages;
 mod omitted;

@@ -6,7 +6,10 @@ use std::collections::BTreeMap;
 use serde_json::value::RawValue;
 
 use super::dialect::Dialect;
-use crate::{model::Usage, provider::http::lenient};
+use crate::{
+    model::Usage,
+    provider::http::lenient::{self, tokens},
+};
 
 /// Bytes of a report that are kept as they came.
 const MAX_REPORT_BYTES: usize = 16 << 10;
@@ -73,13 +76,6 @@ fn member<'a>(object: &'a RawValue, key: &str) -> Option<&'a RawValue> {
     serde_json::from_str::<BTreeMap<String, &'a RawValue>>(object.get())
         .ok()?
         .remove(key)
-}
-
-/// A number of tokens that the API can carry.
-fn tokens(number: u64) -> u32 {
-    u32::try_from(number)
-        .unwrap_or(u32::MAX)
-        .min(i32::MAX.unsigned_abs())
 }
 
 #[cfg(test)]
