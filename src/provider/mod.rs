@@ -15,6 +15,8 @@ pub mod error;
 pub mod http;
 pub mod info;
 pub mod openai;
+#[cfg(test)]
+mod recordings;
 pub mod registry;
 pub mod scripted;
 
