@@ -293,6 +293,7 @@ impl Words {
                 Content::ToolCall(_)
                 | Content::ToolResult(_)
                 | Content::Media(_)
+                | Content::ProviderItem(_)
                 | Content::Unknown(_) => {}
             }
         }

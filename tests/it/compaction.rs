@@ -485,7 +485,7 @@ async fn the_next_summary_is_made_from_the_previous_one_and_new_messages() {
     let prompts = host.replica.scripted.prompts();
     let systems: Vec<&str> = prompts
         .iter()
-        .map(|prompt| prompt.system.as_str())
+        .map(|prompt| prompt.instructions().as_str())
         .collect();
     assert!(
         systems[0].contains("Wishes for this summary:\nKeep all ticket numbers.")

@@ -16,7 +16,7 @@ pub mod wait;
 
 pub use client::{Client, Settings, Unusable};
 pub use said::Said;
-pub use stream::Decoder;
+pub use stream::{Call, Decoder};
 
 use super::error::Kind;
 use std::time::Duration;

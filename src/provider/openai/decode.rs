@@ -213,6 +213,7 @@ impl Decoder {
             usage: self.usage.take(),
             provider_model: std::mem::take(&mut self.model),
             response_id: std::mem::take(&mut self.id),
+            metadata: None,
         }));
         Ok(())
     }

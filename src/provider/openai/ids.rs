@@ -31,6 +31,7 @@ impl Ids {
                 | Content::ToolResult(_)
                 | Content::Refusal(_)
                 | Content::Media(_)
+                | Content::ProviderItem(_)
                 | Content::Unknown(_) => None,
             });
         let (good, bad): (Vec<&CallId>, Vec<&CallId>) =

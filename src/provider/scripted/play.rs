@@ -180,6 +180,7 @@ impl Player {
             },
             provider_model: self.prompt.model.clone(),
             response_id: String::new(),
+            metadata: None,
         }
     }
 
@@ -270,5 +271,6 @@ fn word(reason: FinishReason) -> &'static str {
         FinishReason::Refusal => "refusal",
         FinishReason::Error => "error",
         FinishReason::Cancelled => "cancelled",
+        FinishReason::Paused => "paused",
     }
 }

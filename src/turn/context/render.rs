@@ -234,6 +234,7 @@ impl Engine {
         let tools = view.tools();
         let (generation, _) = generation::fitting(model, &session.config, request, tools, *step);
         let asked = prompt::Asked {
+            provider: &model.provider_name,
             model: &model.info.name,
             supports_tools: model.info.supports_tools,
             max_output_tokens: self.limits(&session.config, request).max_output_tokens,
