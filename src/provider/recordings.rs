@@ -125,7 +125,11 @@ pub(super) fn check_whole<D: Decoder>(dialect: &str, decoder: impl Fn(&str) -> D
         if let Some(error) = expected["errors"].get(0) {
             let fault = result.expect_err(file);
             let words = [fault.message.as_str(), fault.code.as_str()];
-            assert_eq!(words, [text(error, "message"), text(error, "code")], "{file}");
+            assert_eq!(
+                words,
+                [text(error, "message"), text(error, "code")],
+                "{file}"
+            );
             continue;
         }
         assert_eq!(result, Ok(()), "{file}");
@@ -384,8 +388,7 @@ fn check_usage(file: &str, finish: &Finish, expected: &Value) {
     });
     assert_eq!(reported, wanted, "{file}");
     if let Some(usage) = &finish.usage {
-        let kept: BTreeMap<String, Value> =
-            serde_json::from_str(&usage.provider_json).expect(file);
+        let kept: BTreeMap<String, Value> = serde_json::from_str(&usage.provider_json).expect(file);
         assert!(!kept.is_empty(), "{file}");
         for (field, value) in kept {
             if let Some(came) = expected["usage_raw"].get(&field) {
