@@ -19,6 +19,8 @@ pub mod http;
 pub mod info;
 pub mod openai;
 mod prefix;
+#[cfg(test)]
+mod recordings;
 pub mod registry;
 pub mod scripted;
 

@@ -28,8 +28,12 @@ const MAX_TITLE_CHARS: usize = 200;
 /// A block that is being written.
 #[derive(Debug)]
 pub(super) enum Block {
-    /// Text.
-    Text { joiner: Joiner },
+    /// Text, and its sources, which come before it.
+    Text {
+        joiner: Joiner,
+        sources: Vec<Citation>,
+        shown: bool,
+    },
     /// What the model thought, and what proves it.
     Thinking {
         joiner: Joiner,
@@ -64,7 +68,13 @@ impl Block {
                     text: opened.text,
                     ..Delta::default()
                 };
-                (Self::Text { joiner }, begin)
+                let given = opened.citations.unwrap_or_default();
+                let block = Self::Text {
+                    joiner,
+                    sources: given.iter().map(|raw| source(raw)).collect(),
+                    shown: false,
+                };
+                (block, begin)
             }
             "thinking" => {
                 let begin = Delta {
@@ -111,9 +121,6 @@ impl Block {
             }
         };
         block.extend(begin, chunks);
-        for citation in opened.citations.unwrap_or_default() {
-            chunks.push_back(Chunk::Citation(source(&citation)));
-        }
         block
     }
 
@@ -131,14 +138,18 @@ impl Block {
     /// Adds what is new; the bytes of it that are kept until the block ends.
     pub(super) fn extend(&mut self, delta: Delta, chunks: &mut VecDeque<Chunk>) -> usize {
         match self {
-            Self::Text { joiner } => {
+            Self::Text {
+                joiner,
+                sources,
+                shown,
+            } => {
                 if let Some(text) = delta.text {
+                    *shown |= !text.is_empty();
                     add(joiner.join(&text), Chunk::Text, chunks);
                 }
-                if let Some(citation) = delta.citation {
-                    chunks.push_back(Chunk::Citation(source(&citation)));
-                }
-                0
+                let held = delta.citation.as_ref().map_or(0, |raw| raw.get().len());
+                sources.extend(delta.citation.map(|raw| source(&raw)));
+                held
             }
             Self::Thinking {
                 joiner,
@@ -185,7 +196,15 @@ impl Block {
     /// The block is complete.
     pub(super) fn close(self, chunks: &mut VecDeque<Chunk>) {
         match self {
-            Self::Text { mut joiner } => rest(&mut joiner, Chunk::Text, chunks),
+            Self::Text {
+                mut joiner,
+                sources,
+                shown,
+            } => {
+                rest(&mut joiner, Chunk::Text, chunks);
+                let sources = sources.into_iter().filter(|_| shown);
+                chunks.extend(sources.map(Chunk::Citation));
+            }
             Self::Thinking {
                 mut joiner,
                 signature,

@@ -21,7 +21,7 @@ use crate::{
         http::{
             Fault, Said,
             classify::{self, Place},
-            lenient::{self, Word},
+            lenient::Word,
             sse, stream,
         },
     },
@@ -208,10 +208,7 @@ impl stream::Decoder for Decoder {
                 Place::Stream,
                 &Said::of_body(data.as_bytes()),
             )),
-            Err(error) => Err(Fault::broken(format!(
-                "an event of the stream cannot be read: {}",
-                lenient::without_content(&error)
-            ))),
+            Err(error) => Err(Fault::unreadable(&error)),
         }
     }
 

@@ -7,11 +7,11 @@ use serde_json::value::{RawValue, to_raw_value};
 
 use crate::{
     model::Usage,
-    provider::http::lenient::{self, tokens},
+    provider::http::{
+        lenient,
+        report::{self, tokens},
+    },
 };
-
-/// Bytes of a report that are kept as they came.
-const MAX_REPORT_BYTES: usize = 16 << 10;
 
 /// The reports of one answer. A later one replaces what it has itself: the first one of some
 /// gateways holds zeros, and only the last one counts what the service's own tools read.
@@ -40,26 +40,20 @@ impl Report {
         let cache_read = number("cache_read_input_tokens").unwrap_or(0);
         let cache_write = number("cache_creation_input_tokens").unwrap_or(0);
         let output = output.unwrap_or(0);
-        let thinking = self.0.get("output_tokens_details").and_then(|details| {
-            let details =
-                serde_json::from_str::<BTreeMap<String, &RawValue>>(details.get()).ok()?;
-            lenient::count(details.get("thinking_tokens")?)
-        });
+        let details = self.0.get("output_tokens_details");
+        let thinking = details.and_then(|details| report::count(details, "/thinking_tokens"));
         let input = fresh
             .unwrap_or(0)
             .saturating_add(cache_read)
             .saturating_add(cache_write);
-        let whole = to_raw_value(&self.0).map(|raw| raw.get().to_owned());
+        let whole = to_raw_value(&self.0);
         Some(Usage {
             input: tokens(input),
             output: tokens(output),
             reasoning: tokens(thinking.unwrap_or(0).min(output)),
             cache_read: tokens(cache_read),
             cache_write: tokens(cache_write),
-            provider_json: whole
-                .ok()
-                .filter(|json| json.len() <= MAX_REPORT_BYTES)
-                .unwrap_or_default(),
+            provider_json: whole.map(|whole| report::kept(&whole)).unwrap_or_default(),
         })
     }
 }

@@ -185,13 +185,6 @@ pub fn count(raw: &RawValue) -> Option<u64> {
     })
 }
 
-/// A number of tokens that the API can carry.
-pub fn tokens(number: u64) -> u32 {
-    u32::try_from(number)
-        .unwrap_or(u32::MAX)
-        .min(i32::MAX.unsigned_abs())
-}
-
 /// The members of an object as they are written; none if it is something else.
 pub fn members(json: &str) -> BTreeMap<String, Box<RawValue>> {
     serde_json::from_str(json).unwrap_or_default()
@@ -201,16 +194,6 @@ pub fn members(json: &str) -> BTreeMap<String, Box<RawValue>> {
 pub fn word(raw: &RawValue) -> String {
     let word: Result<Word, _> = serde_json::from_str(raw.get());
     word.map(|word| word.0).unwrap_or_default()
-}
-
-/// Where JSON is wrong, without what stands there.
-pub fn without_content(error: &serde_json::Error) -> String {
-    let what = match error.classify() {
-        serde_json::error::Category::Eof => "it is cut off",
-        serde_json::error::Category::Data => "it has a field of an unexpected type",
-        serde_json::error::Category::Io | serde_json::error::Category::Syntax => "it is not JSON",
-    };
-    format!("{what}, at byte {}", error.column())
 }
 
 fn float(raw: &RawValue) -> Option<f64> {

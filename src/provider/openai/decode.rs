@@ -260,10 +260,7 @@ impl stream::Decoder for Decoder {
             Ok(chunk) => self.chunk(chunk, chunks),
             // Named events are nothing of this API's; a proxy's, perhaps.
             Err(_) if !event.name.is_empty() && event.name != "message" => Ok(()),
-            Err(error) => Err(Fault::broken(format!(
-                "an event of the stream cannot be read: {}",
-                lenient::without_content(&error)
-            ))),
+            Err(error) => Err(Fault::unreadable(&error)),
         }
     }
 
