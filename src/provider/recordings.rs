@@ -346,7 +346,11 @@ fn check_calls(file: &str, answer: &Assembled, expected: &Value) {
             let arguments: Value = serde_json::from_str(&call.arguments).expect(file);
             let written = match &expected["args"] {
                 Value::String(text) => serde_json::from_str(text).expect(file),
-                written => written.clone(),
+                written @ (Value::Null
+                | Value::Bool(_)
+                | Value::Number(_)
+                | Value::Array(_)
+                | Value::Object(_)) => written.clone(),
             };
             assert_eq!(arguments, written, "{file}");
         } else {
