@@ -18,6 +18,7 @@ mod harness;
 mod accuracy;
 mod alternation;
 mod anchors;
+mod anthropic;
 mod api_surface;
 mod append_messages;
 mod approvals;
