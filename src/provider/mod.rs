@@ -15,9 +15,11 @@ pub mod error;
 pub mod http;
 pub mod info;
 pub mod openai;
+mod own;
 #[cfg(test)]
 mod recordings;
 pub mod registry;
+pub mod responses;
 pub mod scripted;
 
 pub use assemble::Assembly;

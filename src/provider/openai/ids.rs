@@ -13,14 +13,14 @@ const NINE: usize = 9;
 
 /// The ids of a transcript that go out in another form.
 #[derive(Debug, Default)]
-pub(super) struct Ids {
+pub(in crate::provider) struct Ids {
     renamed: BTreeMap<CallId, String>,
 }
 
 impl Ids {
     /// Renames what the service would refuse. The same transcript always gets the same names, so
     /// that prompt caches hold.
-    pub(super) fn of(messages: &[Message], rule: CallIds) -> Self {
+    pub(in crate::provider) fn of(messages: &[Message], rule: CallIds) -> Self {
         let calls = messages
             .iter()
             .flat_map(|message| &message.parts)
@@ -51,7 +51,7 @@ impl Ids {
     }
 
     /// The id as it goes out.
-    pub(super) fn get<'a>(&'a self, id: &'a CallId) -> &'a str {
+    pub(in crate::provider) fn get<'a>(&'a self, id: &'a CallId) -> &'a str {
         self.renamed.get(id).map_or(id.as_str(), String::as_str)
     }
 }
