@@ -1,6 +1,11 @@
 //! What sets the services apart that speak the Responses API: a table, so that the rest of the code
 //! asks no names.
 
+use crate::provider::openai::dialect::CallIds;
+
+/// Which ids of calls all of them take.
+pub(super) const CALL_IDS: CallIds = CallIds::Short;
+
 /// How one kind of service differs. Everything else is as OpenAI documents it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Dialect {
@@ -28,6 +33,8 @@ pub struct Dialect {
     pub runs_custom_tools: bool,
     /// Whether it counts prompts.
     pub counts: bool,
+    /// As the prompts of which service its own are counted.
+    pub counted_as: &'static str,
     /// Whether it is a server that people run themselves.
     pub local: bool,
     /// Which media it can be sent. Which of them a model takes is the model's matter.
@@ -69,6 +76,7 @@ pub const COMPATIBLE: Dialect = Dialect {
     cache_key: false,
     runs_custom_tools: false,
     counts: false,
+    counted_as: "",
     local: false,
     takes: Takes {
         addresses: true,
@@ -86,6 +94,7 @@ pub const ORIGINAL: Dialect = Dialect {
     sampling_with_reasoning: false,
     cache_key: true,
     counts: true,
+    counted_as: "openai",
     takes: Takes {
         addresses: true,
         files: true,
@@ -118,6 +127,7 @@ pub const DIALECTS: &[Dialect] = &[
     },
     Dialect {
         name: "xai",
+        counted_as: "xai",
         hosts: &["api.x.ai"],
         encrypted_reasoning: Encrypted::Always,
         cache_key: true,
@@ -126,6 +136,7 @@ pub const DIALECTS: &[Dialect] = &[
     },
     Dialect {
         name: "openrouter",
+        counted_as: "openrouter",
         hosts: &["openrouter.ai"],
         encrypted_reasoning: Encrypted::Always,
         takes: Takes {
@@ -136,11 +147,13 @@ pub const DIALECTS: &[Dialect] = &[
     },
     Dialect {
         name: "deepseek",
+        counted_as: "deepseek",
         hosts: &["api.deepseek.com"],
         ..COMPATIBLE
     },
     Dialect {
         name: "lmstudio",
+        counted_as: "lmstudio",
         local: true,
         takes: Takes {
             addresses: false,

@@ -54,6 +54,9 @@ pub(super) struct Items {
     /// The service runs custom tools itself.
     runs_custom_tools: bool,
     refused: bool,
+    /// Reasoning came that does not go back. The service ties what follows to it by ids, so these
+    /// do not go back either.
+    forgets_reasoning: bool,
 }
 
 /// An item.
@@ -96,6 +99,7 @@ impl Items {
             open: None,
             runs_custom_tools,
             refused: false,
+            forgets_reasoning: false,
         }
     }
 
@@ -380,6 +384,7 @@ impl Items {
         }
         let encrypted = word(&item.encrypted_content);
         if encrypted.is_empty() {
+            self.forgets_reasoning = true;
             self.close(chunks);
             return Ok(());
         }
@@ -440,13 +445,12 @@ impl Items {
         if let Some(whole) = &item.arguments {
             self.complete_call(output, &Piece::of(whole), chunks)?;
         }
-        let Item { id, call, .. } = self.item(output)?;
+        let call = &mut self.item(output)?.call;
         let mut last = Text::default();
         call.joiner.close(&mut last);
         let index = call.index.unwrap_or_default();
         write_arguments(index, last, chunks);
-        let mut own = Map::new();
-        own.extend((!id.is_empty()).then(|| ("id".to_owned(), json!(id))));
+        let mut own = self.names(output);
         let caller = item.caller.as_deref().map(RawValue::get);
         let caller = caller.and_then(lenient::value).filter(|it| !it.is_null());
         own.extend(caller.map(|caller| ("caller".to_owned(), caller)));
@@ -464,11 +468,10 @@ impl Items {
         if let Some(whole) = &item.input {
             self.complete_call(output, &Piece::of(whole), chunks)?;
         }
-        let Item { id, call, .. } = self.item(output)?;
+        let call = &mut self.item(output)?.call;
         let Text { text, replaced } = std::mem::take(&mut call.arguments);
-        let mut own = Map::new();
+        let mut own = self.names(output);
         own.insert("type".to_owned(), json!("custom_tool_call"));
-        own.extend((!id.is_empty()).then(|| ("id".to_owned(), json!(id))));
         self.begin_call(output, item, chunks)?;
         let index = self.item(output)?.call.index.unwrap_or_default();
         let text = json!({"input": text}).to_string();
@@ -521,21 +524,28 @@ impl Items {
         let Some(place) = self.open.take() else {
             return;
         };
-        let item = self.items.get(&place.output);
-        let own = item
-            .filter(|_| matches!(place.voice, Voice::Text | Voice::Refusal))
-            .map(|item| [("id", &item.id), ("phase", &item.phase)]);
-        let own: Map<String, Value> = own
-            .into_iter()
-            .flatten()
-            .filter(|(_, word)| !word.is_empty())
-            .map(|(key, word)| (key.to_owned(), json!(word)))
-            .collect();
+        let own = match place.voice {
+            Voice::Text | Voice::Refusal => self.names(place.output),
+            Voice::Summary | Voice::Reasoning => Map::new(),
+        };
         chunks.push_back(if own.is_empty() {
             Chunk::PartEnded
         } else {
             Chunk::PartMetadata(json!({KIND: own}).to_string())
         });
+    }
+
+    /// What the service calls an item.
+    fn names(&self, output: i64) -> Map<String, Value> {
+        let Some(Item { id, phase, .. }) = self.items.get(&output) else {
+            return Map::new();
+        };
+        let id = Some(id).filter(|_| !self.forgets_reasoning);
+        [("id", id), ("phase", Some(phase))]
+            .into_iter()
+            .filter_map(|(key, word)| Some((key, word.filter(|word| !word.is_empty())?)))
+            .map(|(key, word)| (key.to_owned(), json!(word)))
+            .collect()
     }
 
     /// Nothing follows the words that are being written: half of a character stays half of one.

@@ -2,18 +2,166 @@
 //! [`dialect`].
 //!
 //! Nothing is left with the service: each request carries the whole conversation, and what the
-//! service would need of its own answers comes along as it was.
+//! service needs of its own answers goes back as it came.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use http::HeaderMap;
+
+use super::{
+    Answer, Count, Error, ModelInfo, Provider, Request,
+    catalog::Catalog,
+    error::Kind,
+    http::{Call, Client, Settings, Unusable},
+};
+use crate::model::{
+    Declared, Generation, Media, Prompt, PromptShape, Role, generation::Unsupported,
+};
 
 mod citation;
 pub mod decode;
 pub mod dialect;
+pub mod encode;
 mod hosted;
+mod input;
 mod items;
+mod media;
+mod omitted;
+mod options;
+mod said;
 mod usage;
 mod wire;
 
 #[cfg(test)]
 mod tests;
 
+use decode::Decoder;
+use dialect::Dialect;
+use encode::Form;
+
 /// Under this name the settings and the metadata of this kind of provider stand.
 const KIND: &str = "openai-responses";
+
+/// Where calls go, relative to the base URL.
+const PATH: &str = "responses";
+
+/// Where questions go how many tokens a prompt has.
+const COUNT_PATH: &str = "responses/input_tokens";
+
+/// A service that speaks the Responses API.
+#[derive(Debug, Clone)]
+pub struct Responses {
+    name: String,
+    client: Client,
+    dialect: &'static Dialect,
+    models: Catalog,
+}
+
+impl Responses {
+    /// The provider of that configured name, with the models that the operator declares. Without a
+    /// dialect the host tells it.
+    pub fn new(
+        name: &str,
+        settings: Settings,
+        dialect: Option<&'static Dialect>,
+        declared: BTreeMap<String, Declared>,
+    ) -> Result<Self, Unusable> {
+        let client = Client::new(name, settings)?;
+        let dialect = dialect.unwrap_or_else(|| dialect::of_host(client.host()));
+        let models = Catalog::new(client.host(), declared);
+        Ok(Self {
+            name: name.to_owned(),
+            client,
+            dialect,
+            models,
+        })
+    }
+
+    fn form(&self, model: &str) -> Form<'_> {
+        let model = self.models.model(model);
+        Form {
+            dialect: self.dialect,
+            provider: &self.name,
+            reasons: model.is_some_and(|model| options::reasons(&model)),
+        }
+    }
+}
+
+impl Provider for Responses {
+    fn kind(&self) -> &'static str {
+        KIND
+    }
+
+    fn service(&self) -> Option<&str> {
+        (self.dialect.name != dialect::COMPATIBLE.name).then_some(self.dialect.counted_as)
+    }
+
+    fn model(&self, name: &str) -> Option<ModelInfo> {
+        self.models.model(name)
+    }
+
+    fn models(&self) -> Vec<ModelInfo> {
+        self.models.models()
+    }
+
+    fn cannot_take(&self, model: &ModelInfo, wanted: &Generation) -> Vec<Unsupported> {
+        options::cannot_take(self.dialect, model, wanted)
+    }
+
+    fn cannot_read(&self, model: &ModelInfo, media: &Media, role: Role) -> Option<String> {
+        media::cannot_read(self.dialect.takes, media, role)
+            .or_else(|| model.cannot_read(media, role))
+    }
+
+    fn sends_reasoning(&self, attached: bool, own: bool, _in_loop: bool) -> bool {
+        said::takes_back(attached, own)
+    }
+
+    fn withholds_reasoning(&self) -> bool {
+        true
+    }
+
+    fn is_local(&self) -> bool {
+        self.dialect.local
+    }
+
+    fn counts(&self) -> bool {
+        self.dialect.counts
+    }
+
+    fn count(&self, prompt: Arc<Prompt>) -> Count {
+        let provider = self.clone();
+        Box::pin(async move {
+            if !provider.dialect.counts {
+                return Ok(None);
+            }
+            let body = encode::question(&prompt, provider.form(&prompt.model));
+            let client = &provider.client;
+            let answer = client.question(COUNT_PATH, &HeaderMap::new(), body).await?;
+            let tokens = answer["input_tokens"].as_u64();
+            let tokens = tokens.and_then(|tokens| u32::try_from(tokens).ok());
+            tokens.map(Some).ok_or_else(|| {
+                let message = "its count of tokens cannot be read";
+                Error::new(Kind::Broken, provider.name.as_str(), message)
+            })
+        })
+    }
+
+    fn request(&self, prompt: &Prompt) -> Option<Request> {
+        let form = self.form(&prompt.model);
+        Some(Request {
+            shape: PromptShape::Native,
+            body: encode::body(prompt, form),
+            left_out: omitted::omitted(prompt, form),
+        })
+    }
+
+    fn call(&self, prompt: Arc<Prompt>) -> Answer {
+        let call = Call {
+            path: PATH.to_owned(),
+            headers: HeaderMap::new(),
+            body: encode::body(&prompt, self.form(&prompt.model)),
+        };
+        self.client.clone().stream(call, Decoder::new(self.dialect))
+    }
+}

@@ -1,8 +1,10 @@
 //! The Responses API as it goes over the wire. What comes in is read as leniently as it is written:
 //! every field may be missing, null or of another type.
 
-use serde::Deserialize;
-use serde_json::value::RawValue;
+use std::borrow::Cow;
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, value::RawValue};
 
 use crate::provider::http::lenient::{Number, Word};
 
@@ -92,4 +94,130 @@ pub(super) struct Annotation {
     pub(super) end_index: Option<Number>,
     /// Where a file is cited, in characters.
     pub(super) index: Option<Number>,
+}
+
+/// An item of a request.
+#[derive(Debug, Clone, Serialize)]
+#[serde(tag = "type", rename_all = "snake_case")]
+pub(super) enum Input<'a> {
+    /// What somebody says.
+    Message(Message<'a>),
+    /// Reasoning of the model that is asked.
+    Reasoning(Reasoning),
+    /// A call of a tool.
+    FunctionCall {
+        #[serde(skip_serializing_if = "Option::is_none")]
+        id: Option<String>,
+        call_id: &'a str,
+        name: &'a str,
+        arguments: &'a str,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        caller: Option<Value>,
+    },
+    /// The result of such a call.
+    FunctionCallOutput { call_id: &'a str, output: Text<'a> },
+    /// A call of a tool whose input is a text.
+    CustomToolCall {
+        #[serde(skip_serializing_if = "Option::is_none")]
+        id: Option<String>,
+        call_id: &'a str,
+        name: &'a str,
+        input: String,
+    },
+    /// The result of such a call.
+    CustomToolCallOutput { call_id: &'a str, output: Text<'a> },
+    /// An item of the service's own, as it came.
+    #[serde(untagged)]
+    Own(Box<RawValue>),
+}
+
+/// What somebody says.
+#[derive(Debug, Clone, Serialize)]
+pub(super) struct Message<'a> {
+    pub(super) role: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) id: Option<String>,
+    /// A message with an id has one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) status: Option<&'static str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) phase: Option<String>,
+    pub(super) content: Text<'a>,
+}
+
+/// Reasoning as it goes back.
+#[derive(Debug, Clone, Serialize)]
+pub(super) struct Reasoning {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) id: Option<String>,
+    pub(super) summary: Vec<Summary>,
+    pub(super) encrypted_content: String,
+}
+
+/// A part of a summary.
+#[derive(Debug, Clone, Serialize)]
+#[serde(tag = "type", rename_all = "snake_case")]
+pub(super) enum Summary {
+    /// Its words.
+    SummaryText { text: String },
+}
+
+/// A text, or several contents.
+#[derive(Debug, Clone, Serialize)]
+#[serde(untagged)]
+pub(super) enum Text<'a> {
+    /// One.
+    One(Cow<'a, str>),
+    /// Several.
+    Several(Vec<Content<'a>>),
+}
+
+/// A content of a message or a result.
+#[derive(Debug, Clone, Serialize)]
+#[serde(tag = "type", rename_all = "snake_case")]
+pub(super) enum Content<'a> {
+    /// A text that the model reads.
+    InputText { text: Cow<'a, str> },
+    /// A text that the model wrote.
+    OutputText {
+        text: Cow<'a, str>,
+        /// Must be there.
+        annotations: [(); 0],
+    },
+    /// Its refusal.
+    Refusal { refusal: Cow<'a, str> },
+    /// A picture, by its address or as a `data:` address.
+    InputImage {
+        image_url: Cow<'a, str>,
+        detail: &'static str,
+    },
+    /// A file, by its address or as a `data:` address.
+    InputFile {
+        #[serde(skip_serializing_if = "Option::is_none")]
+        filename: Option<&'a str>,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        file_data: Option<String>,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        file_url: Option<&'a str>,
+    },
+}
+
+/// A tool in a request.
+#[derive(Debug, Serialize)]
+#[serde(untagged)]
+pub(super) enum Tool<'a> {
+    /// That the host runs.
+    Host {
+        #[serde(rename = "type")]
+        kind: &'static str,
+        name: &'a str,
+        #[serde(skip_serializing_if = "str::is_empty")]
+        description: &'a str,
+        /// The schema as the host wrote it.
+        parameters: &'a RawValue,
+        /// Always said: the service takes schemas strictly where it is not.
+        strict: bool,
+    },
+    /// That the service runs, as the host wrote it.
+    Provider(&'a RawValue),
 }
