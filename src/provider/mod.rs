@@ -9,13 +9,17 @@ use crate::model::{
     PromptShape, ProviderItem, Role, Usage, generation::Unsupported,
 };
 
+pub mod anthropic;
 pub mod assemble;
+mod body;
+mod call_ids;
 pub mod catalog;
 pub mod error;
 pub mod http;
 pub mod info;
 pub mod openai;
 mod own;
+mod prefix;
 #[cfg(test)]
 mod recordings;
 pub mod registry;
@@ -129,6 +133,7 @@ pub struct Request {
 pub fn request_in(shape: PromptShape, prompt: &Prompt) -> Option<Request> {
     match shape {
         PromptShape::OpenAiChat => Some(openai::request(prompt)),
+        PromptShape::Anthropic => Some(anthropic::request(prompt)),
         PromptShape::Neutral | PromptShape::Native => None,
     }
 }
@@ -196,4 +201,6 @@ pub struct Finish {
     pub response_id: String,
     /// What the provider attached to the whole answer, a JSON object keyed by kind of provider.
     pub metadata: Option<String>,
+    /// A hash of the prompt that the answer continues, where its reasoning is bound to that.
+    pub prompt_fingerprint: Option<String>,
 }

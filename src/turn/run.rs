@@ -589,6 +589,7 @@ impl Run<'_> {
                 provider_model: String::new(),
                 response_id: String::new(),
                 metadata: None,
+                prompt_fingerprint: None,
             };
             let response = response(scene.model, &finish, timing);
             rows.message(

@@ -55,6 +55,7 @@ fn finish() -> Finish {
         provider_model: String::new(),
         response_id: String::new(),
         metadata: None,
+        prompt_fingerprint: None,
     }
 }
 

@@ -5,7 +5,6 @@
 //! rest. Keys are in headers that never print themselves, and whatever a service says is searched
 //! for them before anybody reads it.
 
-pub mod body;
 pub mod classify;
 pub mod client;
 pub mod lenient;
@@ -16,7 +15,6 @@ pub mod sse;
 pub mod stream;
 pub mod wait;
 
-pub use body::Body;
 pub use client::{Client, Settings, Unusable};
 pub use said::Said;
 pub use stream::{Call, Decoder};

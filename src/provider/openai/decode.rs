@@ -214,6 +214,7 @@ impl Decoder {
             provider_model: std::mem::take(&mut self.model),
             response_id: std::mem::take(&mut self.id),
             metadata: None,
+            prompt_fingerprint: None,
         }));
         Ok(())
     }

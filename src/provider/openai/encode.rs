@@ -4,13 +4,12 @@ use std::collections::BTreeMap;
 
 use super::{
     dialect::{Dialect, MaxTokens},
-    ids::Ids,
     messages::messages,
     options, wire,
 };
 use crate::{
     model::{Prompt, Tool},
-    provider::http::Body,
+    provider::{body::Body, call_ids::Ids},
 };
 
 /// What a tool without arguments takes.

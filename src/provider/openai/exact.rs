@@ -8,11 +8,7 @@ use super::{
 };
 use crate::{
     model::Prompt,
-    provider::{
-        Error,
-        error::Kind,
-        http::{Body, Client},
-    },
+    provider::{Error, body::Body, error::Kind, http::Client},
 };
 
 /// Asks the service how many tokens a prompt has.

@@ -8,7 +8,6 @@ use super::{
     KIND, details,
     dialect::{Dialect, ReasoningBack},
     encode::Form,
-    ids::Ids,
     media, order, wire,
 };
 use crate::{
@@ -16,7 +15,7 @@ use crate::{
         Arrangement, Content, Contents, Given, Message, Part, Prompt, Role, ToolCall, ToolOutcome,
         ToolResult, message::StoredPart, transcript,
     },
-    provider::own,
+    provider::{call_ids::Ids, own},
 };
 
 /// All messages, the instructions first, in an order that the service takes. An assistant message

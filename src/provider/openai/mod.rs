@@ -21,7 +21,6 @@ mod details;
 pub mod dialect;
 pub mod encode;
 mod exact;
-pub(super) mod ids;
 mod media;
 mod messages;
 mod omitted;

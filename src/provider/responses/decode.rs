@@ -162,6 +162,7 @@ impl Decoder {
             usage: usage.as_deref().and_then(usage::read),
             provider_model: std::mem::take(&mut self.model),
             response_id: std::mem::take(&mut self.id),
+            prompt_fingerprint: None,
             metadata: tier.map(|tier| json!({KIND: {"service_tier": tier}}).to_string()),
         }));
         Ok(())

@@ -1,7 +1,7 @@
 //! What sets the services apart that speak the Responses API: a table, so that the rest of the code
 //! asks no names.
 
-use crate::provider::openai::dialect::CallIds;
+use crate::provider::call_ids::CallIds;
 
 /// Which ids of calls all of them take.
 pub(super) const CALL_IDS: CallIds = CallIds::Short;
@@ -94,7 +94,7 @@ pub const ORIGINAL: Dialect = Dialect {
     sampling_with_reasoning: false,
     cache_key: true,
     counts: true,
-    counted_as: "openai",
+    counted_as: "openai-responses",
     takes: Takes {
         addresses: true,
         files: true,

@@ -8,7 +8,7 @@ use super::{
 };
 use crate::{
     model::{Prompt, Tool, derive},
-    provider::{http::Body, openai::ids::Ids},
+    provider::{body::Body, call_ids::Ids},
 };
 
 /// What a tool without arguments takes.

@@ -13,7 +13,7 @@ use crate::{
         CallId, Content, Contents, Given, Message, Part, Prompt, Role, ToolOutcome, ToolResult,
         message::StoredPart,
     },
-    provider::{openai::ids::Ids, own},
+    provider::{call_ids::Ids, own},
 };
 
 /// What stands before the words of a result that is none.

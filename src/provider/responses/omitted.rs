@@ -9,7 +9,7 @@ use super::{
 };
 use crate::{
     model::{Content, Message, Prompt, PromptNote, PromptNoteKind, Role},
-    provider::{openai::ids::Ids, own},
+    provider::{call_ids::Ids, own},
 };
 
 /// What is left out, in order.

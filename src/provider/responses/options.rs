@@ -15,7 +15,8 @@ use crate::{
         generation::{ReasoningEffort, ResponseFormat, Setting, ToolChoice, Unsupported},
     },
     provider::{
-        http::{Body, lenient},
+        body::{Body, options_of},
+        http::lenient,
         info::ModelInfo,
         openai::options::{can_be_strict, thinks},
     },
@@ -172,7 +173,7 @@ fn write_shared(
     body: &mut Body,
     prompt: &Prompt,
     form: Form<'_>,
-    own: &mut BTreeMap<String, Box<RawValue>>,
+    own: &mut BTreeMap<String, &RawValue>,
 ) {
     let generation = &prompt.generation;
     let effort = generation.reasoning_effort;
@@ -199,20 +200,15 @@ fn write_shared(
 }
 
 /// What the host says beyond our settings.
-fn own_options(prompt: &Prompt) -> BTreeMap<String, Box<RawValue>> {
-    let json = prompt.generation.provider_options.as_deref();
-    let kinds =
-        json.and_then(|json| serde_json::from_str::<BTreeMap<String, &RawValue>>(json).ok());
-    let own = kinds.and_then(|mut kinds| kinds.remove(KIND));
-    let own = own.and_then(|own| serde_json::from_str(own.get()).ok());
-    let mut own: BTreeMap<String, Box<RawValue>> = own.unwrap_or_default();
+fn own_options(prompt: &Prompt) -> BTreeMap<String, &RawValue> {
+    let mut own = options_of(KIND, prompt.generation.provider_options.as_deref());
     own.retain(|key, _| !OURS.contains(&key.as_str()));
     own
 }
 
 /// An object of ours with the fields of the host's. `None` means there is nothing to say; anything
 /// but an object is said in its place.
-fn merged(mut ours: Map<String, Value>, own: Option<Box<RawValue>>) -> Option<Value> {
+fn merged(mut ours: Map<String, Value>, own: Option<&RawValue>) -> Option<Value> {
     match own.and_then(|own| lenient::value(own.get())) {
         Some(Value::Object(own)) => ours.extend(own),
         Some(other) => return Some(other),
@@ -222,7 +218,7 @@ fn merged(mut ours: Map<String, Value>, own: Option<Box<RawValue>>) -> Option<Va
 }
 
 /// What the answer is to hold beside itself: what the host wants, and what goes back.
-fn included(asked: bool, own: Option<Box<RawValue>>) -> Option<Vec<Value>> {
+fn included(asked: bool, own: Option<&RawValue>) -> Option<Vec<Value>> {
     let own = own.and_then(|own| serde_json::from_str::<Vec<Value>>(own.get()).ok());
     let mut included = own.unwrap_or_default();
     if asked && !included.contains(&json!(ENCRYPTED)) {

@@ -13,7 +13,7 @@ use super::{
 };
 use crate::{
     model::{Content, Message, Part, ProviderItem, ToolCall, message::StoredPart},
-    provider::{http::lenient, openai::ids::Ids, own},
+    provider::{call_ids::Ids, http::lenient, own},
 };
 
 /// Bytes of an item's id.

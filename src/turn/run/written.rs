@@ -161,7 +161,7 @@ pub(in crate::turn) fn response(
         time_to_first_token: timing.first,
         elapsed: timing.total,
         provider_metadata: finish.metadata.clone(),
-        prompt_fingerprint: None,
+        prompt_fingerprint: finish.prompt_fingerprint.clone(),
     }
 }
 

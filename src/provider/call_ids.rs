@@ -2,8 +2,16 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::dialect::CallIds;
 use crate::model::{CallId, Content, Message, derive};
+
+/// Which ids of calls are taken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CallIds {
+    /// At most 40 letters, digits, `_` and `-`.
+    Short,
+    /// Exactly nine letters and digits.
+    Nine,
+}
 
 /// Characters of an id for services that say nothing else.
 const MAX_CHARS: usize = 40;
