@@ -194,6 +194,21 @@ pub(super) fn check_whole<D: Decoder>(dialect: &str, decoder: impl Fn(&str) -> D
     recordings.len()
 }
 
+/// The recordings of a dialect that end well: file, body and answer.
+pub(super) fn answers<D: Decoder>(
+    dialect: &str,
+    decoder: impl Fn(&str) -> D,
+) -> Vec<(String, Vec<u8>, Assembled)> {
+    let mut answers = Vec::new();
+    for Recording { file, body, .. } in recordings(dialect) {
+        let (chunks, result) = decode(decoder(&file), [body.as_slice()]);
+        if result.is_ok() {
+            answers.push((file, body, assembled(&chunks)));
+        }
+    }
+    answers
+}
+
 /// Checks that the split of the bytes does not matter: at every place in small recordings, at random
 /// places in all. Returns how many were small.
 pub(super) fn check_splits<D: Decoder>(dialect: &str, decoder: impl Fn(&str) -> D) -> usize {

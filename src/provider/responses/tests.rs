@@ -17,6 +17,7 @@ use crate::{
 
 mod bodies;
 mod events;
+mod requests;
 
 /// Decodes a stream that comes whole.
 fn decode(name: &str, body: &str) -> Outcome {

@@ -3,10 +3,10 @@
 use super::*;
 
 /// The dialect of recorded bodies.
-const RECORDED: &str = "openai_responses";
+pub(super) const RECORDED: &str = "openai_responses";
 
 /// A decoder for a recorded body.
-fn decoder(file: &str) -> Decoder {
+pub(super) fn decoder(file: &str) -> Decoder {
     let name = match file.split('/').next().unwrap_or_default() {
         "openai-responses" => "openai",
         folder => folder,

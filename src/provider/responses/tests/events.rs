@@ -218,6 +218,34 @@ fn hidden_reasoning_is_kept_for_the_provider() {
 }
 
 #[test]
+fn ids_after_reasoning_that_does_not_go_back_are_not_kept() {
+    let call = json!({"type": "function_call", "id": "fc_1", "call_id": "a", "name": "look", "arguments": "{}"});
+    let said = json!({"type": "message", "id": "msg_1", "phase": "commentary", "content": [{"text": "Hi"}]});
+    let after = |encrypted: Value| {
+        let thought = json!({"type": "reasoning", "id": "rs_1", "encrypted_content": encrypted});
+        shown(
+            &answer(&[
+                done(0, thought),
+                done(1, said.clone()),
+                done(2, call.clone()),
+            ])
+            .parts,
+        )
+    };
+    assert_eq!(
+        after(Value::Null),
+        [r#"text Hi {"phase":"commentary"}"#, "call a look {}"]
+    );
+    assert_eq!(
+        after(json!("xyz"))[1..],
+        [
+            r#"text Hi {"id":"msg_1","phase":"commentary"}"#,
+            r#"call a look {} {"id":"fc_1"}"#
+        ]
+    );
+}
+
+#[test]
 fn raw_reasoning_beside_its_encrypted_form_is_marked() {
     let events = [
         delta("reasoning_text", 0, 0, "Hm."),
