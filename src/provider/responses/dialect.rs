@@ -21,10 +21,8 @@ pub struct Dialect {
     pub needs_instructions: bool,
     /// For which models encrypted reasoning is asked for.
     pub encrypted_reasoning: Encrypted,
-    /// Whether summaries of reasoning are made for who asks for them.
-    pub summaries: bool,
-    /// Whether models that reason take a temperature.
-    pub sampling_with_reasoning: bool,
+    /// Whether all models are OpenAI's: their names tell what they can.
+    pub openai_models: bool,
     /// Whether a limit of the answer and randomness can be set.
     pub limits: bool,
     /// Whether a key tells which prompts share a cache.
@@ -70,8 +68,7 @@ pub const COMPATIBLE: Dialect = Dialect {
     developer_role: false,
     needs_instructions: false,
     encrypted_reasoning: Encrypted::Reasoning,
-    summaries: false,
-    sampling_with_reasoning: true,
+    openai_models: false,
     limits: true,
     cache_key: false,
     runs_custom_tools: false,
@@ -90,8 +87,7 @@ pub const ORIGINAL: Dialect = Dialect {
     name: "openai",
     hosts: &["api.openai.com"],
     developer_role: true,
-    summaries: true,
-    sampling_with_reasoning: false,
+    openai_models: true,
     cache_key: true,
     counts: true,
     counted_as: "openai-responses",

@@ -26,6 +26,8 @@ pub struct Form<'a> {
     pub provider: &'a str,
     /// The model that is asked is known to reason.
     pub reasons: bool,
+    /// Summaries of reasoning are asked for.
+    pub summaries: bool,
 }
 
 /// The body of the request for a prompt. The service keeps nothing of it.

@@ -4,8 +4,15 @@
 //! Nothing is left with the service: each request carries the whole conversation, and what the
 //! service needs of its own answers goes back as it came.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{
+    collections::BTreeMap,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+};
 
+use futures_util::{StreamExt as _, stream};
 use http::HeaderMap;
 
 use super::{
@@ -54,27 +61,38 @@ pub struct Responses {
     name: String,
     client: Client,
     dialect: &'static Dialect,
+    /// What every path ends with.
+    query: String,
+    /// Summaries of reasoning are asked for, until the service refuses them.
+    summaries: Arc<AtomicBool>,
     models: Catalog,
 }
 
 impl Responses {
-    /// The provider of that configured name, with the models that the operator declares. Without a
-    /// dialect the host tells it.
+    /// The provider of that configured name, with the models that the operator declares.
     pub fn new(
         name: &str,
         settings: Settings,
-        dialect: Option<&'static Dialect>,
+        dialect: &'static Dialect,
         declared: BTreeMap<String, Declared>,
     ) -> Result<Self, Unusable> {
         let client = Client::new(name, settings)?;
-        let dialect = dialect.unwrap_or_else(|| dialect::of_host(client.host()));
         let models = Catalog::new(client.host(), declared);
         Ok(Self {
             name: name.to_owned(),
             client,
             dialect,
+            query: String::new(),
+            summaries: Arc::new(AtomicBool::new(dialect.openai_models)),
             models,
         })
+    }
+
+    /// Asks for that version of the API, as Azure wants it.
+    #[must_use]
+    pub fn with_api_version(mut self, version: Option<String>) -> Self {
+        self.query = version.map_or_else(String::new, |version| format!("?api-version={version}"));
+        self
     }
 
     fn form(&self, model: &str) -> Form<'_> {
@@ -83,7 +101,17 @@ impl Responses {
             dialect: self.dialect,
             provider: &self.name,
             reasons: model.is_some_and(|model| options::reasons(&model)),
+            summaries: self.summaries.load(Ordering::Relaxed),
         }
+    }
+
+    fn answer(&self, prompt: &Prompt) -> Answer {
+        let call = Call {
+            path: format!("{PATH}{}", self.query),
+            headers: HeaderMap::new(),
+            body: encode::body(prompt, self.form(&prompt.model)),
+        };
+        self.client.clone().stream(call, Decoder::new(self.dialect))
     }
 }
 
@@ -136,8 +164,9 @@ impl Provider for Responses {
                 return Ok(None);
             }
             let body = encode::question(&prompt, provider.form(&prompt.model));
+            let path = format!("{COUNT_PATH}{}", provider.query);
             let client = &provider.client;
-            let answer = client.question(COUNT_PATH, &HeaderMap::new(), body).await?;
+            let answer = client.question(&path, &HeaderMap::new(), body).await?;
             let tokens = answer["input_tokens"].as_u64();
             let tokens = tokens.and_then(|tokens| u32::try_from(tokens).ok());
             tokens.map(Some).ok_or_else(|| {
@@ -156,12 +185,32 @@ impl Provider for Responses {
         })
     }
 
+    /// Where the service refuses summaries of reasoning, the call is made once more without, and so
+    /// are all that follow: OpenAI makes them for organizations only that it has verified.
     fn call(&self, prompt: Arc<Prompt>) -> Answer {
-        let call = Call {
-            path: PATH.to_owned(),
-            headers: HeaderMap::new(),
-            body: encode::body(&prompt, self.form(&prompt.model)),
+        if !self.summaries.load(Ordering::Relaxed) {
+            return self.answer(&prompt);
+        }
+        let provider = self.clone();
+        let mut first = self.answer(&prompt);
+        let answer = async move {
+            match first.next().await {
+                Some(Err(error)) if refuses_summaries(&error) => {
+                    tracing::warn!(%error, "the service refuses summaries of reasoning: calling it without");
+                    provider.summaries.store(false, Ordering::Relaxed);
+                    provider.answer(&prompt)
+                }
+                Some(begin) => Box::pin(stream::iter([begin]).chain(first)) as Answer,
+                None => first,
+            }
         };
-        self.client.clone().stream(call, Decoder::new(self.dialect))
+        Box::pin(stream::once(answer).flatten())
     }
+}
+
+/// Whether the service refused the request because of the summaries that it asks for.
+fn refuses_summaries(error: &Error) -> bool {
+    let words = error.message.to_ascii_lowercase();
+    error.kind == Kind::BadRequest
+        && (words.contains("reasoning summar") || words.contains("reasoning.summary"))
 }

@@ -60,10 +60,10 @@ pub(super) fn cannot_take(
     wanted: &Generation,
 ) -> Vec<Unsupported> {
     let reasons = reasons(model);
-    let no_sampling = reasons && !dialect.sampling_with_reasoning;
-    let known = dialect.summaries || model.reasoning_efforts.is_some();
+    let no_sampling = reasons && dialect.openai_models;
+    let known = dialect.openai_models || model.reasoning_efforts.is_some();
     let no_effort = known && !reasons;
-    let one_call = dialect.summaries && model.name.starts_with('o') && reasons;
+    let one_call = reasons && dialect.openai_models && model.name.starts_with('o');
     let random = "Models that reason take no temperature.";
     let fixed = "The service has no such setting.";
     let table = [
@@ -181,7 +181,7 @@ fn write_shared(
     if let Some(effort) = effort {
         reasoning.insert("effort".to_owned(), json!(effort));
     }
-    if form.dialect.summaries && form.reasons && effort != Some(ReasoningEffort::None) {
+    if form.summaries && form.reasons && effort != Some(ReasoningEffort::None) {
         reasoning.insert("summary".to_owned(), json!("auto"));
     }
     body.set_some("reasoning", merged(reasoning, own.remove("reasoning")));
@@ -246,7 +246,7 @@ fn format(format: &ResponseFormat, dialect: &Dialect) -> Value {
     let Some(schema) = schema.and_then(|schema| serde_json::from_str::<Value>(schema).ok()) else {
         return json!({"type": "json_object"});
     };
-    let can = dialect.summaries && can_be_strict(&schema);
+    let can = dialect.openai_models && can_be_strict(&schema);
     let mut form = json!({"type": "json_schema", "name": name, "schema": schema});
     if let Some(strict) = strict.or(can.then_some(true)) {
         form["strict"] = json!(strict);

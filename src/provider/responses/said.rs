@@ -109,7 +109,8 @@ impl<'a> Writer<'a> {
             })
             .collect();
         let item = Input::Reasoning(Reasoning {
-            id: self.id(Some(&metadata), "rs_"),
+            // It belongs to what is encrypted, whatever its form.
+            id: word(&metadata, "id").map(str::to_owned),
             summary,
             encrypted_content: encrypted.to_owned(),
         });

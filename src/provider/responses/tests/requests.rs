@@ -26,6 +26,7 @@ fn form(dialect: &str) -> Form<'static> {
         dialect: dialect::named(dialect).expect("a dialect"),
         provider: "main",
         reasons: true,
+        summaries: true,
     }
 }
 
@@ -303,7 +304,7 @@ fn parts_of_a_summary_are_one_item_again() {
         json!([
             {"type": "reasoning", "id": "rs_1", "summary": [text("One."), text("Two."), text("Three.")], "encrypted_content": "xyz"},
             {"type": "reasoning", "id": "rs_2", "summary": [], "encrypted_content": "xyz"},
-            {"type": "reasoning", "summary": [], "encrypted_content": "xyz"},
+            {"type": "reasoning", "id": "other_3", "summary": [], "encrypted_content": "xyz"},
             says("assistant", "Hi"),
         ])
     );
