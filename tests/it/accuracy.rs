@@ -129,6 +129,7 @@ async fn sizes(host: &Host, case: &cases::Case) -> Option<Sizes> {
         system_prompt: prompt.instructions(),
         tools: Some(codec::tools::to_pb(&ToolSet {
             tools: prompt.tools.clone(),
+            ..ToolSet::default()
         })),
         generation: codec::generation::to_stored(&prompt.generation),
         ..pb::Session::default()

@@ -139,6 +139,8 @@ fn finished(prompt: &Prompt, reason: FinishReason) -> Chunk {
         usage: Some(usage),
         provider_model: String::new(),
         response_id: String::new(),
+        metadata: None,
+        prompt_fingerprint: None,
     })
 }
 

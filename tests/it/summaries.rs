@@ -49,7 +49,7 @@ impl Provider for Scribe {
         self.systems
             .lock()
             .unwrap()
-            .push(prompt.instructions().clone());
+            .push(prompt.instructions());
         if self.refuses {
             let refusal = provider::Error::new(
                 provider::error::Kind::Auth,
@@ -71,6 +71,8 @@ impl Provider for Scribe {
             usage: None,
             provider_model: String::new(),
             response_id: String::new(),
+            metadata: None,
+            prompt_fingerprint: None,
         };
         Box::pin(tokio_stream::iter([
             Ok(Chunk::Text(short.join("\n"))),

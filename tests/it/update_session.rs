@@ -183,7 +183,11 @@ fn given(prompts: &[Arc<Prompt>]) -> Vec<(&str, &str, Vec<&str>)> {
         .iter()
         .map(|prompt| {
             let names = prompt.tools.iter().map(|tool| tool.name.as_str()).collect();
-            (prompt.model.as_str(), prompt.instructions().as_str(), names)
+            (
+                prompt.model.as_str(),
+                prompt.system.first().map_or("", String::as_str),
+                names,
+            )
         })
         .collect()
 }

@@ -292,7 +292,7 @@ fn item(mut fields: BTreeMap<String, Box<RawValue>>, input: &Piece) -> ProviderI
     let kind = word("type").unwrap_or_default();
     let title = title(
         &word("name").unwrap_or_else(|| kind.clone()),
-        fields.get("input"),
+        fields.get("input").map(AsRef::as_ref),
     );
     let json = to_raw_value(&fields).map(|raw| raw.get().to_owned());
     ProviderItem {
@@ -304,7 +304,7 @@ fn item(mut fields: BTreeMap<String, Box<RawValue>>, input: &Piece) -> ProviderI
 }
 
 /// A line for people: what was used, and for what.
-fn title(name: &str, input: Option<&Box<RawValue>>) -> String {
+fn title(name: &str, input: Option<&RawValue>) -> String {
     let input = input.map(|input| lenient::members(input.get()));
     let about = ["query", "url", "command", "path"].iter().find_map(|key| {
         let value = input.as_ref()?.get(*key)?;

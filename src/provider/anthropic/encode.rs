@@ -89,6 +89,7 @@ fn encode(prompt: &Prompt, manner: &Manner<'_>, finish: impl FnOnce(&mut Body, b
         mut messages,
         left_out,
         fingerprint,
+        container,
         has_reasoning,
         unreasoned_call,
     } = conversation(
@@ -118,6 +119,7 @@ fn encode(prompt: &Prompt, manner: &Manner<'_>, finish: impl FnOnce(&mut Body, b
     if !all.is_empty() {
         body.set("tools", all);
     }
+    body.set_some("container", container);
     finish(&mut body, unreasoned_call);
     Encoded {
         body: body.bytes(),

@@ -53,6 +53,8 @@ pub(super) struct Conversation<'a> {
     pub(super) left_out: Vec<PromptNote>,
     /// The hash of all of it, for a model that binds its reasoning to what stands before.
     pub(super) fingerprint: Option<String>,
+    /// The container of the service's code execution that the tool loop works in.
+    pub(super) container: Option<String>,
     /// Whether some reasoning goes back.
     pub(super) has_reasoning: bool,
     /// Whether a call in the tool loop that is going on stands there without the reasoning before
@@ -88,6 +90,7 @@ pub(super) fn conversation<'a>(
             messages: Vec::new(),
             left_out: Vec::new(),
             fingerprint: None,
+            container: None,
             has_reasoning: false,
             unreasoned_call: false,
         },
@@ -146,8 +149,10 @@ impl<'a> Writer<'a> {
                     self.push(Speaker::User, vec![Block::text(OPENING)]);
                 }
                 let blocks = self.answer(at, message);
-                if at > self.loop_begins && !reasons_before_it_calls(&blocks) {
-                    self.conversation.unreasoned_call = true;
+                if at > self.loop_begins {
+                    self.conversation.unreasoned_call |= !reasons_before_it_calls(&blocks);
+                    let container = self.container(message);
+                    self.conversation.container = container.or(self.conversation.container.take());
                 }
                 self.push_or_note(message, Speaker::Assistant, blocks);
             }
@@ -211,6 +216,14 @@ impl<'a> Writer<'a> {
             blocks.extend(written);
         }
         blocks
+    }
+
+    /// The container that the service said the answer worked in.
+    fn container(&self, message: &Message) -> Option<String> {
+        let response = message.response.as_ref().filter(|_| self.is_own(message))?;
+        let own = own_entry(response.provider_metadata.as_deref()?)?;
+        let id = own.get("container")?.get("id")?.as_str()?;
+        Some(id.to_owned())
     }
 
     /// An item of the service's own. A call of its tools that never got a result is refused.
@@ -473,8 +486,12 @@ fn arguments(call: &ToolCall) -> Json<'_> {
 
 /// What this kind of provider attached to a part.
 fn attached(part: &Part) -> Option<Map<String, Value>> {
-    let mut all: Map<String, Value> =
-        serde_json::from_str(part.provider_metadata.as_deref()?).ok()?;
+    own_entry(part.provider_metadata.as_deref()?)
+}
+
+/// What stands under the name of this kind of provider.
+fn own_entry(metadata: &str) -> Option<Map<String, Value>> {
+    let mut all: Map<String, Value> = serde_json::from_str(metadata).ok()?;
     match all.remove(KIND)? {
         Value::Object(own) => Some(own),
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_) => {

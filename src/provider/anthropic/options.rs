@@ -60,12 +60,7 @@ pub(super) fn fitted(model: &ModelInfo, wanted: &Generation) -> Generation {
 /// The settings that the model does not support.
 pub(super) fn cannot_take(model: &ModelInfo, wanted: &Generation) -> Vec<Unsupported> {
     let family = Family::of(&model.name);
-    let sampling = family.sampling && model.takes_temperature != Some(false);
-    let thinks = matches!(
-        family.thinking,
-        Thinking::Budget | Thinking::AdaptiveOrBudget
-    ) && (wanted.reasoning_budget_tokens.is_some()
-        || family.thinking == Thinking::Budget && is_on(wanted.reasoning_effort));
+    let thinks = thinks_by_budget(family, wanted);
     let forced = wanted
         .tool_choice
         .as_ref()
@@ -76,35 +71,7 @@ pub(super) fn cannot_take(model: &ModelInfo, wanted: &Generation) -> Vec<Unsuppo
     );
     let format = wanted.response_format.as_ref();
     let no_schema = !family.schemas && model.supports_json_schema != Some(true);
-    let table = [
-        (
-            Setting::Temperature,
-            wanted.temperature.is_some() && !sampling,
-            "The model takes no temperature.",
-        ),
-        (
-            Setting::Temperature,
-            wanted.temperature.is_some() && thinks,
-            "A model that is thinking takes no temperature.",
-        ),
-        (
-            Setting::TopP,
-            wanted.top_p.is_some() && (!sampling || thinks),
-            "The model takes no top_p.",
-        ),
-        (
-            Setting::TopP,
-            wanted.top_p.is_some()
-                && wanted.temperature.is_some()
-                && sampling
-                && !family.temperature_with_top_p,
-            "The model takes temperature or top_p, not both.",
-        ),
-        (
-            Setting::TopK,
-            wanted.top_k.is_some() && (!sampling || thinks),
-            "The model takes no top_k.",
-        ),
+    let others = [
         (
             Setting::Seed,
             wanted.seed.is_some(),
@@ -136,16 +103,53 @@ pub(super) fn cannot_take(model: &ModelInfo, wanted: &Generation) -> Vec<Unsuppo
             "The model cannot hold an answer to a schema.",
         ),
     ];
-    let mut unsupported: Vec<Unsupported> = Vec::new();
-    for (setting, applies, why) in table {
-        if applies && unsupported.iter().all(|known| known.setting != setting) {
-            unsupported.push(Unsupported {
-                setting,
-                why: why.to_owned(),
-            });
-        }
-    }
+    let table = sampling(model, family, wanted).into_iter().chain(others);
+    let unsupported = table.filter(|(_, applies, _)| *applies);
     unsupported
+        .map(|(setting, _, why)| Unsupported {
+            setting,
+            why: why.to_owned(),
+        })
+        .collect()
+}
+
+/// What of the settings of randomness the model does not support.
+fn sampling(
+    model: &ModelInfo,
+    family: Family,
+    wanted: &Generation,
+) -> [(Setting, bool, &'static str); 3] {
+    let refused = !family.sampling || model.takes_temperature == Some(false);
+    let thinks = thinks_by_budget(family, wanted);
+    let both = wanted.temperature.is_some() && !family.temperature_with_top_p;
+    [
+        (
+            Setting::Temperature,
+            wanted.temperature.is_some() && (refused || thinks),
+            "The model takes no temperature, or none while it is thinking.",
+        ),
+        (
+            Setting::TopP,
+            wanted.top_p.is_some() && (refused || thinks || both),
+            "The model takes no top_p, or none beside a temperature or while it is thinking.",
+        ),
+        (
+            Setting::TopK,
+            wanted.top_k.is_some() && (refused || thinks),
+            "The model takes no top_k, or none while it is thinking.",
+        ),
+    ]
+}
+
+/// Whether the model is asked to think by a budget, beside which other settings are refused.
+fn thinks_by_budget(family: Family, wanted: &Generation) -> bool {
+    match family.thinking {
+        Thinking::Budget => {
+            wanted.reasoning_budget_tokens.is_some() || is_on(wanted.reasoning_effort)
+        }
+        Thinking::AdaptiveOrBudget => wanted.reasoning_budget_tokens.is_some(),
+        Thinking::Never | Thinking::Adaptive | Thinking::Always => false,
+    }
 }
 
 fn is_on(effort: Option<ReasoningEffort>) -> bool {

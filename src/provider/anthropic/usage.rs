@@ -81,6 +81,7 @@ mod tests {
         assert_eq!(numbers, expected, "{reports:?}");
     }
 
+    /// Row A13
     #[test]
     fn input_includes_what_was_read_from_and_written_to_the_cache() {
         check(

@@ -100,7 +100,7 @@ fn each_block_is_a_part_of_its_own() {
     assert_eq!(shown(&answer.parts), ["text One.", "text Two."]);
 }
 
-/// Row A13
+/// Row A1
 #[test]
 fn reasoning_keeps_its_signature_also_where_its_text_is_hidden() {
     let answer = answer(

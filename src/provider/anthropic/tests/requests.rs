@@ -227,7 +227,7 @@ fn ids_and_halves_of_characters_that_the_service_refuses_are_replaced() {
     assert_eq!(sent[1]["content"][0]["input"], json!({"x": "\u{fffd}"}));
 }
 
-/// Row A13
+/// Row A1
 #[test]
 fn reasoning_goes_back_to_the_model_that_signed_it_only() {
     let thinks = |model: &str, part: Part| said(model, None, vec![part, Part::text("Yes.")]);
@@ -311,7 +311,7 @@ fn thoughts(prompt: &Prompt) -> usize {
     body.matches(r#""type":"thinking""#).count()
 }
 
-/// Row A13
+/// Row A1
 #[test]
 fn bound_reasoning_is_dropped_exactly_from_where_the_prompt_changed() {
     let whole = bound_conversation();
@@ -471,7 +471,7 @@ fn items_go_back_to_their_provider_and_calls_without_results_do_not() {
             .map(|block| block["type"].as_str().unwrap_or_default().to_owned())
             .collect::<Vec<_>>()
     };
-    let asks = said(OLD, None, vec![Part::text("I search."), asked.clone()]);
+    let asks = said(OLD, None, vec![Part::text("I search."), asked]);
     let goes_on = said(OLD, None, vec![found.clone(), Part::text("Found.")]);
     assert_eq!(
         kinds(vec![user("Hm?"), asks.clone()]),
@@ -504,7 +504,6 @@ fn wanting(model: &str, generation: Generation) -> Value {
     })
 }
 
-/// Row D20
 #[test]
 fn reasoning_effort_becomes_what_the_model_has() {
     use ReasoningEffort::{High, Low, Max, Medium, Minimal, None as Off, Xhigh};
@@ -525,7 +524,7 @@ fn reasoning_effort_becomes_what_the_model_has() {
         ("claude-sonnet-4-6", Max, adaptive.clone(), json!("high")),
         ("claude-opus-4-7", Minimal, adaptive.clone(), json!("low")),
         ("claude-opus-5-5", Off, adaptive.clone(), json!("low")),
-        ("claude-opus-5-5", Low, adaptive.clone(), json!("low")),
+        ("claude-opus-5-5", Low, adaptive, json!("low")),
         ("some-other-model", Low, budget(2_048), Value::Null),
     ];
     for (model, effort, thinking, level) in table {
@@ -725,4 +724,23 @@ fn the_answer_is_bounded_by_the_model_and_by_the_room_in_the_window() {
         .unwrap();
     assert!((40_000..=50_000).contains(&room), "{room}");
     assert_eq!(of(None, Some(64_000), Some(200_000), 300_000), 1_024);
+}
+
+#[test]
+fn the_container_of_the_services_code_goes_on_within_its_tool_loop() {
+    let worked = |model: &str| {
+        let mut message = said(model, None, vec![call("look", "{}")]);
+        if let Some(response) = &mut message.response {
+            response.provider_metadata =
+                Some(r#"{"anthropic":{"container":{"id":"c1","expires_at":"x"}}}"#.to_owned());
+        }
+        vec![user("Count."), message, results(&[("look", "seen")])]
+    };
+    assert_eq!(body(&prompt(OLD, worked(OLD)))["container"], "c1");
+    let over = worked(OLD).into_iter().chain([user("And now?")]).collect();
+    assert_eq!(body(&prompt(OLD, over))["container"], Value::Null);
+    assert_eq!(
+        body(&prompt(OLD, worked("other")))["container"],
+        Value::Null
+    );
 }
