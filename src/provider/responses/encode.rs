@@ -7,8 +7,8 @@ use super::{
     input, options, wire,
 };
 use crate::{
-    model::{Prompt, Tool, derive},
-    provider::{body::Body, call_ids::Ids},
+    model::{Message, Prompt, Tool, derive},
+    provider::{body::Body, call_ids::Ids, own},
 };
 
 /// What a tool without arguments takes.
@@ -28,6 +28,15 @@ pub struct Form<'a> {
     pub reasons: bool,
     /// Summaries of reasoning are asked for.
     pub summaries: bool,
+    /// What the model that is asked made goes back as it was; else only its words and its calls.
+    pub with_own: bool,
+}
+
+impl Form<'_> {
+    /// Whether a message goes back as the model that is asked made it.
+    pub(super) fn is_own(self, model: &str, message: &Message) -> bool {
+        self.with_own && own::wrote(self.provider, model, message)
+    }
 }
 
 /// The body of the request for a prompt. The service keeps nothing of it.

@@ -13,7 +13,7 @@ use crate::{
         CallId, Content, Contents, Given, Message, Part, Prompt, Role, ToolOutcome, ToolResult,
         message::StoredPart,
     },
-    provider::{call_ids::Ids, own},
+    provider::call_ids::Ids,
 };
 
 /// What stands before the words of a result that is none.
@@ -38,7 +38,7 @@ pub(super) fn items<'a>(prompt: &'a Prompt, form: Form<'_>, ids: &'a Ids) -> Vec
             }
             Role::User => items.extend(said("user", message, contents)),
             Role::Assistant => {
-                let own = own::wrote(form.provider, &prompt.model, message);
+                let own = form.is_own(&prompt.model, message);
                 let Answer { items: written, .. } = answer(message, own, form, ids);
                 items.extend(written);
             }
@@ -63,7 +63,7 @@ fn custom_calls<'a>(stored: &'a [Message], model: &str, form: Form<'_>) -> BTree
     };
     stored
         .iter()
-        .filter(|message| own::wrote(form.provider, model, message))
+        .filter(|message| form.is_own(model, message))
         .flat_map(|message| &message.parts)
         .filter_map(custom)
         .collect()

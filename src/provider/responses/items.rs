@@ -238,6 +238,8 @@ impl Items {
             "custom_tool_call" if !self.runs_custom_tools => {
                 self.end_custom_call(output, &item, chunks)
             }
+            // Nothing can be done with it.
+            "" => Ok(()),
             kind => {
                 self.close(chunks);
                 chunks.push_back(Chunk::Item(hosted::item(kind, raw)));

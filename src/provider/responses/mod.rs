@@ -102,14 +102,15 @@ impl Responses {
             provider: &self.name,
             reasons: model.is_some_and(|model| options::reasons(&model)),
             summaries: self.summaries.load(Ordering::Relaxed),
+            with_own: true,
         }
     }
 
-    fn answer(&self, prompt: &Prompt) -> Answer {
+    fn answer(&self, prompt: &Prompt, form: Form<'_>) -> Answer {
         let call = Call {
             path: format!("{PATH}{}", self.query),
             headers: HeaderMap::new(),
-            body: encode::body(prompt, self.form(&prompt.model)),
+            body: encode::body(prompt, form),
         };
         self.client.clone().stream(call, Decoder::new(self.dialect))
     }
@@ -185,23 +186,31 @@ impl Provider for Responses {
         })
     }
 
-    /// Where the service refuses summaries of reasoning, the call is made once more without, and so
-    /// are all that follow: OpenAI makes them for organizations only that it has verified.
+    /// Where the service refuses something that can be left out, the call is made once more without
+    /// it: summaries of reasoning, which OpenAI makes for organizations only that it has verified,
+    /// and so all that follow; and what it made itself but cannot read any more.
     fn call(&self, prompt: Arc<Prompt>) -> Answer {
-        if !self.summaries.load(Ordering::Relaxed) {
-            return self.answer(&prompt);
-        }
         let provider = self.clone();
-        let mut first = self.answer(&prompt);
         let answer = async move {
-            match first.next().await {
-                Some(Err(error)) if refuses_summaries(&error) => {
-                    tracing::warn!(%error, "the service refuses summaries of reasoning: calling it without");
-                    provider.summaries.store(false, Ordering::Relaxed);
-                    provider.answer(&prompt)
+            let mut with_own = true;
+            loop {
+                let form = Form {
+                    with_own,
+                    ..provider.form(&prompt.model)
+                };
+                let mut answer = provider.answer(&prompt, form);
+                let begin = answer.next().await;
+                match &begin {
+                    Some(Err(error)) if form.summaries && refuses_summaries(error) => {
+                        tracing::warn!(%error, "the service refuses summaries of reasoning: calling it without");
+                        provider.summaries.store(false, Ordering::Relaxed);
+                    }
+                    Some(Err(error)) if with_own && refuses_own(error) => {
+                        tracing::warn!(%error, "the service refuses items of its own: calling it without");
+                        with_own = false;
+                    }
+                    Some(Ok(_) | Err(_)) | None => return stream::iter(begin).chain(answer),
                 }
-                Some(begin) => Box::pin(stream::iter([begin]).chain(first)) as Answer,
-                None => first,
             }
         };
         Box::pin(stream::once(answer).flatten())
@@ -210,7 +219,23 @@ impl Provider for Responses {
 
 /// Whether the service refused the request because of the summaries that it asks for.
 fn refuses_summaries(error: &Error) -> bool {
-    let words = error.message.to_ascii_lowercase();
-    error.kind == Kind::BadRequest
-        && (words.contains("reasoning summar") || words.contains("reasoning.summary"))
+    says(error, &["reasoning summar", "reasoning.summary"])
+}
+
+/// Whether the service refused the request because of what it made itself: encrypted for another
+/// account, or not with all that belonged to it.
+fn refuses_own(error: &Error) -> bool {
+    let words = [
+        "encrypted content",
+        "encrypted_content",
+        "without its required",
+        "item_id mismatch",
+        "items are not persisted",
+    ];
+    error.code == "invalid_encrypted_content" || says(error, &words)
+}
+
+fn says(error: &Error, words: &[&str]) -> bool {
+    let message = error.message.to_ascii_lowercase();
+    error.kind == Kind::BadRequest && words.iter().any(|words| message.contains(words))
 }

@@ -9,7 +9,7 @@ use super::{
 };
 use crate::{
     model::{Content, Message, Prompt, PromptNote, PromptNoteKind, Role},
-    provider::{call_ids::Ids, own},
+    provider::call_ids::Ids,
 };
 
 /// What is left out, in order.
@@ -24,7 +24,7 @@ pub(super) fn omitted(prompt: &Prompt, form: Form<'_>) -> Vec<PromptNote> {
                 notes.extend(said.is_none().then(|| whole(message)));
             }
             Role::Assistant => {
-                let own = own::wrote(form.provider, &prompt.model, message);
+                let own = form.is_own(&prompt.model, message);
                 let Answer { items, left_out } = answer(message, own, form, &ids);
                 if items.is_empty() {
                     notes.push(whole(message));

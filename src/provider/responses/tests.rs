@@ -1,6 +1,7 @@
 //! The decoder against everything that was recorded and against what services may send, and
 //! requests as they go out.
 
+use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use super::{decode::Decoder, dialect};

@@ -48,6 +48,7 @@ mod tests {
         assert_eq!(numbers, expected, "{report}");
     }
 
+    /// Row A13
     #[test]
     fn usage_includes_what_is_cached_and_all_reasoning() {
         let report = r#"{"input_tokens": 9, "input_tokens_details": {"cached_tokens": 4, "cache_write_tokens": 2},

@@ -32,6 +32,7 @@ fn body(dialect: &str, reasons: bool, prompt: &Prompt) -> Value {
         dialect: named(dialect).expect("a dialect"),
         provider: "main",
         reasons,
+        with_own: true,
         summaries: named(dialect).is_some_and(|it| it.openai_models),
     };
     serde_json::from_slice(&encode::body(prompt, form)).expect("JSON")

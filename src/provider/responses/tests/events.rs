@@ -150,9 +150,9 @@ fn an_item_that_never_ended_is_completed_by_the_last_event() {
     assert_eq!(
         shown(&answer.parts),
         [
-            "item mcp_list_tools two",
+            "item mcp_list_tools Listed tools: two",
             "text Hel",
-            "item mcp_list_tools one",
+            "item mcp_list_tools Listed tools: one",
             r#"text lo {"id":"m3"}"#
         ]
     );
@@ -312,7 +312,7 @@ fn a_custom_call_holds_its_input_as_an_argument() {
     );
     assert_eq!(
         shown(&answer_of("xai", &events).parts),
-        ["item custom_tool_call patch"],
+        ["item custom_tool_call Called a tool: patch"],
         "a service that has custom tools of its own runs them"
     );
 }
@@ -331,7 +331,7 @@ fn items_of_hosted_tools_are_kept_as_they_came() {
     };
     assert_eq!(
         (kept.kind.as_str(), kept.json.as_str(), kept.title.as_str()),
-        ("web_search_call", item, "rust news")
+        ("web_search_call", item, "Searched the web: rust news")
     );
 }
 
@@ -549,6 +549,7 @@ fn unknown_events_fields_and_items_are_passed_over() {
         json!({"type": "keepalive"}),
         json!({"other": true}),
         json!({"type": "response.output_item.added"}),
+        json!({"type": "response.output_item.done", "output_index": 9}),
         json!({"type": "response.output_text.annotation.added", "annotation": 7}),
         json!({"type": "response.created", "response": "soon"}),
         added(
@@ -599,4 +600,66 @@ fn an_answer_of_endless_items_is_an_error() {
         .map(|output| added(output, json!({"type": "message"})))
         .collect();
     assert_eq!(fault(&events).message, "the answer has too many items");
+}
+
+fn any_event() -> impl Strategy<Value = Value> {
+    let kinds = [
+        "output_text.delta",
+        "output_text.done",
+        "refusal.delta",
+        "reasoning_summary_text.delta",
+        "reasoning_summary_text.done",
+        "reasoning_text.delta",
+        "function_call_arguments.delta",
+        "function_call_arguments.done",
+        "custom_tool_call_input.delta",
+        "output_text.annotation.added",
+        "output_item.added",
+        "output_item.done",
+        "completed",
+    ];
+    let items = prop::sample::select(vec![
+        json!({"type": "message", "id": "m", "phase": "p", "content": [{"text": "aé", "annotations": [{"start_index": 1, "end_index": 2}]}]}),
+        json!({"type": "reasoning", "id": "r", "encrypted_content": "x", "summary": [{"text": "a"}]}),
+        json!({"type": "reasoning", "content": [{"text": "a"}]}),
+        json!({"type": "function_call", "call_id": "c", "name": "n", "arguments": "{}"}),
+        json!({"type": "custom_tool_call", "call_id": "c", "name": "n", "input": "i"}),
+        json!({"type": "web_search_call"}),
+        json!(7),
+    ]);
+    let texts = prop::sample::select(vec![json!("a"), json!("aé"), json!(""), json!({"b": 1})]);
+    (prop::sample::select(kinds.to_vec()), 0..3, 0..2, items, texts).prop_map(
+        |(kind, output, index, item, text)| {
+            json!({
+                "type": format!("response.{kind}"), "output_index": output, "content_index": index, "summary_index": index,
+                "item": item, "delta": text, "text": text, "arguments": text,
+                "annotation": {"url": "u", "start_index": index, "end_index": 9},
+                "response": {"status": "completed", "output": [item]},
+            })
+        },
+    )
+}
+
+proptest! {
+    #[test]
+    fn events_in_any_order_make_a_sound_answer_or_an_error(
+        events in prop::collection::vec(any_event(), 0..14),
+        cut in any::<prop::sample::Index>(),
+    ) {
+        let mut body = stream(&events).into_bytes();
+        let outcome = decode("openai", &String::from_utf8_lossy(&body));
+        if let (chunks, Ok(())) = &outcome {
+            for part in assembled(chunks).parts {
+                let Content::Text(text) = &part.content else { continue };
+                for citation in &part.citations {
+                    let place = citation.start_byte as usize..citation.end_byte as usize;
+                    prop_assert!(text.get(place).is_some(), "{text} {citation:?}");
+                }
+            }
+        }
+        let at = cut.index(body.len() + 1);
+        body.truncate(at);
+        let dialect = dialect::named("openai").expect("a dialect");
+        recordings::decode(Decoder::new(dialect), [body.as_slice()]).1.ok();
+    }
 }

@@ -27,6 +27,7 @@ fn form(dialect: &str) -> Form<'static> {
         provider: "main",
         reasons: true,
         summaries: true,
+        with_own: true,
     }
 }
 
@@ -248,6 +249,7 @@ fn instructions_go_where_the_service_wants_them() {
     assert_eq!(instructions("chatgpt"), "You are a helpful assistant.");
 }
 
+/// Row A1
 #[test]
 fn reasoning_goes_back_to_the_model_that_wrote_it_only() {
     let parts = || {
