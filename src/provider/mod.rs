@@ -18,10 +18,12 @@ pub mod error;
 pub mod http;
 pub mod info;
 pub mod openai;
+mod own;
 mod prefix;
 #[cfg(test)]
 mod recordings;
 pub mod registry;
+pub mod responses;
 pub mod scripted;
 
 pub use assemble::Assembly;

@@ -74,6 +74,7 @@ mod record_usage;
 mod removed_models;
 mod render_context;
 mod replay;
+mod responses;
 mod restart;
 mod resume;
 mod retention;
