@@ -133,6 +133,7 @@ pub struct Request {
 pub fn request_in(shape: PromptShape, prompt: &Prompt) -> Option<Request> {
     match shape {
         PromptShape::OpenAiChat => Some(openai::request(prompt)),
+        PromptShape::OpenAiResponses => Some(responses::request(prompt)),
         PromptShape::Anthropic => Some(anthropic::request(prompt)),
         PromptShape::Neutral | PromptShape::Native => None,
     }

@@ -20,8 +20,12 @@ pub(super) fn wrote(provider: &str, model: &str, message: &Message) -> bool {
 
 /// What a kind of provider attached to a part. `None` means nothing.
 pub(super) fn attached(kind: &str, part: &Part) -> Option<Map<String, Value>> {
-    let mut all: Map<String, Value> =
-        serde_json::from_str(part.provider_metadata.as_deref()?).ok()?;
+    entry(kind, part.provider_metadata.as_deref()?)
+}
+
+/// What stands under the name of a kind of provider. `None` means nothing.
+pub(super) fn entry(kind: &str, metadata: &str) -> Option<Map<String, Value>> {
+    let mut all: Map<String, Value> = serde_json::from_str(metadata).ok()?;
     match all.remove(kind)? {
         Value::Object(own) => Some(own),
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_) => {

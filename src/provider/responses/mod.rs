@@ -180,7 +180,7 @@ impl Provider for Responses {
     fn request(&self, prompt: &Prompt) -> Option<Request> {
         let form = self.form(&prompt.model);
         Some(Request {
-            shape: PromptShape::Native,
+            shape: PromptShape::OpenAiResponses,
             body: encode::body(prompt, form),
             left_out: omitted::omitted(prompt, form),
         })
@@ -214,6 +214,23 @@ impl Provider for Responses {
             }
         };
         Box::pin(stream::once(answer).flatten())
+    }
+}
+
+/// A prompt as OpenAI itself would be sent it, for a model of another one.
+pub(super) fn request(prompt: &Prompt) -> Request {
+    let model = ModelInfo::unknown(&prompt.model);
+    let form = Form {
+        dialect: &dialect::ORIGINAL,
+        provider: "",
+        reasons: options::reasons(&model),
+        summaries: true,
+        with_own: true,
+    };
+    Request {
+        shape: PromptShape::OpenAiResponses,
+        body: encode::body(prompt, form),
+        left_out: omitted::omitted(prompt, form),
     }
 }
 
