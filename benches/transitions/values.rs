@@ -374,5 +374,7 @@ fn response(usage: &Usage) -> ModelResponse {
         failure: None,
         time_to_first_token: Some(Duration::from_millis(345)),
         elapsed: Duration::from_millis(2345),
+        provider_metadata: None,
+        prompt_fingerprint: None,
     }
 }
