@@ -1,7 +1,7 @@
 //! Turns over services that speak the Responses API: requests as they go out, and what goes back of
 //! an answer.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::collections::BTreeMap;
 
 use contextd::{
     pb::{
@@ -16,16 +16,20 @@ use crate::harness::{
     Host, Options, Replica,
     events::{TWO_TOOLS, completed, kinds, messages, said},
     requests::{input, result, tools, turn},
-    upstream::{Reply, Upstream, recorded},
+    upstream::{
+        Reply, Upstream, calling, recorded,
+        responses::{Answer, failed, said as answers},
+    },
+    validate::Api,
 };
 
 const MODEL: &str = "main/gpt-5";
 
 fn options(upstream: &Upstream) -> Options {
     let dialect = dialect::named("openai").unwrap();
-    let provider = Responses::new("main", upstream.settings(), dialect, BTreeMap::new()).unwrap();
-    let provider = provider.with_api_version(Some("preview".to_owned()));
-    Options::default().provider("main", Arc::new(provider))
+    let settings = upstream.settings_for(Api::Responses);
+    let provider = Responses::new("main", settings, dialect, BTreeMap::new()).unwrap();
+    calling(provider.with_api_version(Some("preview".to_owned())))
 }
 
 fn asks(names: &[&str]) -> pb::ExecuteTurnRequest {
@@ -33,27 +37,6 @@ fn asks(names: &[&str]) -> pb::ExecuteTurnRequest {
         tools: tools(names),
         ..turn("s", MODEL, "Look both up.")
     }
-}
-
-/// An answer of these items.
-fn answer(items: &[Value]) -> Reply {
-    let done = |item: &Value| json!({"type": "response.output_item.done", "item": item});
-    let usage = json!({"input_tokens": 9, "output_tokens": 3});
-    let response = json!({"id": "resp_1", "model": "gpt-5", "status": "completed", "usage": usage});
-    let end = json!({"type": "response.completed", "response": response});
-    let events = (0..).zip(items).map(|(at, item)| {
-        let mut event = done(item);
-        event["output_index"] = json!(at);
-        event
-    });
-    let framed = events
-        .chain([end])
-        .map(|event| format!("data: {event}\n\n"));
-    Reply::events(framed.collect::<String>())
-}
-
-fn message(text: &str) -> Value {
-    json!({"type": "message", "id": "msg_1", "content": [{"type": "output_text", "text": text}]})
 }
 
 /// The items of a request, by type.
@@ -132,7 +115,7 @@ async fn encrypted_reasoning_goes_back_with_its_call_to_the_same_model() {
     let first = "openai-responses/rig__reasoning_tool_roundtrip__streaming.sse";
     upstream.answer(Reply::events(recorded(first)));
     for text in ["Sunny.", "Sunny again.", "Still."] {
-        upstream.answer(answer(&[message(text)]));
+        upstream.answer(answers(&[text]));
     }
     let host = Host::with(options(&upstream)).await;
     let weather = |call: &pb::ToolCall| result(&call.call_id, "sunny");
@@ -162,7 +145,7 @@ async fn items_of_hosted_tools_and_citations_are_stored_and_go_back() {
     let upstream = Upstream::start().await;
     let first = "openai-responses/pydantic__test_openai_responses__test_openai_responses_model_file_search_tool_stream.sse";
     upstream.answer(Reply::events(recorded(first)));
-    upstream.answer(answer(&[message("Yes.")]));
+    upstream.answer(answers(&["Yes."]));
     let host = Host::with(options(&upstream)).await;
     let search = pb::ProviderTool {
         provider: "main".to_owned(),
@@ -215,7 +198,7 @@ async fn a_service_that_refuses_summaries_is_called_without_them_from_then_on() 
     let words = "Your organization must be verified to generate reasoning summaries.";
     upstream.answer(Reply::error(400, "unsupported_value", words));
     for text in ["One.", "Two."] {
-        upstream.answer(answer(&[message(text)]));
+        upstream.answer(answers(&[text]));
     }
     let host = Host::with(options(&upstream)).await;
     let seen = host.run(turn("s", MODEL, "Hello")).await;
@@ -232,11 +215,9 @@ async fn a_service_that_refuses_summaries_is_called_without_them_from_then_on() 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_error_within_a_stream_is_retried_like_any_other() {
     let upstream = Upstream::start().await;
-    let failed = json!({"type": "response.failed", "response": {"status": "failed", "error": {"code": "server_error", "message": "Sorry."}}});
-    let text = json!({"type": "response.output_text.delta", "delta": "Hel"});
-    let body = format!("data: {text}\n\ndata: {failed}\n\n");
-    upstream.answer(Reply::events(body));
-    upstream.answer(answer(&[message("Hello")]));
+    let begun = Answer::default().said(&["Hel"]).begun();
+    upstream.answer(begun.then(failed("server_error", "Sorry.")));
+    upstream.answer(answers(&["Hello"]));
     let host = Host::with(Options {
         call_attempts: 2,
         ..options(&upstream)
@@ -251,11 +232,10 @@ async fn an_error_within_a_stream_is_retried_like_any_other() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_service_that_cannot_read_its_own_reasoning_is_called_without() {
     let upstream = Upstream::start().await;
-    let thought = json!({"type": "reasoning", "id": "rs_1", "encrypted_content": "xyz"});
-    upstream.answer(answer(&[thought, message("Hello")]));
+    upstream.answer(Answer::default().reasoning("Hm.").said(&["Hello"]).reply());
     let words = "The encrypted content xyz could not be verified.";
     upstream.answer(Reply::error(400, "invalid_encrypted_content", words));
-    upstream.answer(answer(&[message("Fine.")]));
+    upstream.answer(answers(&["Fine."]));
     let host = Host::with(options(&upstream)).await;
     host.run(turn("s", MODEL, "Hello")).await;
     let seen = host.run(turn("s", MODEL, "So?")).await;
