@@ -30,6 +30,7 @@ const CODES: &[(&str, Kind, Option<bool>)] = &[
     ), // Moonshot: used up, or suspended
     ("1113", Kind::RateLimited, Some(false)), // Z.ai: no balance
     ("usage_not_included", Kind::RateLimited, Some(false)), // ChatGPT: not in the plan
+    ("usage_limit_reached", Kind::RateLimited, Some(false)), // ChatGPT: the plan is used up
     ("invalid_api_key", Kind::Auth, None),
     ("authentication_error", Kind::Auth, None),
     ("API_KEY_INVALID", Kind::Auth, None),

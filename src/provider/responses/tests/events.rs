@@ -511,6 +511,7 @@ fn errors_of_every_shape_are_classified() {
         (failed("context_length_exceeded"), Kind::TooLong),
         (failed("insufficient_quota"), Kind::RateLimited),
         (failed("usage_not_included"), Kind::RateLimited),
+        (failed("usage_limit_reached"), Kind::RateLimited),
         (failed("server_is_overloaded"), Kind::Overloaded),
         (failed("invalid_prompt"), Kind::BadRequest),
         (failed("invalid_image_format"), Kind::BadRequest),
