@@ -54,6 +54,23 @@ pub enum Source {
     Configured,
 }
 
+/// A setting, whether it is refused, and why in a sentence.
+pub(in crate::provider) type Refusal = (Setting, bool, &'static str);
+
+/// The settings that are refused, each once, for its first reason.
+pub(in crate::provider) fn refused(table: impl IntoIterator<Item = Refusal>) -> Vec<Unsupported> {
+    let mut unsupported: Vec<Unsupported> = Vec::new();
+    for (setting, applies, why) in table {
+        if applies && unsupported.iter().all(|known| known.setting != setting) {
+            unsupported.push(Unsupported {
+                setting,
+                why: why.to_owned(),
+            });
+        }
+    }
+    unsupported
+}
+
 impl Limit {
     /// A number and who said it.
     pub fn new(tokens: u32, source: Source) -> Self {
@@ -83,12 +100,17 @@ impl ModelInfo {
 
     /// What of these settings it is known not to take.
     pub fn cannot_take(&self, wanted: &Generation) -> Vec<Unsupported> {
+        refused(self.refusals(wanted))
+    }
+
+    /// The settings that it may be known not to take.
+    pub(in crate::provider) fn refusals(&self, wanted: &Generation) -> [Refusal; 4] {
         let no_effort = self.reasoning_efforts.as_ref().is_some_and(Vec::is_empty);
         let schema = wanted
             .response_format
             .as_ref()
             .is_some_and(|format| format.schema.is_some());
-        let table = [
+        [
             (
                 Setting::Temperature,
                 wanted.temperature.is_some() && self.takes_temperature == Some(false),
@@ -109,14 +131,7 @@ impl ModelInfo {
                 schema && self.supports_json_schema == Some(false),
                 "The model cannot hold an answer to a schema.",
             ),
-        ];
-        let unsupported = table.into_iter().filter(|(_, applies, _)| *applies);
-        unsupported
-            .map(|(setting, _, why)| Unsupported {
-                setting,
-                why: why.to_owned(),
-            })
-            .collect()
+        ]
     }
 
     /// These settings, the effort as the nearest level that it is known to have.

@@ -11,7 +11,10 @@ use crate::{
         Generation, Prompt,
         generation::{ReasoningEffort, ResponseFormat, Setting, ToolChoice, Unsupported},
     },
-    provider::{body::Body, info::ModelInfo},
+    provider::{
+        body::Body,
+        info::{ModelInfo, Refusal, refused},
+    },
 };
 
 /// Fields that no option replaces: what is said would not be what is stored.
@@ -103,22 +106,12 @@ pub(super) fn cannot_take(model: &ModelInfo, wanted: &Generation) -> Vec<Unsuppo
             "The model cannot hold an answer to a schema.",
         ),
     ];
-    let table = sampling(model, family, wanted).into_iter().chain(others);
-    let unsupported = table.filter(|(_, applies, _)| *applies);
-    unsupported
-        .map(|(setting, _, why)| Unsupported {
-            setting,
-            why: why.to_owned(),
-        })
-        .collect()
+    let own = sampling(model, family, wanted).into_iter().chain(others);
+    refused(own.chain(model.refusals(wanted)))
 }
 
 /// What of the settings of randomness the model does not support.
-fn sampling(
-    model: &ModelInfo,
-    family: Family,
-    wanted: &Generation,
-) -> [(Setting, bool, &'static str); 3] {
+fn sampling(model: &ModelInfo, family: Family, wanted: &Generation) -> [Refusal; 3] {
     let refused = !family.sampling || model.takes_temperature == Some(false);
     let thinks = thinks_by_budget(family, wanted);
     let both = wanted.temperature.is_some() && !family.temperature_with_top_p;

@@ -121,16 +121,7 @@ impl Provider for OpenAi {
     }
 
     fn cannot_take(&self, model: &ModelInfo, wanted: &Generation) -> Vec<Unsupported> {
-        let mut unsupported = options::cannot_take(self.dialect, model, wanted);
-        for more in model.cannot_take(wanted) {
-            if unsupported
-                .iter()
-                .all(|known| known.setting != more.setting)
-            {
-                unsupported.push(more);
-            }
-        }
-        unsupported
+        options::cannot_take(self.dialect, model, wanted)
     }
 
     fn fitted(&self, model: &ModelInfo, wanted: &Generation) -> Generation {

@@ -11,7 +11,10 @@ use crate::{
         Generation, Prompt,
         generation::{ReasoningEffort, ResponseFormat, Setting, ToolChoice, Unsupported},
     },
-    provider::{body::Body, info::ModelInfo},
+    provider::{
+        body::Body,
+        info::{ModelInfo, refused},
+    },
 };
 
 #[cfg(test)]
@@ -45,11 +48,11 @@ pub(super) fn fitted(dialect: &Dialect, model: &ModelInfo, wanted: &Generation) 
 /// The settings that the model does not support.
 pub(super) fn cannot_take(
     dialect: &Dialect,
-    model: &ModelInfo,
+    info: &ModelInfo,
     wanted: &Generation,
 ) -> Vec<Unsupported> {
-    let no_effort = has_no_effort(dialect, model);
-    let model = model.name.as_str();
+    let no_effort = has_no_effort(dialect, info);
+    let model = info.name.as_str();
     let thinks = dialect.effort == Effort::Fine && thinks(model);
     let effort = wanted.reasoning_effort;
     let forced = wanted
@@ -118,13 +121,7 @@ pub(super) fn cannot_take(
             "The service cannot hold an answer to a schema.",
         ),
     ];
-    let unsupported = table.into_iter().filter(|(_, applies, _)| *applies);
-    unsupported
-        .map(|(setting, _, why)| Unsupported {
-            setting,
-            why: why.to_owned(),
-        })
-        .collect()
+    refused(table.into_iter().chain(info.refusals(wanted)))
 }
 
 /// Whether the effort of a model cannot be chosen.

@@ -17,7 +17,7 @@ use crate::{
     provider::{
         body::{Body, options_of},
         http::lenient,
-        info::ModelInfo,
+        info::{ModelInfo, refused},
         openai::options::{can_be_strict, thinks},
     },
 };
@@ -110,21 +110,7 @@ pub(super) fn cannot_take(
             "The model never calls several tools at once.",
         ),
     ];
-    let mut unsupported: Vec<Unsupported> = Vec::new();
-    let said = table.into_iter().filter(|(_, applies, _)| *applies);
-    let said = said.map(|(setting, _, why)| Unsupported {
-        setting,
-        why: why.to_owned(),
-    });
-    for more in said.chain(model.cannot_take(wanted)) {
-        if unsupported
-            .iter()
-            .all(|known| known.setting != more.setting)
-        {
-            unsupported.push(more);
-        }
-    }
-    unsupported
+    refused(table.into_iter().chain(model.refusals(wanted)))
 }
 
 /// Writes the settings, the provider's own options last.
