@@ -121,6 +121,11 @@ pub fn start(
     loops.every("retention", retention, stop, |engine| async move {
         engine.retain().await
     });
+    if let Some(interval) = rules.models_refresh {
+        loops.every("models", Pace::Each(interval), stop, |engine| async move {
+            engine.refresh_models().await
+        });
+    }
     loops.every(
         "purge",
         Pace::Each(engine.stay()),

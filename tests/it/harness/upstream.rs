@@ -10,7 +10,7 @@
 //! ```
 
 use std::{
-    collections::{BTreeSet, VecDeque},
+    collections::{BTreeMap, BTreeSet, VecDeque},
     convert::Infallible,
     fs, io,
     net::SocketAddr,
@@ -85,6 +85,8 @@ enum Move {
 #[derive(Default)]
 struct Shared {
     replies: Mutex<VecDeque<Reply>>,
+    /// What is answered to each request for a path, and how many came.
+    lists: Mutex<BTreeMap<String, (Reply, usize)>>,
     requests: Mutex<Vec<Received>>,
     released: watch::Sender<BTreeSet<String>>,
     aborted: watch::Sender<usize>,
@@ -253,6 +255,22 @@ impl Upstream {
         self.shared.replies.lock().unwrap().push_back(reply);
     }
 
+    /// Answers each request for a path like this from now on. Such requests are not among
+    /// [`Upstream::requests`].
+    pub fn list(&self, path: &str, reply: Reply) {
+        let mut lists = self.shared.lists.lock().unwrap();
+        lists
+            .entry(path.to_owned())
+            .and_modify(|(planned, _)| *planned = reply.clone())
+            .or_insert((reply, 0));
+    }
+
+    /// How many requests came for a path that [`Upstream::list`] answers.
+    pub fn listed(&self, path: &str) -> usize {
+        let lists = self.shared.lists.lock().unwrap();
+        lists.get(path).map_or(0, |(_, times)| *times)
+    }
+
     /// Lets answers go on that hold for the signal, now and from now on.
     pub fn release(&self, signal: &str) {
         self.shared
@@ -376,6 +394,9 @@ async fn respond(
 ) -> Result<Response<Body>, Infallible> {
     let (head, body) = request.into_parts();
     let body = body.collect().await.unwrap().to_bytes();
+    if let Some(reply) = listed(&shared, &head) {
+        return Ok(played(reply, shared).await);
+    }
     let text =
         |value: &hyper::header::HeaderValue| String::from_utf8_lossy(value.as_bytes()).into_owned();
     shared.requests.lock().unwrap().push(Received {
@@ -407,12 +428,31 @@ async fn respond(
             "the test planned no answer to this request",
         )
     };
+    Ok(played(planned.unwrap_or_else(unplanned), shared).await)
+}
+
+/// The answer to a request for a list; every `GET` is one.
+fn listed(shared: &Shared, head: &hyper::http::request::Parts) -> Option<Reply> {
+    let mut lists = shared.lists.lock().unwrap();
+    match lists.get_mut(&head.uri.to_string()) {
+        Some((reply, times)) => {
+            *times += 1;
+            Some(reply.clone())
+        }
+        None if head.method == hyper::Method::GET => {
+            Some(Reply::error(404, "not_found", "there is no such list"))
+        }
+        None => None,
+    }
+}
+
+async fn played(reply: Reply, shared: Arc<Shared>) -> Response<Body> {
     let Reply {
         status,
         headers,
         hold,
         moves,
-    } = planned.unwrap_or_else(unplanned);
+    } = reply;
     let playing = Playing {
         shared,
         moves: moves.into(),
@@ -433,7 +473,7 @@ async fn respond(
     } else {
         StreamBody::new(frames).boxed_unsync()
     };
-    Ok(response.body(body).unwrap())
+    response.body(body).unwrap()
 }
 
 /// An answer that is being played.
