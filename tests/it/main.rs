@@ -63,6 +63,7 @@ mod policies;
 mod postgres;
 mod prepare_context;
 mod protocol;
+mod protocols;
 mod provider_config;
 mod provider_failures;
 mod prune;

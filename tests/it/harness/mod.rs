@@ -1,7 +1,12 @@
 //! What every test over the public API starts from: a real PostgreSQL, a database of its own, a
 //! server on a free port with real HTTP/2, scripted models, and generated stubs.
 
-#![allow(dead_code, unreachable_pub, reason = "each test takes what it needs")]
+#![allow(
+    dead_code,
+    unreachable_pub,
+    unused_imports,
+    reason = "each test takes what it needs"
+)]
 
 pub mod cluster;
 pub mod database;
@@ -22,6 +27,7 @@ pub mod survivor;
 pub mod terminal;
 pub mod transcripts;
 pub mod upstream;
+pub mod validate;
 
 use std::{net::SocketAddr, sync::Arc, time::Duration};
 

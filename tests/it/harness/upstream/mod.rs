@@ -8,13 +8,24 @@
 //! host.run(turn("s", "main/gpt-4o", "Hello")).await;
 //! assert_eq!(upstream.requests()[0].json["model"], "gpt-4o");
 //! ```
+//!
+//! What comes is validated as the real API of its path does. A refused request is answered with that
+//! API's error, and fails the test unless the test expects it.
+
+pub mod anthropic;
+pub mod chat;
+pub mod gemini;
+mod recorded;
+mod reply;
+pub mod responses;
+#[cfg(test)]
+mod tests;
 
 use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},
     convert::Infallible,
-    fs, io,
+    io,
     net::SocketAddr,
-    path::Path,
     sync::{
         Arc, Mutex,
         atomic::{AtomicBool, Ordering},
@@ -25,21 +36,28 @@ use std::{
 use bytes::Bytes;
 use contextd::model::Declared;
 use contextd::provider::{
+    Provider,
     http::Settings,
     openai::{OpenAi, dialect},
 };
 use futures_util::stream;
 use http_body_util::{BodyExt as _, Empty, StreamBody, combinators::UnsyncBoxBody};
 use hyper::{
-    Request, Response, body::Frame, body::Incoming, server::conn::http1, service::service_fn,
+    Request, Response, body::Frame, body::Incoming, header::HeaderName, server::conn::http1,
+    service::service_fn,
 };
 use hyper_util::rt::TokioIo;
 use secrecy::SecretString;
-use serde_json::{Value, json};
+use serde_json::Value;
 use tokio::{net::TcpListener, sync::watch, time::timeout};
 use tokio_util::sync::CancellationToken;
 
-use super::{Options, events::PATIENCE, strict};
+use super::{Options, events::PATIENCE, strict, validate::Api};
+use reply::{Move, halves};
+
+pub use chat::{event, finished, said};
+pub use recorded::recorded;
+pub use reply::Reply;
 
 /// The key that clients of [`Upstream::provider`] send.
 pub const KEY: &str = "sk-test-key-that-nobody-may-see";
@@ -65,23 +83,6 @@ pub struct Received {
     pub body: String,
 }
 
-/// A planned answer.
-#[derive(Debug, Clone)]
-pub struct Reply {
-    status: u16,
-    headers: Vec<(String, String)>,
-    hold: Option<String>,
-    moves: Vec<Move>,
-}
-
-#[derive(Debug, Clone)]
-enum Move {
-    Send(Bytes),
-    Hold(String),
-    Cut,
-    Stall,
-}
-
 #[derive(Default)]
 struct Shared {
     replies: Mutex<VecDeque<Reply>>,
@@ -90,146 +91,14 @@ struct Shared {
     requests: Mutex<Vec<Received>>,
     released: watch::Sender<BTreeSet<String>>,
     aborted: watch::Sender<usize>,
-    /// What it refused to read, as a server with a strict template does.
+    /// What it refused to read, and why.
     refused: Mutex<Vec<String>>,
+    /// Refusals are what the test is about.
+    may_refuse: AtomicBool,
     strict: AtomicBool,
+    /// What it sent, with the signatures that it will know again.
+    issued: Mutex<String>,
     asked: watch::Sender<usize>,
-}
-
-/// A body from `tests/fixtures/providers`; payloads without framing get it.
-pub fn recorded(file: &str) -> Vec<u8> {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR"))
-        .join("tests/fixtures/providers")
-        .join(file);
-    let bytes = fs::read(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
-    if !file.ends_with(".chunks.txt") {
-        return bytes;
-    }
-    let lines = String::from_utf8(bytes).unwrap();
-    let payloads: Vec<&str> = lines
-        .lines()
-        .filter(|line| !line.trim().is_empty())
-        .collect();
-    payloads
-        .iter()
-        .map(|line| format!("data: {line}\n\n"))
-        .collect::<String>()
-        .into_bytes()
-        .into_iter()
-        .chain(*DONE)
-        .collect()
-}
-
-const DONE: &[u8; 14] = b"data: [DONE]\n\n";
-
-/// The events of an answer that says these words, with usage at its end.
-pub fn said(words: &[&str]) -> Vec<u8> {
-    let mut body: Vec<u8> = words
-        .iter()
-        .flat_map(|word| event(&json!({"content": word})))
-        .collect();
-    body.extend(finished("stop"));
-    body
-}
-
-/// One event with this delta.
-pub fn event(delta: &Value) -> Vec<u8> {
-    let chunk = json!({"id": "chatcmpl-1", "model": "gpt-4o-2024", "choices": [{"index": 0, "delta": delta}]});
-    format!("data: {chunk}\n\n").into_bytes()
-}
-
-/// The end of an answer: why, usage, and the marker.
-pub fn finished(reason: &str) -> Vec<u8> {
-    let end =
-        json!({"choices": [{"index": 0, "delta": {}, "finish_reason": reason}], "usage": null});
-    let usage = json!({"choices": [], "usage": {"prompt_tokens": 11, "completion_tokens": 7, "total_tokens": 18}});
-    let mut body = format!("data: {end}\n\ndata: {usage}\n\n").into_bytes();
-    body.extend(DONE);
-    body
-}
-
-impl Reply {
-    /// A good answer with these events.
-    pub fn events(body: impl Into<Bytes>) -> Self {
-        Self::new(200, "text/event-stream").then(body)
-    }
-
-    /// An answer of that status with a body in JSON.
-    pub fn json(status: u16, body: &Value) -> Self {
-        Self::new(status, "application/json").then(body.to_string())
-    }
-
-    /// An answer of that status and type, so far without a body.
-    pub fn new(status: u16, content_type: &str) -> Self {
-        Self {
-            status,
-            headers: Vec::new(),
-            hold: None,
-            moves: Vec::new(),
-        }
-        .header("content-type", content_type)
-    }
-
-    /// An error as OpenAI writes it.
-    pub fn error(status: u16, code: &str, message: &str) -> Self {
-        Self::json(
-            status,
-            &json!({"error": {"message": message, "type": code, "param": null, "code": code}}),
-        )
-    }
-
-    /// Adds a header.
-    #[must_use]
-    pub fn header(mut self, name: &str, value: &str) -> Self {
-        self.headers.push((name.to_owned(), value.to_owned()));
-        self
-    }
-
-    /// Nothing of it comes, not even its head, before the signal is released.
-    #[must_use]
-    pub fn after(mut self, signal: &str) -> Self {
-        self.hold = Some(signal.to_owned());
-        self
-    }
-
-    /// More of the body.
-    #[must_use]
-    pub fn then(self, body: impl Into<Bytes>) -> Self {
-        self.moving(Move::Send(body.into()))
-    }
-
-    /// More of the body, in pieces of so many bytes.
-    #[must_use]
-    pub fn pieces(mut self, body: &[u8], size: usize) -> Self {
-        self.moves.extend(
-            body.chunks(size)
-                .map(|piece| Move::Send(Bytes::copy_from_slice(piece))),
-        );
-        self
-    }
-
-    /// Nothing more comes before the signal is released.
-    #[must_use]
-    pub fn hold(self, signal: &str) -> Self {
-        self.moving(Move::Hold(signal.to_owned()))
-    }
-
-    /// The connection breaks here.
-    #[must_use]
-    pub fn cut(self) -> Self {
-        self.moving(Move::Cut)
-    }
-
-    /// Nothing more ever comes.
-    #[must_use]
-    pub fn stall(self) -> Self {
-        self.moving(Move::Stall)
-    }
-
-    fn moving(mut self, next: Move) -> Self {
-        self.moves.push(next);
-        self
-    }
 }
 
 impl Upstream {
@@ -301,6 +170,21 @@ impl Upstream {
             .unwrap();
     }
 
+    /// From now on refusals do not fail the test, which looks at [`Upstream::refused`] itself.
+    pub fn expect_refusals(&self) {
+        self.shared.may_refuse.store(true, Ordering::Relaxed);
+    }
+
+    /// Which requests it refused, in order: why, and their bodies.
+    pub fn refused(&self) -> Vec<String> {
+        self.shared.refused.lock().unwrap().clone()
+    }
+
+    /// A signature, or encrypted reasoning, that it takes as its own although it never sent it.
+    pub fn knows(&self, signature: &str) {
+        self.shared.issued.lock().unwrap().push_str(signature);
+    }
+
     /// Where it is, for a configuration.
     pub fn base_url(&self) -> String {
         format!("http://{}/v1", self.address)
@@ -308,12 +192,21 @@ impl Upstream {
 
     /// How a client reaches it, with [`KEY`].
     pub fn settings(&self) -> Settings {
+        self.settings_for(Api::Chat)
+    }
+
+    /// How a client of that protocol reaches it: its base URL, and [`KEY`] where it has keys.
+    pub fn settings_for(&self, api: Api) -> Settings {
+        let bearer = (hyper::header::AUTHORIZATION, format!("Bearer {KEY}"));
+        let key = |name: &'static str| (HeaderName::from_static(name), KEY.to_owned());
+        let (version, (name, value)) = match api {
+            Api::Chat | Api::Responses => ("v1", bearer),
+            Api::Anthropic => ("v1", key("x-api-key")),
+            Api::Gemini => ("v1beta", key("x-goog-api-key")),
+        };
         Settings {
-            base_url: self.base_url(),
-            headers: vec![(
-                hyper::header::AUTHORIZATION,
-                SecretString::from(format!("Bearer {KEY}")),
-            )],
+            base_url: format!("http://{}/{version}", self.address),
+            headers: vec![(name, SecretString::from(value))],
             connect_timeout: Duration::from_secs(10),
             first_byte_timeout: PATIENCE * 2,
             stall_timeout: PATIENCE * 2,
@@ -338,8 +231,14 @@ impl Upstream {
 
     /// The usual replica with this service as the provider `main`.
     pub fn options(&self, dialect: &str) -> Options {
-        Options::default().provider("main", Arc::new(self.provider("main", dialect)))
+        calling(self.provider("main", dialect))
     }
+}
+
+/// The usual replica with a provider of any kind as `main`, which is made of
+/// [`Upstream::settings_for`] its protocol.
+pub fn calling(provider: impl Provider + 'static) -> Options {
+    Options::default().provider("main", Arc::new(provider))
 }
 
 /// A provider; what it has is not declared.
@@ -371,8 +270,9 @@ impl Drop for Upstream {
     fn drop(&mut self) {
         self.stop.cancel();
         let refused = self.shared.refused.lock().unwrap();
+        let expected = self.shared.may_refuse.load(Ordering::Relaxed);
         assert!(
-            refused.is_empty() || std::thread::panicking(),
+            refused.is_empty() || expected || std::thread::panicking(),
             "refused: {refused:#?}"
         );
     }
@@ -394,12 +294,9 @@ async fn respond(
 ) -> Result<Response<Body>, Infallible> {
     let (head, body) = request.into_parts();
     let body = body.collect().await.unwrap().to_bytes();
-    if let Some(reply) = listed(&shared, &head) {
-        return Ok(played(reply, shared).await);
-    }
     let text =
         |value: &hyper::header::HeaderValue| String::from_utf8_lossy(value.as_bytes()).into_owned();
-    shared.requests.lock().unwrap().push(Received {
+    let received = Received {
         path: head.uri.to_string(),
         headers: head
             .headers
@@ -408,54 +305,24 @@ async fn respond(
             .collect(),
         json: serde_json::from_slice(&body).unwrap_or_default(),
         body: String::from_utf8_lossy(&body).into_owned(),
-    });
-    shared.asked.send_modify(|asked| *asked += 1);
-    let refusal =
-        strict::refusal(&serde_json::from_slice::<Value>(&body).unwrap_or_default()["messages"]);
-    if let Some(why) = refusal.filter(|_| shared.strict.load(Ordering::Relaxed)) {
-        let sent = String::from_utf8_lossy(&body).into_owned();
-        shared
-            .refused
-            .lock()
-            .unwrap()
-            .push(format!("{why}: {sent}"));
-    }
-    let planned = shared.replies.lock().unwrap().pop_front();
-    let unplanned = || {
-        Reply::error(
-            400,
-            "unplanned",
-            "the test planned no answer to this request",
-        )
     };
-    Ok(played(planned.unwrap_or_else(unplanned), shared).await)
-}
-
-/// The answer to a request for a list; every `GET` is one.
-fn listed(shared: &Shared, head: &hyper::http::request::Parts) -> Option<Reply> {
-    let mut lists = shared.lists.lock().unwrap();
-    match lists.get_mut(&head.uri.to_string()) {
-        Some((reply, times)) => {
-            *times += 1;
-            Some(reply.clone())
-        }
-        None if head.method == hyper::Method::GET => {
-            Some(Reply::error(404, "not_found", "there is no such list"))
-        }
-        None => None,
-    }
-}
-
-async fn played(reply: Reply, shared: Arc<Shared>) -> Response<Body> {
+    let planned = || {
+        shared.requests.lock().unwrap().push(received.clone());
+        shared.asked.send_modify(|asked| *asked += 1);
+        let refused = shared.refusal(&received);
+        refused.unwrap_or_else(|| shared.planned())
+    };
+    let list = shared.list(&head);
     let Reply {
         status,
         headers,
         hold,
         moves,
-    } = reply;
+    } = list.unwrap_or_else(planned);
+    let moves = shared.moves(moves, &received);
     let playing = Playing {
         shared,
-        moves: moves.into(),
+        moves,
         over: false,
     };
     if let Some(signal) = hold {
@@ -473,7 +340,64 @@ async fn played(reply: Reply, shared: Arc<Shared>) -> Response<Body> {
     } else {
         StreamBody::new(frames).boxed_unsync()
     };
-    response.body(body).unwrap()
+    Ok(response.body(body).unwrap())
+}
+
+impl Shared {
+    /// The answer to a request for a list; every `GET` is one.
+    fn list(&self, head: &hyper::http::request::Parts) -> Option<Reply> {
+        let mut lists = self.lists.lock().unwrap();
+        match lists.get_mut(&head.uri.to_string()) {
+            Some((reply, times)) => {
+                *times += 1;
+                Some(reply.clone())
+            }
+            None if head.method == hyper::Method::GET => {
+                Some(Reply::error(404, "not_found", "there is no such list"))
+            }
+            None => None,
+        }
+    }
+
+    /// The answer to a request that the API of its path refuses; `None` if it takes it.
+    fn refusal(&self, received: &Received) -> Option<Reply> {
+        let api = Api::of(&received.path)?;
+        let issued = self.issued.lock().unwrap();
+        let strict = || {
+            let strict = self.strict.load(Ordering::Relaxed);
+            strict::refusal(&received.json["messages"]).filter(|_| strict)
+        };
+        let why = api.refusal(&received.path, &received.json, &issued);
+        let why = why.or_else(strict)?;
+        let refused = format!("{why}: {}", received.body);
+        self.refused.lock().unwrap().push(refused);
+        Some(Reply::json(400, &api.error(&why)))
+    }
+
+    fn planned(&self) -> Reply {
+        let unplanned = || {
+            Reply::error(
+                400,
+                "unplanned",
+                "the test planned no answer to this request",
+            )
+        };
+        let planned = self.replies.lock().unwrap().pop_front();
+        planned.unwrap_or_else(unplanned)
+    }
+
+    /// The moves in answer to that request; what they send is known again.
+    fn moves(&self, moves: Vec<Move>, received: &Received) -> VecDeque<Move> {
+        let mut issued = self.issued.lock().unwrap();
+        let moves = moves.into_iter().map(|next| next.to(received));
+        moves
+            .inspect(|next| {
+                if let Move::Send(bytes) = next {
+                    issued.push_str(&String::from_utf8_lossy(bytes));
+                }
+            })
+            .collect()
+    }
 }
 
 /// An answer that is being played.
@@ -488,6 +412,7 @@ impl Playing {
         loop {
             match self.moves.pop_front() {
                 Some(Move::Send(bytes)) => return Some(Ok(Frame::data(bytes))),
+                Some(Move::Write(_)) => unreachable!("written when the request came"),
                 Some(Move::Hold(signal)) => self.wait_for(&signal).await,
                 Some(Move::Cut) => {
                     self.over = true;

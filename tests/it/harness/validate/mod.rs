@@ -1,0 +1,159 @@
+//! What the real APIs refuse, in their own words: pure functions over the body of a request. The
+//! services that tests play ask them before they answer.
+
+pub mod anthropic;
+pub mod chat;
+pub mod gemini;
+pub mod responses;
+
+use serde_json::{Value, json};
+
+/// A protocol that a path belongs to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Api {
+    /// Chat Completions.
+    Chat,
+    /// Anthropic's Messages.
+    Anthropic,
+    /// OpenAI's Responses.
+    Responses,
+    /// Gemini's generateContent.
+    Gemini,
+}
+
+impl Api {
+    /// The protocol whose model calls go to that path. `None` means that it takes anything.
+    pub fn of(path: &str) -> Option<Self> {
+        let path = path.split('?').next().unwrap_or_default();
+        [
+            ("/chat/completions", Self::Chat),
+            ("/messages", Self::Anthropic),
+            ("/responses", Self::Responses),
+            (":streamGenerateContent", Self::Gemini),
+        ]
+        .into_iter()
+        .find(|(end, _)| path.ends_with(end))
+        .map(|(_, api)| api)
+    }
+
+    /// The body with which it refuses a request.
+    pub fn error(self, message: &str) -> Value {
+        match self {
+            Self::Chat | Self::Responses => json!({"error": {
+                "message": message, "type": "invalid_request_error", "param": null, "code": null,
+            }}),
+            Self::Anthropic => json!({
+                "type": "error",
+                "error": {"type": "invalid_request_error", "message": message},
+                "request_id": "req_refused",
+            }),
+            Self::Gemini => json!({"error": {
+                "code": 400, "message": message, "status": "INVALID_ARGUMENT",
+            }}),
+        }
+    }
+
+    /// Why it refuses the request; `None` if it takes it. What a service gave out (signatures,
+    /// encrypted reasoning) is in `issued`: it knows its own again.
+    pub fn refusal(self, path: &str, body: &Value, issued: &str) -> Option<String> {
+        match self {
+            Self::Chat => chat::refusal(body),
+            Self::Anthropic => anthropic::refusal(body, issued),
+            Self::Responses => responses::refusal(body, issued),
+            Self::Gemini => gemini::refusal(gemini::model_of(path), body, issued),
+        }
+    }
+}
+
+/// What a check of a request says.
+type Checked = Result<(), String>;
+
+/// Refuses with these words unless it holds.
+fn ensure(holds: bool, words: impl FnOnce() -> String) -> Checked {
+    if holds { Ok(()) } else { Err(words()) }
+}
+
+/// The items of an array; none of anything else.
+fn items(value: &Value) -> &[Value] {
+    value.as_array().map_or(&[], Vec::as_slice)
+}
+
+/// The words of a string; none of anything else.
+fn word(value: &Value) -> &str {
+    value.as_str().unwrap_or_default()
+}
+
+/// Whether a name has 1 to `most` characters: letters and digits of ASCII, or one of `others`.
+fn is_name(name: &str, most: usize, others: &[char]) -> bool {
+    (1..=most).contains(&name.len())
+        && name
+            .chars()
+            .all(|character| character.is_ascii_alphanumeric() || others.contains(&character))
+}
+
+/// The first of the words that came before.
+fn repeated<'a>(words: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+    let mut seen = std::collections::BTreeSet::new();
+    words.into_iter().find(|word| !seen.insert(*word))
+}
+
+/// Whether a model of OpenAI's reasons, so that it takes no temperature.
+fn reasons(model: &str) -> bool {
+    ["o1", "o3", "o4", "gpt-5", "gpt-6"]
+        .iter()
+        .any(|start| model.starts_with(start))
+        && !model.contains("chat")
+}
+
+/// What a request is, the fields in which it differs from a good one, and the words with which it is
+/// refused; empty where it is taken.
+#[cfg(test)]
+type Case<'a> = (&'a str, Vec<(&'a str, Value)>, &'a str);
+
+/// Holds cases against a validator.
+#[cfg(test)]
+#[track_caller]
+fn check(refusal: impl Fn(&Value) -> Option<String>, base: &Value, cases: &[Case<'_>]) {
+    for (what, changes, words) in cases {
+        let mut body = base.clone();
+        for (pointer, value) in changes {
+            set(&mut body, pointer, value.clone());
+        }
+        match refusal(&body) {
+            None => assert!(words.is_empty(), "{what} is taken"),
+            Some(said) => assert!(
+                !words.is_empty() && said.contains(words),
+                "{what} is refused: {said}"
+            ),
+        }
+    }
+}
+
+/// Sets the field of an object; null removes it.
+#[cfg(test)]
+fn set(body: &mut Value, pointer: &str, value: Value) {
+    let (parent, key) = pointer.rsplit_once('/').expect("a pointer");
+    let parent = body.pointer_mut(parent).expect("the parent is there");
+    match (parent, value) {
+        (Value::Object(object), Value::Null) => drop(object.remove(key)),
+        (Value::Object(object), value) => drop(object.insert(key.to_owned(), value)),
+        (parent, value) => parent[key.parse::<usize>().expect("an index")] = value,
+    }
+}
+
+#[test]
+fn the_path_tells_the_protocol() {
+    for (path, api) in [
+        ("/v1/chat/completions", Some(Api::Chat)),
+        ("/v1/messages", Some(Api::Anthropic)),
+        ("/v1/messages/count_tokens", None),
+        ("/v1/responses", Some(Api::Responses)),
+        (
+            "/v1beta/models/gemini-3-pro:streamGenerateContent?alt=sse",
+            Some(Api::Gemini),
+        ),
+        ("/v1/tokenize", None),
+    ] {
+        assert_eq!(Api::of(path), api, "{path}");
+    }
+}
