@@ -159,7 +159,7 @@ impl Engine {
             return Ok(model);
         }
         let asking = model.provider.refresh(self.now(), ASKED_AGAIN);
-        // The worker's question goes on, and the next step will know.
+        // Where it takes longer, a later step will know from the worker.
         let _ = tokio::time::timeout(WINDOW_PATIENCE, asking).await;
         self.model(reference)
     }

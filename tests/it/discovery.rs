@@ -15,6 +15,7 @@ use tonic::Code;
 use crate::harness::{
     Host, Options,
     errors::refusal,
+    log::Logged,
     requests::turn,
     upstream::{Reply, Upstream, declaring, said},
 };
@@ -157,7 +158,7 @@ async fn a_list_that_fails_is_unreadable_or_too_long_changes_nothing() {
         .collect();
     let huge = format!(
         r#"{{"data":[{{"id":"m","about":"{}"}}]}}"#,
-        "x".repeat(9 << 20)
+        "x".repeat(4 << 20)
     );
     let plain = |body: &str| Reply::new(200, "application/json").then(body.to_owned());
     let bad = [
@@ -182,6 +183,36 @@ async fn a_list_that_fails_is_unreadable_or_too_long_changes_nothing() {
         assert_eq!(upstream.listed("/v1/models"), asked + 1, "{case}");
         assert_eq!(get(&host, "main/m").await, before, "{case}");
         assert_eq!(listed(&host).await, ["main/m"], "{case}");
+    }
+}
+
+#[tokio::test(flavor = "current_thread")]
+async fn a_list_that_keeps_failing_is_logged_once_until_it_is_read_again() {
+    let logged = Logged::default();
+    let _logging = logged.begin();
+    let upstream = Upstream::start().await;
+    let host = Host::with(asking(upstream.options("lmstudio"))).await;
+    let counts = || {
+        [
+            "a list of models could not be read; what was known stays in force",
+            "read a list of models",
+        ]
+        .map(|message| logged.lines(message).len())
+    };
+    let good = || loaded(16_384);
+    let bad = || Reply::error(500, "server_error", "no");
+    let rounds = [
+        (good(), [0, 1]),
+        (good(), [0, 1]),
+        (bad(), [1, 1]),
+        (bad(), [1, 1]),
+        (good(), [1, 2]),
+        (bad(), [2, 2]),
+    ];
+    for (reply, expected) in rounds {
+        upstream.list("/api/v1/models", reply);
+        refresh(&host).await;
+        assert_eq!(counts(), expected);
     }
 }
 

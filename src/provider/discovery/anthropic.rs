@@ -1,8 +1,12 @@
-//! Anthropic's list: `GET models`, in pages.
+//! Anthropic's list: `GET models`, in pages. Servers of others that speak its protocol have the
+//! windows in fields of their own.
 
 use serde_json::Value;
 
-use super::list::{self, ListedModel, ModelList, Thinking, Unreadable};
+use super::{
+    compatible,
+    list::{self, ListedModel, ModelList, Thinking, Unreadable},
+};
 
 /// Levels of effort, as the list names them.
 const LEVELS: &[&str] = &["low", "medium", "high", "xhigh", "max"];
@@ -25,7 +29,8 @@ fn model(entry: &Value) -> Option<ListedModel> {
         .filter(|level| effort[*level]["supported"] == true);
     Some(ListedModel {
         display_name: list::text(&entry["display_name"]).map(str::to_owned),
-        context_window: list::tokens(&entry["max_input_tokens"]),
+        context_window: list::tokens(&entry["max_input_tokens"])
+            .or_else(|| compatible::window(entry)),
         max_output: list::tokens(&entry["max_tokens"]),
         input_media: list::media(&[
             (can("image_input"), "image/*"),
@@ -112,6 +117,12 @@ mod tests {
             ..ListedModel::default()
         };
         assert_eq!(listed.get("claude-old"), Some(&old));
+        let server = json!({"data": [{"id": "m", "meta": {"n_ctx": 4_096}}]});
+        let server = read(&server).expect("a list of llama.cpp").0;
+        assert_eq!(
+            server.get("m").and_then(|it| it.context_window),
+            Some(4_096)
+        );
         let last = json!({"data": [{"id": "m"}], "has_more": false, "last_id": "m"});
         assert_eq!(read(&last).expect("a list").1, None);
     }

@@ -5,8 +5,8 @@ use serde_json::Value;
 
 use super::list::{self, ListedModel, ModelList, Unreadable};
 
-/// Fields that hold the window, by service: vLLM; Groq; Together, Fireworks, Moonshot and Groq; new
-/// versions of llama.cpp. What a model was trained with, such as `n_ctx_train`, is not among them.
+/// Fields that hold the window, by service: vLLM; Groq; Together, Fireworks and Moonshot. What a
+/// model was trained with is not among them.
 const WINDOWS: &[&str] = &["max_model_len", "context_window", "context_length"];
 
 /// Fields that hold the longest answer.
@@ -57,18 +57,23 @@ fn model(entry: &Value) -> Option<ListedModel> {
     if unusable {
         return None;
     }
-    let of_slot = || list::tokens(&entry["meta"]["n_ctx"]);
     let pictures = entry["supports_image_input"]
         .as_bool()
         .or_else(|| entry["supports_image_in"].as_bool());
     Some(ListedModel {
         display_name: list::text(&entry["display_name"]).map(str::to_owned),
-        context_window: list::first_tokens(entry, WINDOWS).or_else(of_slot),
+        context_window: window(entry),
         max_output: list::first_tokens(entry, OUTPUTS),
         input_media: list::media(&[(pictures, "image/*")]),
         tools: entry["supports_tools"].as_bool(),
         ..ListedModel::default()
     })
+}
+
+/// The window, in whichever field it is.
+pub(super) fn window(entry: &Value) -> Option<u32> {
+    let of_slot = || list::tokens(&entry["meta"]["n_ctx"]);
+    list::first_tokens(entry, WINDOWS).or_else(of_slot)
 }
 
 /// An adapter of vLLM has the window of the model that it changes.

@@ -24,7 +24,7 @@ fn model(entry: &Value) -> Option<ListedModel> {
         list::tokens(&top["context_length"]),
     ];
     let takes = |kind| list::has(&entry["architecture"]["input_modalities"], kind);
-    // A model without any would take no bound of its answer either.
+    // Every model takes a bound of its answer: an empty list says nothing.
     let parameters = Some(&entry["supported_parameters"])
         .filter(|all| all.as_array().is_some_and(|all| !all.is_empty()));
     let knows = |parameter| parameters.and_then(|all| list::has(all, parameter));

@@ -23,7 +23,7 @@ const MAX_BODY_BYTES: usize = 64 << 10;
 const MAX_ANSWER_BYTES: usize = 32 << 20;
 
 /// Bytes of a list of models, or of one page of it. The longest known has less than 2 MiB.
-const MAX_LIST_BYTES: usize = 8 << 20;
+const MAX_LIST_BYTES: usize = 4 << 20;
 
 /// Connections that are kept open without a use.
 const MAX_IDLE_CONNECTIONS: usize = 32;

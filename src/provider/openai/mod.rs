@@ -125,11 +125,10 @@ impl Provider for OpenAi {
     fn refresh(&self, now: Timestamp, interval: Duration) -> Refresh {
         let listing = self.models.listing().clone();
         let client = self.client.clone();
-        let family = match self.dialect.list {
-            // A server of unknown make in one's own network.
-            Family::Compatible if self.client.is_plain() => Family::Server,
-            family => family,
-        };
+        let family = self.dialect.list;
+        // A server of unknown make in one's own network.
+        let near = family == Family::Compatible && self.client.is_plain();
+        let family = if near { Family::Server } else { family };
         let interval = family.interval(interval);
         Box::pin(async move { listing.refresh(&client, family, now, interval).await })
     }

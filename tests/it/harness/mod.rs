@@ -16,6 +16,7 @@ pub mod events;
 pub mod history;
 pub mod host;
 pub mod invariants;
+pub mod log;
 pub mod pooler;
 pub mod process;
 pub mod proxy;
