@@ -320,6 +320,10 @@ pub fn database_settings(config: &Config, connection: Connection) -> store::Sett
 fn rules(config: &Config) -> Rules {
     Rules {
         default_model: config.models.default_model.clone(),
+        models_refresh: config
+            .models
+            .discover
+            .then_some(config.models.refresh_interval),
         policies: config
             .policies
             .iter()

@@ -1,11 +1,14 @@
-//! The settings of choosing a model.
+//! The settings of choosing a model, and of knowing which there are.
+
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
 use super::check::Checks;
+use super::duration;
 use super::provider::ProvidersConfig;
 
-/// `[models]`: which model is used when none is named.
+/// `[models]`: which model is used when none is named, and how models are discovered.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct ModelsConfig {
     /// `PROVIDER/MODEL` for sessions and turns that name no model.
@@ -13,6 +16,12 @@ pub struct ModelsConfig {
     /// Add a provider for each well-known variable that holds a key, such as `OPENAI_API_KEY`.
     /// Off: only what the file says.
     pub detect_providers: bool,
+    /// Ask the services which models they have, and what those can do.
+    pub discover: bool,
+    /// How often servers nearby are asked, whose windows change when they are started anew. Services
+    /// that others run are asked once an hour, or as seldom as this.
+    #[serde(with = "duration")]
+    pub refresh_interval: Duration,
 }
 
 impl Default for ModelsConfig {
@@ -20,6 +29,8 @@ impl Default for ModelsConfig {
         Self {
             default_model: "scripted/demo".to_owned(),
             detect_providers: true,
+            discover: true,
+            refresh_interval: Duration::from_mins(1),
         }
     }
 }
@@ -29,7 +40,14 @@ impl ModelsConfig {
         let Self {
             default_model,
             detect_providers: _,
+            discover: _,
+            refresh_interval,
         } = self;
+        checks.duration(
+            "models.refresh_interval",
+            *refresh_interval,
+            Duration::from_secs(5)..=Duration::from_hours(24),
+        );
         let key = "models.default_model";
         match default_model.split_once('/') {
             Some((provider, model)) if !provider.is_empty() && !model.is_empty() => {

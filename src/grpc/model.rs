@@ -123,7 +123,9 @@ fn model_to_pb(model: Resolved, calibration_ratio: f64) -> pb::Model {
         supports_json_schema,
         takes_temperature: _,
         reasoning_efforts,
+        thinking: _,
         source,
+        discovered,
     } = info;
     let efforts = reasoning_efforts
         .into_iter()
@@ -149,7 +151,7 @@ fn model_to_pb(model: Resolved, calibration_ratio: f64) -> pb::Model {
         supports_exact_count: provider.counts(),
         calibration_ratio,
         source: source_to_pb(source).into(),
-        discover_time: None,
+        discover_time: discovered.map(codec::time::timestamp_to_pb),
     }
 }
 
@@ -165,6 +167,7 @@ fn source_to_pb(source: Source) -> pb::ModelSource {
     match source {
         Source::Assumed => pb::ModelSource::Assumed,
         Source::Shipped => pb::ModelSource::Shipped,
+        Source::Discovered => pb::ModelSource::Discovered,
         Source::Configured => pb::ModelSource::Configured,
     }
 }

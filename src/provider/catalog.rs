@@ -1,6 +1,6 @@
-//! The models of a provider, from what is shipped and what an operator declares.
-//! `catalog/README.md` says where the shipped facts come from. What the operator says wins, fact by
-//! fact.
+//! The models of a provider, from what is shipped, what its service lists and what an operator
+//! declares; of these the later wins, fact by fact. `catalog/README.md` says where the shipped facts
+//! come from.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -9,7 +9,10 @@ use std::{
 
 use serde::Deserialize;
 
-use super::info::{Limit, ModelInfo, Source};
+use super::{
+    discovery::{Listing, listing::Listed},
+    info::{Limit, ModelInfo, Source},
+};
 use crate::model::Declared;
 use crate::model::generation::ReasoningEffort;
 
@@ -70,11 +73,12 @@ enum Effort {
 pub struct Catalog {
     shipped: Option<&'static BTreeMap<&'static str, Facts>>,
     declared: BTreeMap<String, Declared>,
+    listing: Listing,
 }
 
 impl Catalog {
     /// The models that an operator declares, and those that are shipped for the host that is
-    /// called.
+    /// called. What the service lists comes with [`Catalog::listing`].
     pub fn new(host: &str, declared: BTreeMap<String, Declared>) -> Self {
         let is = |known: &str| {
             host == known
@@ -89,15 +93,32 @@ impl Catalog {
         Self {
             shipped: vendor.and_then(|vendor| SHIPPED.get(vendor)),
             declared,
+            listing: Listing::default(),
         }
+    }
+
+    /// What the service listed last.
+    pub fn listing(&self) -> &Listing {
+        &self.listing
     }
 
     /// The model of that name or alias. An unknown name is passed on as it is; only the empty name
     /// is no model.
     pub fn model(&self, name: &str) -> Option<ModelInfo> {
+        self.find(name, self.listing.last().as_deref())
+    }
+
+    fn find(&self, name: &str, listed: Option<&Listed>) -> Option<ModelInfo> {
         if name.is_empty() {
             return None;
         }
+        let known = |name: &str| {
+            let shipped = self.shipped(name);
+            match listed.and_then(|listed| Some((listed.at, listed.get(name)?))) {
+                Some((at, listed)) => shipped.listed(at, listed),
+                None => shipped,
+            }
+        };
         let aliased = || {
             self.declared
                 .iter()
@@ -105,20 +126,23 @@ impl Catalog {
         };
         let declared = self.declared.get_key_value(name).or_else(aliased);
         Some(match declared {
-            Some((name, declared)) => self.shipped(name).with(declared),
-            None => self.shipped(name),
+            Some((name, declared)) => known(name).with(declared),
+            None => known(name),
         })
     }
 
     /// The models that are known by name, in order of their names.
     pub fn models(&self) -> Vec<ModelInfo> {
         let shipped = self.shipped.into_iter().flat_map(BTreeMap::keys).copied();
+        let last = self.listing.last();
+        let listed = last.iter().flat_map(|last| last.list.models.keys());
         let names: BTreeSet<&str> = shipped
             .chain(self.declared.keys().map(String::as_str))
+            .chain(listed.map(String::as_str))
             .collect();
         names
             .into_iter()
-            .filter_map(|name| self.model(name))
+            .filter_map(|name| self.find(name, last.as_deref()))
             .collect()
     }
 
@@ -189,10 +213,15 @@ fn undated(name: &str) -> Option<&str> {
 
 #[cfg(test)]
 mod tests {
+    use jiff::Timestamp;
+
     use super::*;
-    use crate::model::{
-        Generation,
-        generation::{Setting, Temperature},
+    use crate::{
+        model::{
+            Generation,
+            generation::{Setting, Temperature},
+        },
+        provider::discovery::{ListedModel, ModelList},
     };
 
     fn openai(declared: &[(&str, Declared)]) -> Catalog {
@@ -341,6 +370,57 @@ mod tests {
                 && names.contains(&"own".to_owned())
                 && names.contains(&"gpt-4o".to_owned())
         );
+    }
+
+    #[test]
+    fn what_a_service_lists_wins_over_what_is_shipped_and_loses_to_what_is_declared() {
+        let declared = Declared {
+            max_output: Some(4_000),
+            ..Declared::default()
+        };
+        let catalog = openai(&[("gpt-4o", declared)]);
+        let smaller = ListedModel {
+            context_window: Some(8_000),
+            tools: Some(false),
+            ..ListedModel::default()
+        };
+        let list = ModelList {
+            models: [
+                ("gpt-5".to_owned(), smaller.clone()),
+                ("gpt-4o".to_owned(), smaller),
+                ("gpt-new".to_owned(), ListedModel::default()),
+            ]
+            .into(),
+            any: None,
+        };
+        catalog.listing().set(Timestamp::UNIX_EPOCH, list);
+        let listed = |tokens| Some(Limit::new(tokens, Source::Discovered));
+        let gpt = catalog.model("gpt-5").unwrap();
+        assert_eq!(
+            (gpt.source, gpt.discovered, gpt.supports_tools),
+            (Source::Discovered, Some(Timestamp::UNIX_EPOCH), false)
+        );
+        // No answer is longer than the window.
+        assert_eq!(
+            (gpt.context_window, gpt.max_output),
+            (listed(8_000), listed(8_000))
+        );
+        assert_eq!(gpt.supports_parallel_tools, Some(true), "as shipped");
+        let gpt = catalog.model("gpt-4o").unwrap();
+        assert_eq!(
+            (gpt.source, gpt.discovered),
+            (Source::Configured, Some(Timestamp::UNIX_EPOCH))
+        );
+        assert_eq!(
+            (gpt.context_window, gpt.max_output),
+            (listed(8_000), Some(Limit::new(4_000, Source::Configured)))
+        );
+        let new = catalog.model("gpt-new").unwrap();
+        assert_eq!((new.source, new.context_window), (Source::Discovered, None));
+        let names: Vec<String> = catalog.models().into_iter().map(|it| it.name).collect();
+        assert!(names.contains(&"gpt-new".to_owned()) && names.is_sorted());
+        let other = catalog.model("never-heard-of").unwrap();
+        assert_eq!((other.source, other.discovered), (Source::Assumed, None));
     }
 
     #[test]

@@ -1,5 +1,8 @@
 //! What is known of a model, and who said it.
 
+use jiff::Timestamp;
+
+use super::discovery::{ListedModel, Thinking};
 use crate::model::{
     Declared, Generation, Media, Role,
     generation::{ReasoningEffort, Setting, Unsupported},
@@ -30,8 +33,12 @@ pub struct ModelInfo {
     pub takes_temperature: Option<bool>,
     /// Levels of thinking that it has; empty if it is known to have none, `None` if not known.
     pub reasoning_efforts: Option<Vec<ReasoningEffort>>,
+    /// How it can be asked to think; empty if it is known not to, `None` if not known.
+    pub thinking: Option<Vec<Thinking>>,
     /// Where the entry comes from.
     pub source: Source,
+    /// When its service last listed it. `None` means it did not.
+    pub discovered: Option<Timestamp>,
 }
 
 /// A number about a model, and who said it.
@@ -50,6 +57,8 @@ pub enum Source {
     Assumed,
     /// The table shipped with contextd.
     Shipped,
+    /// The service's own list.
+    Discovered,
     /// The server's configuration.
     Configured,
 }
@@ -76,6 +85,13 @@ impl Limit {
     pub fn new(tokens: u32, source: Source) -> Self {
         Self { tokens, source }
     }
+
+    /// No answer is longer than the window.
+    fn within(self, window: Option<Self>) -> Self {
+        window
+            .filter(|window| window.tokens < self.tokens)
+            .unwrap_or(self)
+    }
 }
 
 impl ModelInfo {
@@ -94,7 +110,9 @@ impl ModelInfo {
             supports_json_schema: None,
             takes_temperature: None,
             reasoning_efforts: None,
+            thinking: None,
             source: Source::Assumed,
+            discovered: None,
         }
     }
 
@@ -159,6 +177,43 @@ impl ModelInfo {
         (!takes).then(|| format!("The model is not known to take {}.", media.essence()))
     }
 
+    /// The same with what the service itself says in its list, which wins over what is shipped. Its
+    /// window does so too where it is smaller: the service knows what it takes.
+    #[must_use]
+    pub fn listed(self, at: Timestamp, listed: &ListedModel) -> Self {
+        let ListedModel {
+            display_name,
+            context_window,
+            max_output,
+            input_media,
+            tools,
+            parallel_tools,
+            json_schema,
+            temperature,
+            reasoning_efforts,
+            thinking,
+        } = listed.clone();
+        let limit = |tokens| Limit::new(tokens, Source::Discovered);
+        let context_window = context_window.map(limit).or(self.context_window);
+        let max_output = max_output.map(limit).or(self.max_output);
+        Self {
+            name: self.name,
+            display_name: display_name.unwrap_or(self.display_name),
+            aliases: self.aliases,
+            context_window,
+            max_output: max_output.map(|most| most.within(context_window)),
+            input_media: input_media.unwrap_or(self.input_media),
+            supports_tools: tools.unwrap_or(self.supports_tools),
+            supports_parallel_tools: parallel_tools.or(self.supports_parallel_tools),
+            supports_json_schema: json_schema.or(self.supports_json_schema),
+            takes_temperature: temperature.or(self.takes_temperature),
+            reasoning_efforts: reasoning_efforts.or(self.reasoning_efforts),
+            thinking: thinking.or(self.thinking),
+            source: Source::Discovered,
+            discovered: Some(at),
+        }
+    }
+
     /// The same with what an operator says, which wins.
     #[must_use]
     pub fn with(self, declared: &Declared) -> Self {
@@ -186,7 +241,9 @@ impl ModelInfo {
             supports_json_schema: json_schema.or(self.supports_json_schema),
             takes_temperature: self.takes_temperature,
             reasoning_efforts: reasoning_efforts.or(self.reasoning_efforts),
+            thinking: self.thinking,
             source: Source::Configured,
+            discovered: self.discovered,
         }
     }
 }

@@ -1,8 +1,9 @@
 //! Model services behind one trait. The only outbound calls to models are made here.
 
-use std::{fmt, pin::Pin, sync::Arc};
+use std::{fmt, pin::Pin, sync::Arc, time::Duration};
 
 use futures_util::Stream;
+use jiff::Timestamp;
 
 use crate::model::{
     Arrangement, Citation, FinishReason, Generation, Media, Message, Prompt, PromptNote,
@@ -14,6 +15,7 @@ pub mod assemble;
 mod body;
 mod call_ids;
 pub mod catalog;
+pub mod discovery;
 pub mod error;
 pub mod http;
 pub mod info;
@@ -38,6 +40,10 @@ pub type Answer = Pin<Box<dyn Stream<Item = Result<Chunk, Error>> + Send>>;
 /// A count of tokens as it arrives. `None` means the provider does not count.
 pub type Count = Pin<Box<dyn Future<Output = Result<Option<u32>, Error>> + Send>>;
 
+/// A question for a list of models as it is answered. It fails by itself: what it taught is part of
+/// what [`Provider::model`] says from then on.
+pub type Refresh = Pin<Box<dyn Future<Output = ()> + Send>>;
+
 /// A model service.
 pub trait Provider: fmt::Debug + Send + Sync {
     /// The protocol it speaks, as the API names it.
@@ -53,6 +59,13 @@ pub trait Provider: fmt::Debug + Send + Sync {
 
     /// The models that it knows by name, in order; a provider may have others beside.
     fn models(&self) -> Vec<ModelInfo>;
+
+    /// Asks the service for its list of models, unless that was done less than `interval` ago; what
+    /// others run is asked less often. At most one question is on its way. One that fails changes
+    /// nothing.
+    fn refresh(&self, _now: Timestamp, _interval: Duration) -> Refresh {
+        Box::pin(std::future::ready(()))
+    }
 
     /// The settings that cannot be sent to the model: they are left out of the prompt and reported
     /// to the host. What is known of the model, unless a provider knows better.

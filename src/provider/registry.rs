@@ -1,6 +1,9 @@
 //! Which models there are: `PROVIDER/MODEL` to the provider that has it.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
+
+use futures_util::future::join_all;
+use jiff::Timestamp;
 
 use super::{ModelInfo, Provider};
 
@@ -42,6 +45,15 @@ impl Registry {
             provider: Arc::clone(provider),
             info,
         })
+    }
+
+    /// Asks the services for their lists of models that are older than `interval`, all at once.
+    pub async fn refresh(&self, now: Timestamp, interval: Duration) {
+        let refreshed = self
+            .providers
+            .values()
+            .map(|provider| provider.refresh(now, interval));
+        join_all(refreshed).await;
     }
 
     /// The models that providers know by name, in order of their references.

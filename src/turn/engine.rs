@@ -27,6 +27,12 @@ const RENDERINGS: usize = 4;
 /// Longest time, after the drain, for handing turns over and for what calls taught.
 const LAST_WRITES: Duration = Duration::from_secs(5);
 
+/// The least time between two questions of turns for the window of a model of one server.
+const ASKED_AGAIN: Duration = Duration::from_secs(5);
+
+/// How long a turn waits for one.
+const WINDOW_PATIENCE: Duration = Duration::from_secs(2);
+
 /// Everything that turns need; one per replica.
 #[derive(Debug)]
 pub struct Engine {
@@ -135,6 +141,36 @@ impl Engine {
         self.models
             .resolve(reference)
             .ok_or_else(|| Error::ModelNotFound(reference.to_owned()))
+    }
+
+    /// The same, to be called: a server of one's own is asked for the window of the model where that
+    /// is not known. It was not loaded, or is started, when its models were listed.
+    pub(super) async fn model_to_call(
+        &self,
+        reference: &str,
+        config: &SessionConfig,
+    ) -> Result<Resolved, Error> {
+        let model = self.model(reference)?;
+        if model.info.context_window.is_some()
+            || !model.provider.is_local()
+            || self.rules.models_refresh.is_none()
+            || self.policy(config)?.context.context_window.is_some()
+        {
+            return Ok(model);
+        }
+        let asking = model.provider.refresh(self.now(), ASKED_AGAIN);
+        // Where it takes longer, a later step will know from the worker.
+        let _ = tokio::time::timeout(WINDOW_PATIENCE, asking).await;
+        self.model(reference)
+    }
+
+    /// Asks all services for their lists of models.
+    pub async fn refresh_models(&self) -> Result<(), Error> {
+        if let Some(interval) = self.rules.models_refresh {
+            // Less than from one round to the next, which are not exactly as far apart.
+            self.models.refresh(self.now(), interval / 2).await;
+        }
+        Ok(())
     }
 
     /// The models that providers know by name, in order of their references.

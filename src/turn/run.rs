@@ -149,7 +149,11 @@ impl Run<'_> {
         let config = &owned.made_for.config;
         let model = self
             .engine
-            .model(owned.request.model.as_ref().unwrap_or(&config.model))?;
+            .model_to_call(
+                owned.request.model.as_ref().unwrap_or(&config.model),
+                config,
+            )
+            .await?;
         let tools = tools_in_force(&owned.request, config, owned.late);
         let messages = transcript.as_ref().map_or([].as_slice(), Closed::messages);
         let call = PromptCall {

@@ -12,6 +12,8 @@ use crate::{
 pub struct Rules {
     /// Model of sessions that name none.
     pub default_model: String,
+    /// How often servers nearby are asked which models they have. `None` means no service is.
+    pub models_refresh: Option<Duration>,
     /// Policies by name; `default` is one of them.
     pub policies: BTreeMap<String, Policy>,
     /// Bounds of turns that set none.

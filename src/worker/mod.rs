@@ -121,6 +121,11 @@ pub fn start(
     loops.every("retention", retention, stop, |engine| async move {
         engine.retain().await
     });
+    if let Some(interval) = rules.models_refresh {
+        loops.every("models", Pace::Each(interval), stop, |engine| async move {
+            engine.refresh_models().await
+        });
+    }
     loops.every(
         "purge",
         Pace::Each(engine.stay()),
@@ -128,18 +133,7 @@ pub fn start(
         |engine| async move { engine.purge().await },
     );
     if let Some(share) = rules.share_interval {
-        loops
-            .tasks
-            .spawn(Arc::clone(engine).tell_wakeups(done.clone()));
-        loops
-            .tasks
-            .spawn(Arc::clone(engine).hear_wakeups(done.clone()));
-        loops.every("share", Pace::Each(share), done, |engine| async move {
-            engine.share().await
-        });
-        loops.every("chunks", Pace::Each(SWEEP), stop, |engine| async move {
-            engine.sweep_chunks().await
-        });
+        loops.share(share, stop, done);
     }
     loops.tasks.close();
     loops.tasks
@@ -152,6 +146,19 @@ struct Loops<'a> {
 }
 
 impl Loops<'_> {
+    /// Starts those of a replica that has others beside it.
+    fn share(&self, share: Duration, stop: &CancellationToken, done: &CancellationToken) {
+        let engine = || Arc::clone(self.engine);
+        self.tasks.spawn(engine().tell_wakeups(done.clone()));
+        self.tasks.spawn(engine().hear_wakeups(done.clone()));
+        self.every("share", Pace::Each(share), done, |engine| async move {
+            engine.share().await
+        });
+        self.every("chunks", Pace::Each(SWEEP), stop, |engine| async move {
+            engine.sweep_chunks().await
+        });
+    }
+
     /// Starts one loop.
     fn every<F>(
         &self,

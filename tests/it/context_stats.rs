@@ -1,11 +1,6 @@
 //! GetContextStats: the size of the next prompt, what it is made of, and what was spent, through
 //! the public API.
 
-use std::{
-    io,
-    sync::{Arc, Mutex},
-};
-
 use contextd::{
     model::config::ContextPolicy,
     pb::{
@@ -20,6 +15,7 @@ use crate::harness::{
     Host, Options,
     events::{PATIENCE, requested, until, until_action, until_written},
     host::{MODEL, answering, call, refusal},
+    log::Logged,
     requests::{result, text, tools, turn},
     transcripts::{message, one_turn},
 };
@@ -131,49 +127,12 @@ async fn context_size_is_the_anchor_plus_new_messages_and_drives_the_triggers() 
     assert_eq!(started.unwrap().tokens, 5_128);
 }
 
-/// What is logged on this thread.
-#[derive(Debug, Clone, Default)]
-struct Logged(Arc<Mutex<Vec<u8>>>);
-
-impl io::Write for Logged {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.0.lock().unwrap().write(bytes)
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
-}
-
-impl Logged {
-    /// The fields of the lines with this message.
-    fn lines(&self, message: &str) -> Vec<Value> {
-        let logged = self.0.lock().unwrap().clone();
-        let lines = String::from_utf8(logged).unwrap();
-        let lines = lines
-            .lines()
-            .map(|line| serde_json::from_str::<Value>(line).unwrap());
-        lines
-            .filter(|line| line["fields"]["message"] == message)
-            .collect()
-    }
-}
-
 /// Rows A5, A2 and L8
 #[tokio::test(flavor = "current_thread")]
 async fn each_call_reports_predicted_and_actual_tokens_and_the_last_is_stored() {
-    let logged = Logged::default();
-    let writer = logged.clone();
     // The whole server runs on this thread.
-    let subscriber = tracing_subscriber::fmt()
-        .json()
-        .with_writer(move || writer.clone())
-        .finish();
-    let _logging = tracing::subscriber::set_default(subscriber);
-    // With one subscriber in the process, whichever thread meets a line of code first decides for
-    // all whether it is logged, by its own subscriber; other tests have none. With two, all
-    // subscribers are asked.
-    let _second = tracing::Dispatch::new(tracing_subscriber::registry());
+    let logged = Logged::default();
+    let _logging = logged.begin();
     let answers = [
         json!([call("look"), {"finish": {"reason": "tool_calls", "usage": {"input": 5_000, "output": 100}}}]),
         says("Done.", 5_115, 7),

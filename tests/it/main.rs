@@ -41,6 +41,7 @@ mod count_tokens;
 mod deadlines;
 mod delete_session;
 mod deltas;
+mod discovery;
 mod elsewhere;
 mod event_fields;
 mod execute_turn;

@@ -1,13 +1,15 @@
 //! Anthropic Messages, and what other services speak of it. What sets the generations of models
 //! apart is a table in [`family`].
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use futures_util::{StreamExt as _, stream};
+use jiff::Timestamp;
 
 use super::{
-    Answer, Count, Error, ModelInfo, Provider, Request,
+    Answer, Count, Error, ModelInfo, Provider, Refresh, Request,
     catalog::Catalog,
+    discovery,
     error::Kind,
     http::{Call, Client, Settings, Unusable},
 };
@@ -136,6 +138,14 @@ impl Provider for Anthropic {
 
     fn models(&self) -> Vec<ModelInfo> {
         self.models.models()
+    }
+
+    fn refresh(&self, now: Timestamp, interval: Duration) -> Refresh {
+        let listing = self.models.listing().clone();
+        let client = self.client.clone();
+        let family = discovery::Family::Anthropic;
+        let interval = family.interval(interval);
+        Box::pin(async move { listing.refresh(&client, family, now, interval).await })
     }
 
     fn cannot_take(&self, model: &ModelInfo, wanted: &Generation) -> Vec<Unsupported> {

@@ -3,13 +3,14 @@
 use std::{fmt, time::Duration};
 
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
-use reqwest::{Response, Url, redirect};
+use reqwest::{RequestBuilder, Response, Url, redirect};
 use secrecy::{ExposeSecret as _, SecretString};
 use tokio::time::timeout;
 
 use super::{
     Fault,
     classify::{self, Place},
+    lenient,
     said::Said,
     wait,
 };
@@ -20,6 +21,9 @@ const MAX_BODY_BYTES: usize = 64 << 10;
 
 /// Bytes of an answer to a question. A count of tokens may come as a list of them.
 const MAX_ANSWER_BYTES: usize = 32 << 20;
+
+/// Bytes of a list of models, or of one page of it. The longest known has less than 2 MiB.
+const MAX_LIST_BYTES: usize = 4 << 20;
 
 /// Connections that are kept open without a use.
 const MAX_IDLE_CONNECTIONS: usize = 32;
@@ -153,6 +157,11 @@ impl Client {
         self.base_url.host_str().unwrap_or_default()
     }
 
+    /// Whether it is reached without TLS, as servers in one's own network are.
+    pub fn is_plain(&self) -> bool {
+        self.base_url.scheme() == "http"
+    }
+
     /// The configured name of the provider.
     pub fn provider(&self) -> &str {
         &self.provider
@@ -188,6 +197,39 @@ impl Client {
     ) -> Result<serde_json::Value, Error> {
         let none = HeaderMap::new();
         self.answered(self.beside(path), &none, body).await
+    }
+
+    /// Reads something that the service lists.
+    pub(in crate::provider) async fn get(&self, path: &str) -> Result<serde_json::Value, Error> {
+        self.fetched(self.url(path)).await
+    }
+
+    /// Reads something that the server lists beside its API, as [`Client::ask`] does.
+    pub(in crate::provider) async fn get_beside(
+        &self,
+        path: &str,
+    ) -> Result<serde_json::Value, Error> {
+        self.fetched(self.beside(path)).await
+    }
+
+    async fn fetched(&self, url: Url) -> Result<serde_json::Value, Error> {
+        let request = self
+            .http
+            .get(url)
+            .headers(self.headers.clone())
+            .header(header::ACCEPT, "application/json");
+        let mut response = self.sent(request).await?;
+        let answer = self.read(&mut response, MAX_LIST_BYTES + 1).await;
+        let value = if answer.len() > MAX_LIST_BYTES {
+            Err(Fault::broken(format!(
+                "its answer has more than {MAX_LIST_BYTES} bytes"
+            )))
+        } else {
+            let text = String::from_utf8_lossy(&answer);
+            lenient::value(&text).ok_or_else(|| Fault::broken("its answer is no JSON"))
+        };
+        let status = response.status().as_u16();
+        value.map_err(|fault| self.error(fault, status, request_id(response.headers())))
     }
 
     async fn answered(
@@ -228,6 +270,11 @@ impl Client {
             .header(header::CONTENT_TYPE, "application/json")
             .header(header::ACCEPT, accept)
             .body(body);
+        self.sent(request).await
+    }
+
+    /// Sends a request and waits for the head of a good answer.
+    async fn sent(&self, request: RequestBuilder) -> Result<Response, Error> {
         let response = match timeout(self.first_byte_timeout, request.send()).await {
             Ok(Ok(response)) => response,
             Ok(Err(error)) => return Err(self.error(unreachable(&error), 0, "")),

@@ -185,6 +185,20 @@ pub fn count(raw: &RawValue) -> Option<u64> {
     })
 }
 
+/// A number of a value that counts something: not negative, rounded; as a float or a string too.
+pub fn amount(value: &Value) -> Option<u64> {
+    let float = |number: f64| (number.is_finite() && number >= 0.0).then(|| number.round() as u64);
+    match value {
+        Value::Number(number) => number.as_u64().or_else(|| number.as_f64().and_then(float)),
+        Value::String(text) => {
+            let text = text.trim();
+            let whole = text.parse::<u64>().ok();
+            whole.or_else(|| text.parse::<f64>().ok().and_then(float))
+        }
+        Value::Null | Value::Bool(_) | Value::Array(_) | Value::Object(_) => None,
+    }
+}
+
 /// The members of an object as they are written; none if it is something else.
 pub fn members(json: &str) -> BTreeMap<String, Box<RawValue>> {
     serde_json::from_str(json).unwrap_or_default()

@@ -3,6 +3,8 @@
 
 use crate::provider::call_ids::CallIds;
 
+use crate::provider::discovery::Family;
+
 /// How one kind of service differs. Everything else is as OpenAI documents it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Dialect {
@@ -44,6 +46,8 @@ pub struct Dialect {
     pub local: bool,
     /// How it counts a prompt. `None` means it does not.
     pub counter: Option<Counter>,
+    /// How it lists its models.
+    pub list: Family,
     /// Which media it can be sent. Which of them a model takes is the model's matter.
     pub takes: Takes,
 }
@@ -142,6 +146,7 @@ pub const COMPATIBLE: Dialect = Dialect {
     most_stops: None,
     local: false,
     counter: None,
+    list: Family::Compatible,
     takes: Takes {
         pictures: true,
         addresses: true,
@@ -178,6 +183,7 @@ pub const DIALECTS: &[Dialect] = &[
             files: true,
             ..COMPATIBLE.takes
         },
+        list: Family::OpenRouter,
         ..COMPATIBLE
     },
     Dialect {
@@ -217,6 +223,7 @@ pub const DIALECTS: &[Dialect] = &[
             sounds: false,
             ..COMPATIBLE.takes
         },
+        list: Family::Mistral,
         ..COMPATIBLE
     },
     Dialect {
@@ -265,6 +272,7 @@ pub const DIALECTS: &[Dialect] = &[
         top_k: true,
         local: true,
         counter: Some(Counter::Text),
+        list: Family::LlamaCpp,
         ..COMPATIBLE
     },
     Dialect {
@@ -276,6 +284,7 @@ pub const DIALECTS: &[Dialect] = &[
             sounds: false,
             ..COMPATIBLE.takes
         },
+        list: Family::LmStudio,
         ..COMPATIBLE
     },
     Dialect {
@@ -286,6 +295,7 @@ pub const DIALECTS: &[Dialect] = &[
             sounds: false,
             ..COMPATIBLE.takes
         },
+        list: Family::Ollama,
         ..COMPATIBLE
     },
     Dialect {
@@ -294,6 +304,7 @@ pub const DIALECTS: &[Dialect] = &[
         top_k: true,
         local: true,
         counter: Some(Counter::Prompt),
+        list: Family::Server,
         ..COMPATIBLE
     },
     COMPATIBLE,

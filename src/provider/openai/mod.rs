@@ -1,13 +1,15 @@
 //! Chat Completions, as OpenAI defined it and many others speak it. What sets those apart is a
 //! table in [`dialect`].
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use http::HeaderMap;
+use jiff::Timestamp;
 
 use super::{
-    Answer, Count, ModelInfo, Provider, Request,
+    Answer, Count, ModelInfo, Provider, Refresh, Request,
     catalog::Catalog,
+    discovery::Family,
     http::{Call, Client, Settings, Unusable},
 };
 use crate::model::{
@@ -118,6 +120,17 @@ impl Provider for OpenAi {
 
     fn models(&self) -> Vec<ModelInfo> {
         self.models.models()
+    }
+
+    fn refresh(&self, now: Timestamp, interval: Duration) -> Refresh {
+        let listing = self.models.listing().clone();
+        let client = self.client.clone();
+        let family = self.dialect.list;
+        // A server of unknown make in one's own network.
+        let near = family == Family::Compatible && self.client.is_plain();
+        let family = if near { Family::Server } else { family };
+        let interval = family.interval(interval);
+        Box::pin(async move { listing.refresh(&client, family, now, interval).await })
     }
 
     fn cannot_take(&self, model: &ModelInfo, wanted: &Generation) -> Vec<Unsupported> {

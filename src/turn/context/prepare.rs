@@ -99,7 +99,8 @@ impl Engine {
                 last: view.session.last_seq,
             });
         }
-        let model = self.model(view.model(command.model.as_deref()))?;
+        let model = view.model(command.model.as_deref());
+        let model = self.model_to_call(model, &view.session.config).await?;
         if command.applies_queued && done.is_none() && so_far.applied.is_none() {
             so_far.applied = match self.gather(key, &view, &model).await? {
                 Gathered::Nothing => Some(Vec::new()),

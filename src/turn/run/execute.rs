@@ -341,7 +341,8 @@ impl Engine {
             config, revision, ..
         } = ground;
         self.policy(config)?;
-        let model = self.model(command.request.model.as_ref().unwrap_or(&config.model))?;
+        let model = command.request.model.as_ref().unwrap_or(&config.model);
+        let model = self.model_to_call(model, config).await?;
         let limits = self.limits(config, &command.request);
         let turn = TurnId::new(Uuid::now_v7().to_string());
         let input = match &command.start {

@@ -16,6 +16,7 @@ pub mod events;
 pub mod history;
 pub mod host;
 pub mod invariants;
+pub mod log;
 pub mod pooler;
 pub mod process;
 pub mod proxy;
@@ -105,6 +106,8 @@ pub struct Options {
     pub replace: Option<fn(&'static str) -> &'static str>,
     /// The time of day.
     pub clock: Arc<dyn Clock>,
+    /// How often services are asked for their models. `None` means they are not.
+    pub discover: Option<Duration>,
 }
 
 impl Default for Options {
@@ -156,6 +159,7 @@ impl Default for Options {
             },
             replace: None,
             clock: Arc::new(SystemClock),
+            discover: None,
         }
     }
 }
@@ -168,6 +172,8 @@ impl Options {
             ..Config::default()
         };
         config.models.default_model = "scripted/demo".to_owned();
+        config.models.discover = self.discover.is_some();
+        config.models.refresh_interval = self.discover.unwrap_or_default();
         config.server.max_request_bytes = self.max_request_bytes;
         config.stream.reader_events = self.reader.events;
         config.stream.reader_bytes = self.reader.bytes;

@@ -98,6 +98,9 @@ fn strings_and_numbers_are_read_in_either_form() {
         ("[]", None),
     ] {
         assert_eq!(count(json), expected, "{json}");
+        let amount = serde_json::from_str(json).map(|value| amount(&value));
+        // A number that is too large is no value.
+        assert_eq!(amount.unwrap_or_default(), expected, "{json}");
     }
 }
 

@@ -22,7 +22,7 @@ pub mod responses;
 mod tests;
 
 use std::{
-    collections::{BTreeSet, VecDeque},
+    collections::{BTreeMap, BTreeSet, VecDeque},
     convert::Infallible,
     io,
     net::SocketAddr,
@@ -86,6 +86,8 @@ pub struct Received {
 #[derive(Default)]
 struct Shared {
     replies: Mutex<VecDeque<Reply>>,
+    /// What is answered to each request for a path, and how many came.
+    lists: Mutex<BTreeMap<String, (Reply, usize)>>,
     requests: Mutex<Vec<Received>>,
     released: watch::Sender<BTreeSet<String>>,
     aborted: watch::Sender<usize>,
@@ -120,6 +122,22 @@ impl Upstream {
     /// Plans the answer to the next request that has none yet.
     pub fn answer(&self, reply: Reply) {
         self.shared.replies.lock().unwrap().push_back(reply);
+    }
+
+    /// Answers each request for a path like this from now on. Such requests are not among
+    /// [`Upstream::requests`].
+    pub fn list(&self, path: &str, reply: Reply) {
+        let mut lists = self.shared.lists.lock().unwrap();
+        lists
+            .entry(path.to_owned())
+            .and_modify(|(planned, _)| *planned = reply.clone())
+            .or_insert((reply, 0));
+    }
+
+    /// How many requests came for a path that [`Upstream::list`] answers.
+    pub fn listed(&self, path: &str) -> usize {
+        let lists = self.shared.lists.lock().unwrap();
+        lists.get(path).map_or(0, |(_, times)| *times)
     }
 
     /// Lets answers go on that hold for the signal, now and from now on.
@@ -288,17 +306,19 @@ async fn respond(
         json: serde_json::from_slice(&body).unwrap_or_default(),
         body: String::from_utf8_lossy(&body).into_owned(),
     };
-    shared.requests.lock().unwrap().push(received.clone());
-    shared.asked.send_modify(|asked| *asked += 1);
+    let planned = || {
+        shared.requests.lock().unwrap().push(received.clone());
+        shared.asked.send_modify(|asked| *asked += 1);
+        let refused = shared.refusal(&received);
+        refused.unwrap_or_else(|| shared.planned())
+    };
+    let list = shared.list(&head);
     let Reply {
         status,
         headers,
         hold,
         moves,
-    } = match shared.refusal(&received) {
-        Some(refused) => refused,
-        None => shared.planned(),
-    };
+    } = list.unwrap_or_else(planned);
     let moves = shared.moves(moves, &received);
     let playing = Playing {
         shared,
@@ -324,6 +344,21 @@ async fn respond(
 }
 
 impl Shared {
+    /// The answer to a request for a list; every `GET` is one.
+    fn list(&self, head: &hyper::http::request::Parts) -> Option<Reply> {
+        let mut lists = self.lists.lock().unwrap();
+        match lists.get_mut(&head.uri.to_string()) {
+            Some((reply, times)) => {
+                *times += 1;
+                Some(reply.clone())
+            }
+            None if head.method == hyper::Method::GET => {
+                Some(Reply::error(404, "not_found", "there is no such list"))
+            }
+            None => None,
+        }
+    }
+
     /// The answer to a request that the API of its path refuses; `None` if it takes it.
     fn refusal(&self, received: &Received) -> Option<Reply> {
         let api = Api::of(&received.path)?;

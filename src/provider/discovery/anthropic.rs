@@ -1,0 +1,129 @@
+//! Anthropic's list: `GET models`, in pages. Servers of others that speak its protocol have the
+//! windows in fields of their own.
+
+use serde_json::Value;
+
+use super::{
+    compatible,
+    list::{self, ListedModel, ModelList, Thinking, Unreadable},
+};
+
+/// Levels of effort, as the list names them.
+const LEVELS: &[&str] = &["low", "medium", "high", "xhigh", "max"];
+
+/// Reads a page, and the id after which the next one begins.
+pub(super) fn read(answer: &Value) -> Result<(ModelList, Option<String>), Unreadable> {
+    let listed = ModelList::of(list::entries(answer, "data")?, "id", model)?;
+    let last = list::text(&answer["last_id"]).map(str::to_owned);
+    let next = last.filter(|_| answer["has_more"] == true);
+    Ok((listed, next))
+}
+
+fn model(entry: &Value) -> Option<ListedModel> {
+    let capabilities = &entry["capabilities"];
+    let can = |what: &str| capabilities[what]["supported"].as_bool();
+    let effort = &capabilities["effort"];
+    let levels = LEVELS
+        .iter()
+        .copied()
+        .filter(|level| effort[*level]["supported"] == true);
+    Some(ListedModel {
+        display_name: list::text(&entry["display_name"]).map(str::to_owned),
+        context_window: list::tokens(&entry["max_input_tokens"])
+            .or_else(|| compatible::window(entry)),
+        max_output: list::tokens(&entry["max_tokens"]),
+        input_media: list::media(&[
+            (can("image_input"), "image/*"),
+            (can("pdf_input"), "application/pdf"),
+        ]),
+        json_schema: can("structured_outputs"),
+        // A model without levels may still think within a budget: that there are none is not said.
+        reasoning_efforts: list::efforts(levels),
+        thinking: thinking(&capabilities["thinking"]),
+        ..ListedModel::default()
+    })
+}
+
+fn thinking(said: &Value) -> Option<Vec<Thinking>> {
+    if !said["supported"].as_bool()? {
+        return Some(Vec::new());
+    }
+    let kinds = [
+        ("enabled", Thinking::Budget),
+        ("adaptive", Thinking::Adaptive),
+    ];
+    let has = |kind: &str| said["types"][kind]["supported"] == true;
+    let kinds: Vec<Thinking> = kinds
+        .into_iter()
+        .filter(|(kind, _)| has(kind))
+        .map(|(_, kind)| kind)
+        .collect();
+    (!kinds.is_empty()).then_some(kinds)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::model::generation::ReasoningEffort::{High, Low, Max};
+
+    #[test]
+    fn a_page_has_limits_and_capabilities_and_where_the_next_begins() {
+        let yes = json!({"supported": true});
+        let no = json!({"supported": false});
+        let answer = json!({"data": [
+            {
+                "type": "model",
+                "id": "claude-new",
+                "display_name": "Claude New",
+                "max_input_tokens": 1_000_000,
+                "max_tokens": 128_000,
+                "capabilities": {
+                    "image_input": yes, "pdf_input": yes, "structured_outputs": yes,
+                    "effort": {"supported": true, "low": yes, "medium": no, "high": yes, "max": yes},
+                    "thinking": {"supported": true, "types": {"adaptive": yes, "enabled": no}},
+                },
+            },
+            {
+                "type": "model",
+                "id": "claude-old",
+                "display_name": "Claude Old",
+                "max_input_tokens": 200_000,
+                "max_tokens": 8_192,
+                "capabilities": {"image_input": no, "effort": {"supported": false}, "thinking": {"supported": false}},
+            },
+            {"type": "model", "id": "claude-bare", "display_name": "Claude Bare"},
+        ], "has_more": true, "first_id": "claude-new", "last_id": "claude-bare"});
+        let (listed, next) = read(&answer).expect("a list");
+        assert_eq!(next.as_deref(), Some("claude-bare"));
+        let new = ListedModel {
+            display_name: Some("Claude New".to_owned()),
+            context_window: Some(1_000_000),
+            max_output: Some(128_000),
+            input_media: Some(vec!["image/*".to_owned(), "application/pdf".to_owned()]),
+            json_schema: Some(true),
+            reasoning_efforts: Some(vec![Low, High, Max]),
+            thinking: Some(vec![Thinking::Adaptive]),
+            ..ListedModel::default()
+        };
+        assert_eq!(listed.get("claude-new"), Some(&new));
+        let old = ListedModel {
+            display_name: Some("Claude Old".to_owned()),
+            context_window: Some(200_000),
+            max_output: Some(8_192),
+            input_media: Some(vec![]),
+            thinking: Some(vec![]),
+            ..ListedModel::default()
+        };
+        assert_eq!(listed.get("claude-old"), Some(&old));
+        let server = json!({"data": [{"id": "m", "meta": {"n_ctx": 4_096}}]});
+        let server = read(&server).expect("a list of llama.cpp").0;
+        assert_eq!(
+            server.get("m").and_then(|it| it.context_window),
+            Some(4_096)
+        );
+        let last = json!({"data": [{"id": "m"}], "has_more": false, "last_id": "m"});
+        assert_eq!(read(&last).expect("a list").1, None);
+    }
+}

@@ -1,0 +1,79 @@
+//! Gemini's own list: `GET v1beta/models`, in pages.
+
+use serde_json::Value;
+
+use super::list::{self, ListedModel, ModelList, Thinking, Unreadable};
+
+/// What each name of a resource begins with.
+const PREFIX: &str = "models/";
+
+/// Reads a page, and the token of the next one.
+pub(super) fn read(answer: &Value) -> Result<(ModelList, Option<String>), Unreadable> {
+    let mut listed = ModelList::of(list::entries(answer, "models")?, "name", model)?;
+    listed.models = std::mem::take(&mut listed.models)
+        .into_iter()
+        .map(|(name, model)| (name.strip_prefix(PREFIX).unwrap_or(&name).to_owned(), model))
+        .collect();
+    let next = list::text(&answer["nextPageToken"]).map(str::to_owned);
+    Ok((listed, next))
+}
+
+fn model(entry: &Value) -> Option<ListedModel> {
+    if list::has(&entry["supportedGenerationMethods"], "generateContent") == Some(false) {
+        return None;
+    }
+    let thinking = match entry["thinking"].as_bool() {
+        Some(true) => Some(vec![Thinking::Budget]),
+        Some(false) => Some(Vec::new()),
+        None => None,
+    };
+    Some(ListedModel {
+        display_name: list::text(&entry["displayName"]).map(str::to_owned),
+        context_window: list::tokens(&entry["inputTokenLimit"]),
+        max_output: list::tokens(&entry["outputTokenLimit"]),
+        // There are temperatures for those models only that take one.
+        temperature: entry["maxTemperature"].is_number().then_some(true),
+        thinking,
+        ..ListedModel::default()
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_page_has_models_that_generate_content_and_the_token_of_the_next() {
+        let answer = json!({"models": [
+            {
+                "name": "models/gemini-2.5-flash",
+                "displayName": "Gemini 2.5 Flash",
+                "inputTokenLimit": 1_048_576,
+                "outputTokenLimit": 65_536,
+                "supportedGenerationMethods": ["generateContent", "countTokens"],
+                "temperature": 1,
+                "maxTemperature": 2,
+                "thinking": true,
+            },
+            {"name": "models/embedding-001", "supportedGenerationMethods": ["embedContent"]},
+        ], "nextPageToken": "abc"});
+        let (listed, next) = read(&answer).expect("a list");
+        assert_eq!(next.as_deref(), Some("abc"));
+        let flash = ListedModel {
+            display_name: Some("Gemini 2.5 Flash".to_owned()),
+            context_window: Some(1_048_576),
+            max_output: Some(65_536),
+            temperature: Some(true),
+            thinking: Some(vec![Thinking::Budget]),
+            ..ListedModel::default()
+        };
+        assert_eq!(
+            listed.models.into_iter().collect::<Vec<_>>(),
+            [("gemini-2.5-flash".to_owned(), flash)]
+        );
+        let last = read(&json!({"models": []})).expect("an empty page");
+        assert_eq!(last, (ModelList::default(), None));
+    }
+}

@@ -1,0 +1,218 @@
+//! What a service says of its models when it is asked for its list: which there are, and what it
+//! tells of each. What a list says is read by one file for each family of services; [`listing`]
+//! keeps the last one.
+
+mod anthropic;
+mod compatible;
+mod gemini;
+mod list;
+pub mod listing;
+mod llamacpp;
+mod lmstudio;
+mod mistral;
+mod ollama;
+mod openrouter;
+
+pub use list::{ListedModel, ModelList, Thinking};
+pub use listing::Listing;
+
+use std::{collections::BTreeMap, time::Duration};
+
+use serde_json::{Value, json};
+
+use list::Unreadable;
+
+use super::{Error, error::Kind, http::Client};
+
+/// Most pages of a list.
+const MAX_PAGES: usize = 20;
+
+/// Most models of Ollama that are asked for what they can do, at one time.
+const MAX_SHOWN: usize = 64;
+
+/// The least time between two lists of a service that others run: they change with releases.
+const HOSTED: Duration = Duration::from_hours(1);
+
+/// How a service lists its models.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Family {
+    /// `GET models`, each with what the service chooses to say.
+    Compatible,
+    /// The same of a server that somebody runs: its windows change when it is started anew.
+    Server,
+    /// OpenRouter.
+    OpenRouter,
+    /// Mistral.
+    Mistral,
+    /// llama.cpp.
+    LlamaCpp,
+    /// LM Studio.
+    LmStudio,
+    /// Ollama.
+    Ollama,
+    /// Anthropic.
+    Anthropic,
+    /// Gemini, by its own protocol.
+    Gemini,
+}
+
+impl Family {
+    /// How long a list is good for where lists of servers nearby are good for `interval`.
+    pub fn interval(self, interval: Duration) -> Duration {
+        match self {
+            Self::Server | Self::LlamaCpp | Self::LmStudio | Self::Ollama => interval,
+            Self::Compatible
+            | Self::OpenRouter
+            | Self::Mistral
+            | Self::Anthropic
+            | Self::Gemini => interval.max(HOSTED),
+        }
+    }
+}
+
+/// Asks a service for its list. `known` is the last one: what does not change is not asked again.
+async fn ask(
+    client: &Client,
+    family: Family,
+    known: Option<&ModelList>,
+) -> Result<ModelList, Error> {
+    let unreadable =
+        |error: Unreadable| Error::new(Kind::Broken, client.provider(), error.to_string());
+    match family {
+        Family::Compatible | Family::Server => {
+            compatible::read(&client.get("models").await?).map_err(unreadable)
+        }
+        Family::OpenRouter => openrouter::read(&client.get("models").await?).map_err(unreadable),
+        Family::Mistral => mistral::read(&client.get("models").await?).map_err(unreadable),
+        Family::LlamaCpp => llamacpp(client).await?.map_err(unreadable),
+        Family::LmStudio => lmstudio(client).await?.map_err(unreadable),
+        Family::Ollama => ollama(client, known).await?.map_err(unreadable),
+        Family::Anthropic => {
+            let path = |after: &str| format!("models?limit=1000{}", parameter("after_id", after));
+            pages(client, path, anthropic::read)
+                .await?
+                .map_err(unreadable)
+        }
+        Family::Gemini => {
+            let path =
+                |after: &str| format!("models?pageSize=1000{}", parameter("pageToken", after));
+            pages(client, path, gemini::read).await?.map_err(unreadable)
+        }
+    }
+}
+
+/// What a list is, or why what came is none.
+type Read<T> = Result<T, Unreadable>;
+
+/// All pages, one after the other. A service that says again where it was before has no more.
+async fn pages(
+    client: &Client,
+    path: impl Fn(&str) -> String,
+    read: impl Fn(&Value) -> Read<(ModelList, Option<String>)>,
+) -> Result<Read<ModelList>, Error> {
+    let mut whole = ModelList::default();
+    let mut after = String::new();
+    for _ in 0..MAX_PAGES {
+        let answer = client.get(&path(&after)).await?;
+        let next = read(&answer).and_then(|(page, next)| whole.extend(page).map(|()| next));
+        match next {
+            Ok(Some(next)) if next != after => after = next,
+            Ok(_) => break,
+            Err(error) => return Ok(Err(error)),
+        }
+    }
+    Ok(Ok(whole))
+}
+
+/// A parameter of a query, if there is a value.
+fn parameter(name: &str, value: &str) -> String {
+    let escaped = |byte: u8| match byte {
+        b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' => {
+            char::from(byte).to_string()
+        }
+        byte => format!("%{byte:02X}"),
+    };
+    match value {
+        "" => String::new(),
+        value => format!("&{name}={}", value.bytes().map(escaped).collect::<String>()),
+    }
+}
+
+/// Either of the two may be missing.
+async fn llamacpp(client: &Client) -> Result<Read<ModelList>, Error> {
+    let models = client.get("models").await;
+    let props = client.get_beside("props").await;
+    match (models, props) {
+        (Err(error), Err(_)) => Err(error),
+        (models, props) => Ok(llamacpp::read(props.ok().as_ref(), models.ok().as_ref())),
+    }
+}
+
+async fn lmstudio(client: &Client) -> Result<Read<ModelList>, Error> {
+    if let Ok(answer) = client.get_beside("api/v1/models").await
+        && let Ok(listed) = lmstudio::read(&answer)
+    {
+        return Ok(Ok(listed));
+    }
+    let older = client.get_beside("api/v0/models").await?;
+    Ok(lmstudio::read_older(&older))
+}
+
+/// What a model can do is asked once: it changes with the model's file only.
+async fn ollama(client: &Client, known: Option<&ModelList>) -> Result<Read<ModelList>, Error> {
+    let models = client.get("models").await?;
+    let loaded = client.get_beside("api/ps").await?;
+    let mut listed = match ollama::read(&models) {
+        Ok(listed) => listed,
+        Err(error) => return Ok(Err(error)),
+    };
+    if let Err(error) = ollama::add_loaded(&mut listed, &loaded) {
+        return Ok(Err(error));
+    }
+    let mut able = BTreeMap::new();
+    let mut shown = 0;
+    for (name, model) in listed.models {
+        let before = known.and_then(|known| known.models.get(&name));
+        let model = match before.filter(|before| before.tools.is_some()) {
+            Some(before) => Some(ListedModel {
+                context_window: model.context_window,
+                ..before.clone()
+            }),
+            None if shown < MAX_SHOWN => {
+                shown += 1;
+                let body = json!({"model": name}).to_string().into_bytes();
+                match client.ask("api/show", body).await {
+                    Ok(answer) => ollama::with_abilities(model, &answer),
+                    Err(_) => Some(model),
+                }
+            }
+            None => Some(model),
+        };
+        able.extend(model.map(|model| (name, model)));
+    }
+    Ok(Ok(ModelList {
+        models: able,
+        any: None,
+    }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lists_of_servers_nearby_are_read_more_often_than_those_of_services() {
+        let minute = Duration::from_mins(1);
+        let day = Duration::from_hours(24);
+        assert_eq!(Family::LmStudio.interval(minute), minute);
+        assert_eq!(Family::OpenRouter.interval(minute), HOSTED);
+        assert_eq!(Family::OpenRouter.interval(day), day);
+    }
+
+    #[test]
+    fn a_token_of_a_page_cannot_change_the_query() {
+        assert_eq!(parameter("after", ""), "");
+        assert_eq!(parameter("after", "a-b_1"), "&after=a-b_1");
+        assert_eq!(parameter("after", "a&b=ü"), "&after=a%26b%3D%C3%BC");
+    }
+}

@@ -1,0 +1,86 @@
+//! Ollama: `GET models` has the names, `GET /api/ps` the windows of what is loaded, `POST /api/show`
+//! what one model can do. The window that a model was trained with, which `/api/show` has too, is
+//! not the one that it is loaded with.
+
+use serde_json::Value;
+
+use super::list::{self, ListedModel, ModelList, Unreadable};
+
+/// Reads the names.
+pub(super) fn read(models: &Value) -> Result<ModelList, Unreadable> {
+    let nothing = |_: &Value| Some(ListedModel::default());
+    ModelList::of(list::entries(models, "data")?, "id", nothing)
+}
+
+/// Adds the windows of what is loaded.
+pub(super) fn add_loaded(listed: &mut ModelList, loaded: &Value) -> Result<(), Unreadable> {
+    let window = |entry: &Value| {
+        Some(ListedModel {
+            context_window: list::tokens(&entry["context_length"]),
+            ..ListedModel::default()
+        })
+    };
+    let loaded = ModelList::of(list::entries(loaded, "models")?, "name", window)?;
+    for (name, loaded) in loaded.models {
+        listed.models.entry(name).or_default().context_window = loaded.context_window;
+    }
+    Ok(())
+}
+
+/// Adds what a model can do; `None` if it does not chat.
+pub(super) fn with_abilities(model: ListedModel, shown: &Value) -> Option<ListedModel> {
+    let can = |what| list::has(&shown["capabilities"], what);
+    if can("completion") == Some(false) {
+        return None;
+    }
+    Some(ListedModel {
+        input_media: list::media(&[(can("vision"), "image/*")]),
+        // Tools for a model without them are refused.
+        tools: can("tools"),
+        ..model
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn the_window_is_the_one_that_a_model_is_loaded_with() {
+        let models = json!({"object": "list", "data": [{"id": "llama:latest", "object": "model"}, {"id": "idle:8b"}]});
+        let mut listed = read(&models).expect("a list");
+        let loaded = json!({"models": [{"name": "llama:latest", "model": "llama:latest", "context_length": 4_096}]});
+        add_loaded(&mut listed, &loaded).expect("what is loaded");
+        let window = |name: &str| listed.get(name).and_then(|it| it.context_window);
+        assert_eq!(
+            ["llama:latest", "llama", "idle:8b"].map(window),
+            [Some(4_096), Some(4_096), None]
+        );
+        assert!(add_loaded(&mut listed.clone(), &json!({})).is_err());
+    }
+
+    #[test]
+    fn abilities_are_read_and_a_model_that_does_not_chat_is_left_out() {
+        let shown = |capabilities: Value| json!({"model_info": {"llama.context_length": 131_072}, "capabilities": capabilities});
+        let loaded = ListedModel {
+            context_window: Some(4_096),
+            ..ListedModel::default()
+        };
+        let seer = ListedModel {
+            input_media: Some(vec!["image/*".to_owned()]),
+            tools: Some(false),
+            ..loaded.clone()
+        };
+        let table = [
+            (json!(["completion", "vision"]), Some(seer)),
+            (json!(["embedding"]), None),
+            (json!(null), Some(loaded.clone())),
+        ];
+        for (capabilities, expected) in table {
+            let read = with_abilities(loaded.clone(), &shown(capabilities.clone()));
+            assert_eq!(read, expected, "{capabilities}");
+        }
+    }
+}
