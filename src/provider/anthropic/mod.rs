@@ -9,7 +9,7 @@ use jiff::Timestamp;
 use super::{
     Answer, Count, Error, ModelInfo, Provider, Refresh, Request,
     catalog::Catalog,
-    discovery,
+    discovery::Family,
     error::Kind,
     http::{Call, Client, Settings, Unusable},
 };
@@ -143,7 +143,12 @@ impl Provider for Anthropic {
     fn refresh(&self, now: Timestamp, interval: Duration) -> Refresh {
         let listing = self.models.listing().clone();
         let client = self.client.clone();
-        let family = discovery::Family::Anthropic;
+        // A server in one's own network that speaks the protocol lists its models as others do.
+        let family = if self.client.is_plain() {
+            Family::Server
+        } else {
+            Family::Anthropic
+        };
         let interval = family.interval(interval);
         Box::pin(async move { listing.refresh(&client, family, now, interval).await })
     }

@@ -1,9 +1,7 @@
 //! What sets the services apart that speak Chat Completions: a table, so that the rest of the code
 //! asks no names.
 
-use crate::provider::call_ids::CallIds;
-
-use crate::provider::discovery::Family;
+use crate::provider::{call_ids::CallIds, discovery::Family};
 
 /// How one kind of service differs. Everything else is as OpenAI documents it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -1,7 +1,7 @@
 //! What sets the services apart that speak the Responses API: a table, so that the rest of the code
 //! asks no names.
 
-use crate::provider::call_ids::CallIds;
+use crate::provider::{call_ids::CallIds, discovery::Family};
 
 /// Which ids of calls all of them take.
 pub(super) const CALL_IDS: CallIds = CallIds::Short;
@@ -35,6 +35,8 @@ pub struct Dialect {
     pub counted_as: &'static str,
     /// Whether it is a server that people run themselves.
     pub local: bool,
+    /// How it lists its models.
+    pub list: Family,
     /// Which media it can be sent. Which of them a model takes is the model's matter.
     pub takes: Takes,
 }
@@ -75,6 +77,7 @@ pub const COMPATIBLE: Dialect = Dialect {
     counts: false,
     counted_as: "",
     local: false,
+    list: Family::Compatible,
     takes: Takes {
         addresses: true,
         files: false,
@@ -132,6 +135,7 @@ pub const DIALECTS: &[Dialect] = &[
     },
     Dialect {
         name: "openrouter",
+        list: Family::OpenRouter,
         counted_as: "openrouter",
         hosts: &["openrouter.ai"],
         encrypted_reasoning: Encrypted::Always,
@@ -149,6 +153,7 @@ pub const DIALECTS: &[Dialect] = &[
     },
     Dialect {
         name: "lmstudio",
+        list: Family::LmStudio,
         counted_as: "lmstudio",
         local: true,
         takes: Takes {

@@ -10,14 +10,17 @@ use std::{
         Arc,
         atomic::{AtomicBool, Ordering},
     },
+    time::Duration,
 };
 
 use futures_util::{StreamExt as _, stream};
 use http::HeaderMap;
+use jiff::Timestamp;
 
 use super::{
-    Answer, Count, Error, ModelInfo, Provider, Request,
+    Answer, Count, Error, ModelInfo, Provider, Refresh, Request,
     catalog::Catalog,
+    discovery::Family,
     error::Kind,
     http::{Call, Client, Settings, Unusable},
 };
@@ -131,6 +134,17 @@ impl Provider for Responses {
 
     fn models(&self) -> Vec<ModelInfo> {
         self.models.models()
+    }
+
+    fn refresh(&self, now: Timestamp, interval: Duration) -> Refresh {
+        let listing = self.models.listing().clone();
+        let client = self.client.clone();
+        let family = self.dialect.list;
+        // A server of unknown make in one's own network.
+        let near = family == Family::Compatible && self.client.is_plain();
+        let family = if near { Family::Server } else { family };
+        let interval = family.interval(interval);
+        Box::pin(async move { listing.refresh(&client, family, now, interval).await })
     }
 
     fn cannot_take(&self, model: &ModelInfo, wanted: &Generation) -> Vec<Unsupported> {
