@@ -9,7 +9,7 @@ use jiff::Timestamp;
 use super::{
     Answer, Count, Error, ModelInfo, Provider, Refresh, Request,
     catalog::Catalog,
-    discovery,
+    discovery::Family,
     error::Kind,
     http::{Call, Client, Settings, Unusable},
 };
@@ -141,11 +141,8 @@ impl Provider for Anthropic {
     }
 
     fn refresh(&self, now: Timestamp, interval: Duration) -> Refresh {
-        let listing = self.models.listing().clone();
-        let client = self.client.clone();
-        let family = discovery::Family::Anthropic;
-        let interval = family.interval(interval);
-        Box::pin(async move { listing.refresh(&client, family, now, interval).await })
+        let listing = self.models.listing();
+        listing.refresh(&self.client, Family::Anthropic, now, interval)
     }
 
     fn cannot_take(&self, model: &ModelInfo, wanted: &Generation) -> Vec<Unsupported> {

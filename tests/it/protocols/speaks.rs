@@ -4,12 +4,17 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use contextd::{
     model::Declared,
-    provider::{Provider, anthropic::Anthropic, openai::OpenAi, openai::dialect},
+    provider::{
+        Provider,
+        anthropic::Anthropic,
+        openai::{OpenAi, dialect},
+        responses::{Responses, dialect as dialect_of_responses},
+    },
 };
 use serde_json::{Value, json};
 
 use crate::harness::{
-    upstream::{Reply, Upstream, anthropic, event, finished},
+    upstream::{Reply, Upstream, anthropic, event, finished, responses},
     validate::Api,
 };
 
@@ -20,6 +25,8 @@ pub(super) enum Protocol {
     Chat,
     /// Anthropic Messages.
     Anthropic,
+    /// The Responses API.
+    Responses,
 }
 
 /// What a model says.
@@ -55,13 +62,14 @@ impl Says {
 
 impl Protocol {
     /// All of them.
-    pub(super) const ALL: [Self; 2] = [Self::Chat, Self::Anthropic];
+    pub(super) const ALL: [Self; 3] = [Self::Chat, Self::Anthropic, Self::Responses];
 
     /// The provider's configured name, which serves as that of a session too.
     pub(super) fn name(self) -> &'static str {
         match self {
             Self::Chat => "chat",
             Self::Anthropic => "anthropic",
+            Self::Responses => "responses",
         }
     }
 
@@ -70,6 +78,7 @@ impl Protocol {
         let model = match self {
             Self::Chat => "gpt-4o",
             Self::Anthropic => "claude-haiku-5-5",
+            Self::Responses => "gpt-5",
         };
         format!("{}/{model}", self.name())
     }
@@ -93,6 +102,11 @@ impl Protocol {
             Self::Anthropic => {
                 let settings = upstream.settings_for(Api::Anthropic);
                 Arc::new(Anthropic::new(self.name(), settings, models).unwrap())
+            }
+            Self::Responses => {
+                let settings = upstream.settings_for(Api::Responses);
+                let dialect = dialect_of_responses::named("openai").unwrap();
+                Arc::new(Responses::new(self.name(), settings, dialect, models).unwrap())
             }
         }
     }
@@ -136,6 +150,19 @@ impl Protocol {
                 }
                 answer.reply()
             }
+            Self::Responses => {
+                let mut answer = responses::Answer::default();
+                if let Some(thinking) = thinking {
+                    answer = answer.reasoning(&thinking);
+                }
+                if let Some(text) = text {
+                    answer = answer.said(&[&text]);
+                }
+                for (id, name, input) in calls {
+                    answer = answer.call(&id, &name, &input);
+                }
+                answer.reply()
+            }
         }
     }
 
@@ -144,13 +171,16 @@ impl Protocol {
         match self {
             Self::Chat => Reply::events(event(&json!({"content": words}))).stall(),
             Self::Anthropic => anthropic::Answer::default().said(&[words]).begun().stall(),
+            Self::Responses => responses::Answer::default().said(&[words]).begun().stall(),
         }
     }
 
     /// Too many requests.
     pub(super) fn limited(self) -> Reply {
         match self {
-            Self::Chat => Reply::error(429, "rate_limit_exceeded", "Too many requests."),
+            Self::Chat | Self::Responses => {
+                Reply::error(429, "rate_limit_exceeded", "Too many requests.")
+            }
             Self::Anthropic => anthropic::refused(429, "rate_limit_error", "Too many requests."),
         }
         .header("retry-after", "0")
@@ -159,7 +189,9 @@ impl Protocol {
     /// The prompt does not fit.
     pub(super) fn too_long(self) -> Reply {
         match self {
-            Self::Chat => Reply::error(400, "context_length_exceeded", "Too long."),
+            Self::Chat | Self::Responses => {
+                Reply::error(400, "context_length_exceeded", "Too long.")
+            }
             Self::Anthropic => anthropic::refused(
                 400,
                 "invalid_request_error",
@@ -173,6 +205,7 @@ impl Protocol {
         match self {
             Self::Chat => None,
             Self::Anthropic => Some(r#""type":"thinking""#),
+            Self::Responses => Some(r#""type":"reasoning""#),
         }
     }
 
@@ -181,7 +214,7 @@ impl Protocol {
     pub(super) fn thoughts_after_a_switch(self) -> usize {
         match self {
             Self::Chat => 0,
-            Self::Anthropic => 3,
+            Self::Anthropic | Self::Responses => 3,
         }
     }
 
@@ -190,6 +223,7 @@ impl Protocol {
         let mark = match self {
             Self::Chat => r#""type":"image_url""#,
             Self::Anthropic => r#""type":"image""#,
+            Self::Responses => r#""type":"input_image""#,
         };
         body.to_string().matches(mark).count()
     }
