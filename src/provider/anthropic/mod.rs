@@ -141,16 +141,14 @@ impl Provider for Anthropic {
     }
 
     fn refresh(&self, now: Timestamp, interval: Duration) -> Refresh {
-        let listing = self.models.listing().clone();
-        let client = self.client.clone();
+        let listing = self.models.listing();
         // A server in one's own network that speaks the protocol lists its models as others do.
         let family = if self.client.is_plain() {
             Family::Server
         } else {
             Family::Anthropic
         };
-        let interval = family.interval(interval);
-        Box::pin(async move { listing.refresh(&client, family, now, interval).await })
+        listing.refresh(&self.client, family, now, interval)
     }
 
     fn cannot_take(&self, model: &ModelInfo, wanted: &Generation) -> Vec<Unsupported> {

@@ -12,7 +12,7 @@ use tokio::{
 };
 
 use super::{Family, ListedModel, ModelList, ask};
-use crate::provider::{Error, error::Kind, http::Client};
+use crate::provider::{Error, Refresh, error::Kind, http::Client};
 
 /// How long a service may take for its list, all requests together.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -64,16 +64,28 @@ impl Listing {
         *last = Some(Arc::new(Listed { at, list }));
     }
 
-    /// Asks the service for its list, unless it was asked less than `interval` ago. Whoever comes
+    /// Asks the service for its list, unless it was asked less than `interval` ago, or less than its
+    /// family says. Whoever comes
     /// while it is being asked waits for that. What fails changes nothing, and is logged when it
     /// did not fail before.
-    pub async fn refresh(
+    pub fn refresh(
         &self,
         client: &Client,
         family: Family,
         now: Timestamp,
         interval: Duration,
-    ) {
+    ) -> Refresh {
+        let listing = self.clone();
+        let client = client.clone();
+        let family = match client.is_plain() {
+            true => family.nearby(),
+            false => family,
+        };
+        let interval = family.interval(interval);
+        Box::pin(async move { listing.refreshed(&client, family, now, interval).await })
+    }
+
+    async fn refreshed(&self, client: &Client, family: Family, now: Timestamp, interval: Duration) {
         let mut asked = self.0.asking.lock().await;
         if asked.at.is_some_and(|at| at.elapsed() < interval) {
             return;

@@ -57,8 +57,23 @@ pub enum Family {
 }
 
 impl Family {
+    /// The family of a server in one's own network. One of unknown make is somebody's own.
+    fn nearby(self) -> Self {
+        match self {
+            Self::Compatible => Self::Server,
+            Self::Server
+            | Self::OpenRouter
+            | Self::Mistral
+            | Self::LlamaCpp
+            | Self::LmStudio
+            | Self::Ollama
+            | Self::Anthropic
+            | Self::Gemini => self,
+        }
+    }
+
     /// How long a list is good for where lists of servers nearby are good for `interval`.
-    pub fn interval(self, interval: Duration) -> Duration {
+    fn interval(self, interval: Duration) -> Duration {
         match self {
             Self::Server | Self::LlamaCpp | Self::LmStudio | Self::Ollama => interval,
             Self::Compatible

@@ -9,7 +9,6 @@ use jiff::Timestamp;
 use super::{
     Answer, Count, ModelInfo, Provider, Refresh, Request,
     catalog::Catalog,
-    discovery::Family,
     http::{Call, Client, Settings, Unusable},
 };
 use crate::model::{
@@ -123,14 +122,8 @@ impl Provider for OpenAi {
     }
 
     fn refresh(&self, now: Timestamp, interval: Duration) -> Refresh {
-        let listing = self.models.listing().clone();
-        let client = self.client.clone();
-        let family = self.dialect.list;
-        // A server of unknown make in one's own network.
-        let near = family == Family::Compatible && self.client.is_plain();
-        let family = if near { Family::Server } else { family };
-        let interval = family.interval(interval);
-        Box::pin(async move { listing.refresh(&client, family, now, interval).await })
+        let listing = self.models.listing();
+        listing.refresh(&self.client, self.dialect.list, now, interval)
     }
 
     fn cannot_take(&self, model: &ModelInfo, wanted: &Generation) -> Vec<Unsupported> {

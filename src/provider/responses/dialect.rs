@@ -35,8 +35,8 @@ pub struct Dialect {
     pub counted_as: &'static str,
     /// Whether it is a server that people run themselves.
     pub local: bool,
-    /// How it lists its models.
-    pub list: Family,
+    /// How it lists its models. `None` means it does not list what can be called.
+    pub list: Option<Family>,
     /// Which media it can be sent. Which of them a model takes is the model's matter.
     pub takes: Takes,
 }
@@ -77,7 +77,7 @@ pub const COMPATIBLE: Dialect = Dialect {
     counts: false,
     counted_as: "",
     local: false,
-    list: Family::Compatible,
+    list: Some(Family::Compatible),
     takes: Takes {
         addresses: true,
         files: false,
@@ -114,6 +114,8 @@ pub const DIALECTS: &[Dialect] = &[
         ],
         key_header: Some("api-key"),
         counts: false,
+        // It lists models, and what is called are deployments.
+        list: None,
         ..ORIGINAL
     },
     Dialect {
@@ -122,6 +124,7 @@ pub const DIALECTS: &[Dialect] = &[
         needs_instructions: true,
         limits: false,
         counts: false,
+        list: None,
         ..ORIGINAL
     },
     Dialect {
@@ -135,7 +138,6 @@ pub const DIALECTS: &[Dialect] = &[
     },
     Dialect {
         name: "openrouter",
-        list: Family::OpenRouter,
         counted_as: "openrouter",
         hosts: &["openrouter.ai"],
         encrypted_reasoning: Encrypted::Always,
@@ -143,6 +145,7 @@ pub const DIALECTS: &[Dialect] = &[
             files: true,
             ..COMPATIBLE.takes
         },
+        list: Some(Family::OpenRouter),
         ..COMPATIBLE
     },
     Dialect {
@@ -153,13 +156,13 @@ pub const DIALECTS: &[Dialect] = &[
     },
     Dialect {
         name: "lmstudio",
-        list: Family::LmStudio,
         counted_as: "lmstudio",
         local: true,
         takes: Takes {
             addresses: false,
             ..COMPATIBLE.takes
         },
+        list: Some(Family::LmStudio),
         ..COMPATIBLE
     },
     COMPATIBLE,

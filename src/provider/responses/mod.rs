@@ -20,7 +20,6 @@ use jiff::Timestamp;
 use super::{
     Answer, Count, Error, ModelInfo, Provider, Refresh, Request,
     catalog::Catalog,
-    discovery::Family,
     error::Kind,
     http::{Call, Client, Settings, Unusable},
 };
@@ -137,14 +136,11 @@ impl Provider for Responses {
     }
 
     fn refresh(&self, now: Timestamp, interval: Duration) -> Refresh {
-        let listing = self.models.listing().clone();
-        let client = self.client.clone();
-        let family = self.dialect.list;
-        // A server of unknown make in one's own network.
-        let near = family == Family::Compatible && self.client.is_plain();
-        let family = if near { Family::Server } else { family };
-        let interval = family.interval(interval);
-        Box::pin(async move { listing.refresh(&client, family, now, interval).await })
+        let listing = self.models.listing();
+        match self.dialect.list {
+            Some(family) => listing.refresh(&self.client, family, now, interval),
+            None => Box::pin(std::future::ready(())),
+        }
     }
 
     fn cannot_take(&self, model: &ModelInfo, wanted: &Generation) -> Vec<Unsupported> {
