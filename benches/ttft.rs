@@ -170,7 +170,8 @@ impl Bench {
             .unwrap();
         let prompt = Prompt {
             model: "paced".to_owned(),
-            system: String::new(),
+            system: Vec::new(),
+            provider_tools: Vec::new(),
             transcript: Transcript::new(Vec::new()).close().unwrap(),
             contents: Contents::default(),
             tools: Vec::new(),

@@ -335,6 +335,8 @@ pub(crate) fn ending(session: &str, turn: &str) -> Values {
         last_step_usage: Some(usage.clone()),
         total_usage: UsageTotals::default().plus(Some(&usage)),
         elapsed: Duration::from_millis(2345),
+        provider_metadata: None,
+        prompt_fingerprint: None,
     };
     values.set("outcome", codec::turn::encode_outcome(&ended, &result));
     values.set(
@@ -374,5 +376,7 @@ fn response(usage: &Usage) -> ModelResponse {
         failure: None,
         time_to_first_token: Some(Duration::from_millis(345)),
         elapsed: Duration::from_millis(2345),
+        provider_metadata: None,
+        prompt_fingerprint: None,
     }
 }

@@ -131,7 +131,8 @@ fn prompt(recorded: &Recorded) -> Prompt {
         .unwrap_or_else(|error| panic!("{}: {error}", recorded.id));
     Prompt {
         model: recorded.model.clone(),
-        system: system.join("\n\n"),
+        system: vec![system.join("\n\n")],
+        provider_tools: Vec::new(),
         transcript,
         contents: Contents::default(),
         tools,

@@ -7,10 +7,13 @@ use http::{HeaderName, header};
 use secrecy::{ExposeSecret as _, SecretString};
 
 use crate::{
-    config::{Config, Environment, HttpConfig, OpenAiConfig, ProviderConfig},
+    config::{
+        AnthropicConfig, Config, Environment, HttpConfig, OpenAiConfig, PromptCache, ProviderConfig,
+    },
     context::template::Template,
     provider::{
-        Registry,
+        Provider, Registry,
+        anthropic::{self, Anthropic},
         http::Settings,
         openai::{OpenAi, dialect},
         scripted::Scripted,
@@ -20,22 +23,46 @@ use crate::{
 /// All of them. Keys are read now and never again.
 pub(super) fn registry(config: &Config, environment: &Environment) -> anyhow::Result<Registry> {
     let mut registry = Registry::default();
-    for (name, provider) in &config.providers {
-        registry = match provider {
-            ProviderConfig::Scripted(scripted) => registry.with(
-                name,
-                Arc::new(Scripted::new(name, scripted.script_dir.as_deref())?),
-            ),
-            ProviderConfig::OpenAi(config) => {
-                let provider = openai(name, config, environment);
-                registry.with(
-                    name,
-                    Arc::new(provider.with_context(|| format!("providers.{name} cannot be used"))?),
-                )
-            }
-        };
+    for (name, config) in &config.providers {
+        let provider = provider(name, config, environment)
+            .with_context(|| format!("providers.{name} cannot be used"))?;
+        registry = registry.with(name, provider);
     }
     Ok(registry)
+}
+
+fn provider(
+    name: &str,
+    config: &ProviderConfig,
+    environment: &Environment,
+) -> anyhow::Result<Arc<dyn Provider>> {
+    Ok(match config {
+        ProviderConfig::Scripted(scripted) => {
+            Arc::new(Scripted::new(name, scripted.script_dir.as_deref())?)
+        }
+        ProviderConfig::OpenAi(config) => Arc::new(openai(name, config, environment)?),
+        ProviderConfig::Anthropic(config) => Arc::new(anthropic(name, config, environment)?),
+    })
+}
+
+fn anthropic(
+    name: &str,
+    config: &AnthropicConfig,
+    environment: &Environment,
+) -> anyhow::Result<Anthropic> {
+    let version = SecretString::from(config.version.as_str());
+    let mut headers = vec![(HeaderName::from_static("anthropic-version"), version)];
+    if let Some(key) = config.http.key(environment)? {
+        headers.push((HeaderName::from_static("x-api-key"), key));
+    }
+    let settings = settings(&config.base_url, &config.http, headers)?;
+    let cache = match config.prompt_cache {
+        PromptCache::Off => anthropic::PromptCache::Off,
+        PromptCache::FiveMinutes => anthropic::PromptCache::FiveMinutes,
+        PromptCache::Hour => anthropic::PromptCache::Hour,
+    };
+    let provider = Anthropic::new(name, settings, config.models.clone())?;
+    Ok(provider.with_prompt_cache(cache))
 }
 
 fn openai(name: &str, config: &OpenAiConfig, environment: &Environment) -> anyhow::Result<OpenAi> {
@@ -97,7 +124,7 @@ mod tests {
     use super::*;
     use crate::{
         config::{Dialect, SERVICES, Sources},
-        provider::{Provider as _, info::Source},
+        provider::info::Source,
     };
 
     #[test]

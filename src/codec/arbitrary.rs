@@ -7,12 +7,13 @@ use jiff::Timestamp;
 use proptest::{collection, option, prelude::*};
 
 use crate::model::{
-    Applied, BlobId, CallId, CancelCause, CancelOutcome, Compaction, CompactionId, CompactionState,
-    CompletionReason, Content, DropReason, Ending, Failure, FailurePhase, FailureReason,
-    FinishReason, Generation, Given, Keep, Limits, LimitsOverride, Media, MessageId, ModelResponse,
-    OutputLimits, Part, Payload, PinnedBlock, PinnedKind, PruneReport, Restored, Seq,
-    SessionConfig, TakeMode, TokenBasis, TokenCount, Tool, ToolCall, ToolCategory, ToolExecution,
-    ToolOutcome, ToolResult, ToolSet, Truncation, TurnResult, Usage, UsagePurpose, UsageTotals,
+    Applied, BlobId, CallId, CancelCause, CancelOutcome, Citation, Compaction, CompactionId,
+    CompactionState, CompletionReason, Content, DropReason, Ending, Failure, FailurePhase,
+    FailureReason, FinishReason, Generation, Given, Keep, Limits, LimitsOverride, Media, MessageId,
+    ModelResponse, OutputLimits, Part, Payload, PinnedBlock, PinnedKind, ProviderItem,
+    ProviderTool, PruneReport, Restored, Seq, SessionConfig, TakeMode, TokenBasis, TokenCount,
+    Tool, ToolCall, ToolCategory, ToolExecution, ToolOutcome, ToolResult, ToolSet, Truncation,
+    TurnResult, Usage, UsagePurpose, UsageTotals,
     command::TurnRequest,
     compaction::{self, CompactionOverrides, Guard, InstructionsMode, Summary, Trigger},
     config::{ContextOverrides, PolicyOverrides, PruneMode, PruneOverrides, UnknownWindow},
@@ -58,10 +59,35 @@ pub(super) fn metadata() -> impl Strategy<Value = BTreeMap<String, String>> {
     collection::btree_map(text(), text(), 0..3)
 }
 
+fn citation() -> impl Strategy<Value = Citation> {
+    let texts = (text(), text(), text(), option::of(words()));
+    (texts, tokens(), tokens()).prop_map(
+        |((url, title, cited_text, provider_metadata), start_byte, end_byte)| Citation {
+            url,
+            title,
+            cited_text,
+            start_byte,
+            end_byte,
+            provider_metadata,
+        },
+    )
+}
+
+fn item() -> impl Strategy<Value = ProviderItem> {
+    (text(), text(), text(), text()).prop_map(|(provider, kind, json, title)| ProviderItem {
+        provider,
+        kind,
+        json,
+        title,
+    })
+}
+
 pub(super) fn part() -> impl Strategy<Value = Part> {
-    (content(), option::of(words()), any::<bool>()).prop_map(
-        |(content, provider_metadata, sanitized)| Part {
+    let sources = collection::vec(citation(), 0..3);
+    (content(), sources, option::of(words()), any::<bool>()).prop_map(
+        |(content, citations, provider_metadata, sanitized)| Part {
             content,
+            citations,
             provider_metadata,
             sanitized,
         },
@@ -82,6 +108,7 @@ fn content() -> impl Strategy<Value = Content> {
         result().prop_map(Content::ToolResult),
         text().prop_map(Content::Refusal),
         media().prop_map(Content::Media),
+        item().prop_map(Content::ProviderItem),
     ]
 }
 
@@ -229,6 +256,7 @@ fn finish() -> impl Strategy<Value = FinishReason> {
         Just(FinishReason::Refusal),
         Just(FinishReason::Error),
         Just(FinishReason::Cancelled),
+        Just(FinishReason::Paused),
     ]
 }
 
@@ -241,9 +269,17 @@ pub(super) fn response() -> impl Strategy<Value = ModelResponse> {
         option::of(usage()),
         option::of(failure()),
         times,
+        (option::of(words()), option::of(words())),
     )
         .prop_map(
-            |((provider, model, answered, id, word), finish, usage, failure, (first, elapsed))| {
+            |(
+                (provider, model, answered, id, word),
+                finish,
+                usage,
+                failure,
+                (first, elapsed),
+                (provider_metadata, prompt_fingerprint),
+            )| {
                 ModelResponse {
                     provider,
                     model,
@@ -255,6 +291,8 @@ pub(super) fn response() -> impl Strategy<Value = ModelResponse> {
                     failure,
                     time_to_first_token: first,
                     elapsed,
+                    provider_metadata,
+                    prompt_fingerprint,
                 }
             },
         )
@@ -281,7 +319,16 @@ pub(super) fn output_limits() -> impl Strategy<Value = OutputLimits> {
 }
 
 pub(super) fn tools() -> impl Strategy<Value = ToolSet> {
-    collection::vec(tool(), 0..3).prop_map(|tools| ToolSet { tools })
+    let hosted = (text(), text()).prop_map(|(provider, definition)| ProviderTool {
+        provider,
+        definition,
+    });
+    (collection::vec(tool(), 0..3), collection::vec(hosted, 0..3)).prop_map(
+        |(tools, provider_tools)| ToolSet {
+            tools,
+            provider_tools,
+        },
+    )
 }
 
 fn tool() -> impl Strategy<Value = Tool> {

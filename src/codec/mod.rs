@@ -4,6 +4,7 @@
 pub(crate) mod applied;
 pub mod call;
 pub mod category;
+pub(crate) mod citation;
 pub mod compaction;
 pub mod config;
 pub mod delta;

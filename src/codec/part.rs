@@ -5,14 +5,14 @@ use prost::Message as _;
 
 use crate::{
     model::{
-        CallId, Content, Given, Part, ToolCall, ToolOutcome, ToolResult,
+        CallId, Content, Given, Part, ProviderItem, ToolCall, ToolOutcome, ToolResult,
         media::Source,
         message::{Pruned, StoredPart, UnknownPart},
     },
     pb,
 };
 
-use super::{DecodeError, call, media, number, read, time, usage};
+use super::{DecodeError, call, citation, media, number, read, time, usage};
 
 pub use super::call::{call_to_pb, outcome_to_pb, result_to_pb};
 
@@ -25,6 +25,8 @@ const REFUSAL: &str = "refusal";
 /// keeps.
 const MEDIA: &str = "media";
 const LINK: &str = "media_url";
+/// Its body is the item, its name the provider's name of the type.
+const PROVIDER_ITEM: &str = "provider_item";
 
 /// Bytes that the rest of reasoning takes up at most if nothing is attached to it: more is what a
 /// provider attached.
@@ -33,8 +35,8 @@ pub const BARE_REASONING: i32 = 8;
 /// The columns of a part.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct PartRow {
-    /// What it is: `text`, `reasoning`, `tool_call`, `tool_result`, `refusal`, `media` or
-    /// `media_url`.
+    /// What it is: `text`, `reasoning`, `tool_call`, `tool_result`, `refusal`, `media`, `media_url`
+    /// or `provider_item`.
     pub kind: String,
     /// The call that is made or answered.
     pub call: Option<String>,
@@ -59,11 +61,12 @@ pub fn outcome_number(outcome: ToolOutcome) -> i16 {
 pub fn to_row(part: &Part) -> PartRow {
     let Part {
         content,
+        citations,
         provider_metadata,
         sanitized,
     } = part;
     let rest = pb::Part {
-        citations: Vec::new(),
+        citations: citations.iter().map(citation::to_pb).collect(),
         provider_metadata_json: provider_metadata.clone().unwrap_or_default(),
         tokens: None,
         preview_of: None,
@@ -78,7 +81,8 @@ pub fn to_row(part: &Part) -> PartRow {
         | Content::ToolCall(_)
         | Content::ToolResult(_)
         | Content::Refusal(_)
-        | Content::Media(_) => rest,
+        | Content::Media(_)
+        | Content::ProviderItem(_) => rest,
     };
     PartRow {
         rest: Some(rest).filter(|bytes| !bytes.is_empty()),
@@ -109,6 +113,10 @@ fn columns(content: &Content) -> PartRow {
         Content::Media(media) => match &media.source {
             Source::Blob(kept) => words(MEDIA, kept.id.as_str()),
             Source::Url(url) => words(LINK, url),
+        },
+        Content::ProviderItem(item) => PartRow {
+            name: Some(item.kind.clone()),
+            ..words(PROVIDER_ITEM, &item.json)
         },
         Content::Unknown(unknown) => words(&unknown.kind, &unknown.body),
     }
@@ -142,6 +150,16 @@ fn rest_of(content: &Content) -> Option<pb::part::Content> {
         Content::Media(medium) => Some(pb::part::Content::Media(pb::Media {
             source: None,
             ..media::to_pb(medium)
+        })),
+        Content::ProviderItem(ProviderItem {
+            provider,
+            kind: _,
+            json: _,
+            title,
+        }) => Some(pb::part::Content::ProviderItem(pb::ProviderItem {
+            provider: provider.clone(),
+            title: title.clone(),
+            ..pb::ProviderItem::default()
         })),
     }
 }
@@ -189,7 +207,7 @@ pub fn from_row(row: PartRow) -> Result<Part, DecodeError> {
         rest: encoded,
     } = row;
     let pb::Part {
-        citations: _,
+        citations,
         provider_metadata_json,
         tokens: _,
         preview_of: _,
@@ -230,6 +248,7 @@ pub fn from_row(row: PartRow) -> Result<Part, DecodeError> {
         REFUSAL => Content::Refusal(body),
         MEDIA => Content::Media(medium(rest, pb::media::Source::BlobId(body))?),
         LINK => Content::Media(medium(rest, pb::media::Source::Url(body))?),
+        PROVIDER_ITEM => Content::ProviderItem(item(rest, column("name", name)?, body)?),
         _ => Content::Unknown(UnknownPart {
             kind,
             body,
@@ -238,6 +257,10 @@ pub fn from_row(row: PartRow) -> Result<Part, DecodeError> {
     };
     Ok(Part {
         content,
+        citations: citations
+            .into_iter()
+            .map(citation::from_pb)
+            .collect::<Result<_, _>>()?,
         provider_metadata: Some(provider_metadata_json).filter(|json| !json.is_empty()),
         sanitized,
     })
@@ -297,12 +320,39 @@ fn medium(
     })
 }
 
+/// A provider's item whose type and content are there.
+fn item(
+    rest: Option<pb::part::Content>,
+    kind: String,
+    json: String,
+) -> Result<ProviderItem, DecodeError> {
+    let Some(pb::part::Content::ProviderItem(pb::ProviderItem {
+        provider,
+        kind: _,
+        item_json: _,
+        title,
+    })) = rest
+    else {
+        return Err(DecodeError::new(
+            "part",
+            "its rest is not that of a provider's item",
+        ));
+    };
+    Ok(ProviderItem {
+        provider,
+        kind,
+        json,
+        title,
+    })
+}
+
 /// A stored part for the wire, with its size.
 pub fn to_pb(stored: &StoredPart) -> pb::Part {
     let StoredPart {
         part:
             Part {
                 content,
+                citations,
                 provider_metadata,
                 sanitized,
             },
@@ -311,7 +361,7 @@ pub fn to_pb(stored: &StoredPart) -> pb::Part {
         pruned,
     } = stored;
     pb::Part {
-        citations: Vec::new(),
+        citations: citations.iter().map(citation::to_pb).collect(),
         provider_metadata_json: provider_metadata.clone().unwrap_or_default(),
         tokens: Some(usage::size_to_pb(size.tokens, estimator)),
         preview_of: None,
@@ -344,11 +394,13 @@ pub fn open_to_pb(content: &Content) -> pb::Part {
 pub(super) fn input_to_pb(part: &Part) -> pb::Part {
     let Part {
         content,
+        citations,
         provider_metadata,
         sanitized,
     } = part;
     pb::Part {
         content: content_to_pb(content),
+        citations: citations.iter().map(citation::to_pb).collect(),
         provider_metadata_json: provider_metadata.clone().unwrap_or_default(),
         sanitized: *sanitized,
         ..pb::Part::default()
@@ -366,8 +418,25 @@ fn content_to_pb(content: &Content) -> Option<pb::part::Content> {
         Content::ToolResult(result) => pb::part::Content::ToolResult(result_to_pb(result)),
         Content::Refusal(text) => pb::part::Content::Refusal(text.clone()),
         Content::Media(medium) => pb::part::Content::Media(media::to_pb(medium)),
+        Content::ProviderItem(item) => pb::part::Content::ProviderItem(item_to_pb(item)),
         Content::Unknown(_) => return None,
     })
+}
+
+/// A provider's item for the wire.
+fn item_to_pb(item: &ProviderItem) -> pb::ProviderItem {
+    let ProviderItem {
+        provider,
+        kind,
+        json,
+        title,
+    } = item;
+    pb::ProviderItem {
+        provider: provider.clone(),
+        kind: kind.clone(),
+        item_json: json.clone(),
+        title: title.clone(),
+    }
 }
 
 #[cfg(test)]
@@ -408,6 +477,7 @@ mod tests {
                     Source::Blob(kept) => kept.id.as_str(),
                     Source::Url(url) => url,
                 },
+                Content::ProviderItem(item) => &item.json,
                 Content::Unknown(unknown) => &unknown.body,
             };
             prop_assert_eq!(row.body.as_bytes(), words.as_bytes());

@@ -94,6 +94,7 @@ fn part_from_pb(part: pb::Part) -> Result<Part, DecodeError> {
     let provider_metadata = Some(provider_metadata_json).filter(|json| !json.is_empty());
     Ok(Part {
         content,
+        citations: Vec::new(),
         provider_metadata,
         sanitized,
     })

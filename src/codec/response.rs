@@ -5,7 +5,7 @@ use crate::{
     pb,
 };
 
-use super::{DecodeError, failure, number, time, usage};
+use super::{DecodeError, failure, time, usage};
 
 /// A model call for the wire.
 pub fn to_pb(response: &ModelResponse) -> pb::ModelResponse {
@@ -20,6 +20,8 @@ pub fn to_pb(response: &ModelResponse) -> pb::ModelResponse {
         failure,
         time_to_first_token,
         elapsed,
+        provider_metadata,
+        prompt_fingerprint,
     } = response;
     pb::ModelResponse {
         provider: provider.clone(),
@@ -32,6 +34,8 @@ pub fn to_pb(response: &ModelResponse) -> pb::ModelResponse {
         failure: failure.as_ref().map(failure::to_pb),
         time_to_first_token: time_to_first_token.map(time::duration_to_pb),
         elapsed: Some(time::duration_to_pb(*elapsed)),
+        provider_metadata_json: provider_metadata.clone().unwrap_or_default(),
+        prompt_fingerprint: prompt_fingerprint.clone().unwrap_or_default(),
     }
 }
 
@@ -48,13 +52,19 @@ pub fn from_pb(response: pb::ModelResponse) -> Result<ModelResponse, DecodeError
         failure,
         time_to_first_token,
         elapsed,
+        provider_metadata_json,
+        prompt_fingerprint,
     } = response;
+    let some = |text: String| Some(text).filter(|text| !text.is_empty());
     Ok(ModelResponse {
         provider,
         model,
         provider_model,
         provider_response_id,
-        finish: finish_from_pb(number::known("finish reason", finish_reason)?),
+        // One that a newer version wrote reads as the API says that it be treated.
+        finish: finish_from_pb(
+            pb::FinishReason::try_from(finish_reason).unwrap_or(pb::FinishReason::Unspecified),
+        ),
         provider_finish: provider_finish_reason,
         usage: usage.map(usage::from_pb).transpose()?,
         failure: failure.map(failure::from_pb).transpose()?,
@@ -65,6 +75,8 @@ pub fn from_pb(response: pb::ModelResponse) -> Result<ModelResponse, DecodeError
             .map(time::duration_from_pb)
             .transpose()?
             .unwrap_or_default(),
+        provider_metadata: some(provider_metadata_json),
+        prompt_fingerprint: some(prompt_fingerprint),
     })
 }
 
@@ -78,6 +90,7 @@ pub fn finish_to_pb(finish: FinishReason) -> pb::FinishReason {
         FinishReason::Refusal => pb::FinishReason::Refusal,
         FinishReason::Error => pb::FinishReason::Error,
         FinishReason::Cancelled => pb::FinishReason::Cancelled,
+        FinishReason::Paused => pb::FinishReason::Paused,
     }
 }
 
@@ -91,6 +104,7 @@ fn finish_from_pb(finish: pb::FinishReason) -> FinishReason {
         pb::FinishReason::Refusal => FinishReason::Refusal,
         pb::FinishReason::Error => FinishReason::Error,
         pb::FinishReason::Cancelled => FinishReason::Cancelled,
+        pb::FinishReason::Paused => FinishReason::Paused,
     }
 }
 

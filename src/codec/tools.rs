@@ -3,7 +3,7 @@
 use prost::Message as _;
 
 use crate::{
-    model::{Tool, ToolCategory, ToolSet},
+    model::{ProviderTool, Tool, ToolCategory, ToolSet},
     pb,
 };
 
@@ -26,10 +26,13 @@ pub fn decode(bytes: &[u8]) -> Result<ToolSet, DecodeError> {
 
 /// The tools for the wire.
 pub fn to_pb(tools: &ToolSet) -> pb::ToolSet {
-    let ToolSet { tools } = tools;
+    let ToolSet {
+        tools,
+        provider_tools,
+    } = tools;
     pb::ToolSet {
         host_tools: tools.iter().map(tool_to_pb).collect(),
-        provider_tools: Vec::new(),
+        provider_tools: provider_tools.iter().map(provider_tool_to_pb).collect(),
     }
 }
 
@@ -37,14 +40,40 @@ pub fn to_pb(tools: &ToolSet) -> pb::ToolSet {
 pub fn from_pb(tools: pb::ToolSet) -> Result<ToolSet, DecodeError> {
     let pb::ToolSet {
         host_tools,
-        provider_tools: _,
+        provider_tools,
     } = tools;
     Ok(ToolSet {
         tools: host_tools
             .into_iter()
             .map(tool_from_pb)
             .collect::<Result<_, _>>()?,
+        provider_tools: provider_tools
+            .into_iter()
+            .map(provider_tool_from_pb)
+            .collect(),
     })
+}
+
+fn provider_tool_to_pb(tool: &ProviderTool) -> pb::ProviderTool {
+    let ProviderTool {
+        provider,
+        definition,
+    } = tool;
+    pb::ProviderTool {
+        provider: provider.clone(),
+        definition_json: definition.clone(),
+    }
+}
+
+fn provider_tool_from_pb(tool: pb::ProviderTool) -> ProviderTool {
+    let pb::ProviderTool {
+        provider,
+        definition_json,
+    } = tool;
+    ProviderTool {
+        provider,
+        definition: definition_json,
+    }
 }
 
 fn tool_to_pb(tool: &Tool) -> pb::Tool {

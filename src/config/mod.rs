@@ -6,6 +6,7 @@
 
 use serde::{Deserialize, Serialize};
 
+mod anthropic;
 mod blobs;
 mod check;
 mod compaction;
@@ -33,6 +34,7 @@ mod suggest;
 mod telemetry;
 mod turn;
 
+pub use anthropic::{AnthropicConfig, PromptCache};
 pub use blobs::BlobsConfig;
 pub use check::Checks;
 pub use database::DatabaseConfig;

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
+use super::anthropic::AnthropicConfig;
 use super::check::Checks;
 use super::openai::OpenAiConfig;
 
@@ -22,6 +23,8 @@ pub enum ProviderConfig {
     Scripted(ScriptedConfig),
     /// Speaks Chat Completions.
     OpenAi(Box<OpenAiConfig>),
+    /// Speaks Anthropic Messages.
+    Anthropic(Box<AnthropicConfig>),
 }
 
 /// `kind = "scripted"`.
@@ -49,6 +52,7 @@ impl ProviderConfig {
         match self {
             Self::Scripted(ScriptedConfig { script_dir: _ }) => {}
             Self::OpenAi(config) => config.check(checks, &key),
+            Self::Anthropic(config) => config.check(checks, &key),
         }
     }
 }

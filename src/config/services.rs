@@ -17,9 +17,11 @@ const OPENAI_BASE_URL: &str = "OPENAI_BASE_URL";
 pub struct Service {
     /// Name of the provider, the first half of its models' references.
     pub provider: &'static str,
+    /// What it speaks: the `kind` of the provider.
+    pub kind: &'static str,
     /// The variable that holds the key.
     pub variable: &'static str,
-    /// Where the service speaks Chat Completions, by its vendor's documentation.
+    /// Where the service speaks that, by its vendor's documentation.
     pub base_url: &'static str,
     /// The model for sessions that name none: general purpose, with tools, in the shipped table of
     /// models.
@@ -34,12 +36,15 @@ pub const SERVICES: &[Service] = &[
         "https://api.openai.com/v1",
         "gpt-5-mini",
     ),
-    service(
-        "anthropic",
-        "ANTHROPIC_API_KEY",
-        "https://api.anthropic.com/v1",
-        "claude-sonnet-5-5",
-    ),
+    Service {
+        kind: "anthropic",
+        ..service(
+            "anthropic",
+            "ANTHROPIC_API_KEY",
+            "https://api.anthropic.com/v1",
+            "claude-sonnet-5-5",
+        )
+    },
     service(
         "gemini",
         "GEMINI_API_KEY",
@@ -86,6 +91,7 @@ const fn service(
 ) -> Service {
     Service {
         provider,
+        kind: "openai",
         variable,
         base_url,
         default_model,
@@ -149,11 +155,12 @@ fn add(known: &mut Table, given: &mut Given, service: &Service, openai: Option<&
     };
     let Service {
         provider: _,
+        kind,
         variable,
         base_url: _,
         default_model: _,
     } = *service;
-    set(known, given, &key("kind"), "openai".to_owned(), variable);
+    set(known, given, &key("kind"), kind.to_owned(), variable);
     set(known, given, &key("base_url"), base_url.to_owned(), told_by);
     set(
         known,

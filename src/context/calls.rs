@@ -23,7 +23,7 @@ pub fn executable(
 /// Whether a model that stopped for this reason had finished its calls.
 fn lets_calls_run(finish: FinishReason) -> bool {
     match finish {
-        FinishReason::Stop | FinishReason::ToolCalls => true,
+        FinishReason::Stop | FinishReason::ToolCalls | FinishReason::Paused => true,
         FinishReason::Length
         | FinishReason::ContentFilter
         | FinishReason::Refusal
@@ -40,6 +40,7 @@ mod tests {
     fn check(finish: FinishReason, name: &str, arguments: &str) -> Result<(), CallCancelReason> {
         let tools = ToolSet {
             tools: vec![testing::tool("read")],
+            ..ToolSet::default()
         };
         let call = ToolCall {
             id: CallId::new("c1"),
@@ -54,6 +55,7 @@ mod tests {
         let table = [
             (FinishReason::ToolCalls, Ok(())),
             (FinishReason::Stop, Ok(())),
+            (FinishReason::Paused, Ok(())),
             (FinishReason::Length, Err(CallCancelReason::Incomplete)),
             (
                 FinishReason::ContentFilter,

@@ -66,6 +66,7 @@ mod tests {
                 | Content::ToolResult(_)
                 | Content::Refusal(_)
                 | Content::Media(_)
+                | Content::ProviderItem(_)
                 | Content::Unknown(_) => None,
             })
             .collect()

@@ -35,6 +35,7 @@ pub fn part(part: &Part, role: Role) -> Counted {
             .plus(&call.name)
             .plus(&call.arguments)
             .tokens(),
+        Content::ProviderItem(item) => self::text(&item.json),
         Content::Unknown(_) => 0,
     };
     Counted {
@@ -51,7 +52,7 @@ pub fn category(content: &Content, role: Role) -> Category {
             Role::Assistant => Category::Assistant,
             Role::Tool => Category::ToolResults,
         },
-        Content::Refusal(_) => Category::Assistant,
+        Content::Refusal(_) | Content::ProviderItem(_) => Category::Assistant,
         Content::Reasoning { .. } => Category::Reasoning,
         Content::ToolCall(_) => Category::ToolCalls,
         Content::ToolResult(_) => Category::ToolResults,

@@ -6,6 +6,8 @@ use crate::model::{Closed, Contents, Generation, Prompt, SessionConfig, Tool, To
 /// Whom one call goes to, and how it is to be answered.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Asked<'a> {
+    /// Configured name of the provider.
+    pub provider: &'a str,
     /// The model's name within its provider.
     pub model: &'a str,
     /// Whether it can call tools; when not, it gets none.
@@ -25,43 +27,47 @@ pub fn build(
     asked: &Asked<'_>,
 ) -> Prompt {
     let Asked {
+        provider,
         model,
         supports_tools,
         max_output_tokens,
         generation,
     } = asked;
-    let system = system(config);
-    let tools: Vec<Tool> = if *supports_tools {
-        tools.visible().cloned().collect()
-    } else {
-        Vec::new()
-    };
-    let size = estimate::prompt(&system, &tools, &transcript);
+    let system = instructions(config);
+    let mut host_tools: Vec<Tool> = Vec::new();
+    let mut provider_tools: Vec<String> = Vec::new();
+    if *supports_tools {
+        host_tools.extend(tools.visible().cloned());
+        provider_tools.extend(tools.run_by(provider).map(str::to_owned));
+    }
+    let size = estimate::prompt(&system.join("\n\n"), &host_tools, &transcript);
     Prompt {
         model: (*model).to_owned(),
         system,
         transcript,
         contents: Contents::default(),
-        tools,
+        tools: host_tools,
+        provider_tools,
         max_output_tokens: *max_output_tokens,
         generation: generation.clone(),
         size,
     }
 }
 
+/// The system prompt, followed by each pinned block under its name as a heading, as one text.
+pub fn system(config: &SessionConfig) -> String {
+    instructions(config).join("\n\n")
+}
+
 /// The system prompt, followed by each pinned block under its name as a heading. The form is
 /// stable, so that providers' prompt caches hold.
-pub fn system(config: &SessionConfig) -> String {
+fn instructions(config: &SessionConfig) -> Vec<String> {
     let blocks = config
         .pinned_blocks
         .iter()
         .map(|block| format!("# {}\n{}", block.name, block.text));
     let prompt = Some(config.system_prompt.clone()).filter(|prompt| !prompt.is_empty());
-    prompt
-        .into_iter()
-        .chain(blocks)
-        .collect::<Vec<_>>()
-        .join("\n\n")
+    prompt.into_iter().chain(blocks).collect()
 }
 
 #[cfg(test)]
@@ -109,10 +115,12 @@ mod tests {
         };
         let tools = ToolSet {
             tools: vec![testing::tool("read"), hidden],
+            ..ToolSet::default()
         };
         let names = |supports_tools| {
             let transcript = testing::closed(vec![testing::user("Hello")]);
             let asked = Asked {
+                provider: "main",
                 model: "demo",
                 supports_tools,
                 max_output_tokens: Some(9),

@@ -181,6 +181,7 @@ fn outputs<'a>(message: &'a Message, policy: &'a PrunePolicy) -> impl Iterator<I
             | Content::ToolCall(_)
             | Content::Refusal(_)
             | Content::Media(_)
+            | Content::ProviderItem(_)
             | Content::Unknown(_) => None,
         },
     )

@@ -392,6 +392,7 @@ mod tests {
                         ..testing::tool("later")
                     },
                 ],
+                ..ToolSet::default()
             },
             ..SessionConfig::default()
         }
@@ -585,6 +586,7 @@ mod tests {
                     tool("m", ToolCategory::McpTools),
                     tool("g", ToolCategory::Agents),
                 ],
+                ..ToolSet::default()
             },
             ..SessionConfig::default()
         };
@@ -692,7 +694,7 @@ mod tests {
             let named = |n: usize| testing::tool(&format!("t{n}"));
             let config = SessionConfig {
                 system_prompt: "x".repeat(system),
-                tools: ToolSet { tools: (0..tools).map(named).collect() },
+                tools: ToolSet { tools: (0..tools).map(named).collect(), ..ToolSet::default() },
                 ..SessionConfig::default()
             };
             let queued = Held::default();

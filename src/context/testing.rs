@@ -67,6 +67,8 @@ pub(crate) fn response(model: &str) -> ModelResponse {
         failure: None,
         time_to_first_token: None,
         elapsed: std::time::Duration::ZERO,
+        provider_metadata: None,
+        prompt_fingerprint: None,
     }
 }
 
@@ -117,7 +119,8 @@ pub(crate) fn prompt(messages: Vec<Message>) -> Prompt {
     let size = super::estimate::prompt("", &[], &transcript);
     Prompt {
         model: "test".to_owned(),
-        system: String::new(),
+        system: Vec::new(),
+        provider_tools: Vec::new(),
         transcript,
         contents: Contents::default(),
         tools: Vec::new(),

@@ -5,7 +5,7 @@ use tonic::Status;
 
 use crate::{
     codec,
-    model::{PromptNote, PromptNoteKind, SessionKey, ToolSet, derive},
+    model::{Prompt, PromptNote, PromptNoteKind, ProviderTool, SessionKey, ToolSet, derive},
     pb, store,
     turn::{Engine, context::render::Rendered},
 };
@@ -14,6 +14,16 @@ use crate::{
 const MOST: usize = 2 * 1024 * 1024;
 /// The media type of prompts.
 const JSON: &str = "application/json";
+
+/// The tools that the model's own provider runs.
+fn provider_tools(model: &str, prompt: &Prompt) -> Vec<ProviderTool> {
+    let provider = model.split_once('/').map_or("", |(provider, _)| provider);
+    let tool = |definition: &String| ProviderTool {
+        provider: provider.to_owned(),
+        definition: definition.clone(),
+    };
+    prompt.provider_tools.iter().map(tool).collect()
+}
 
 /// A prompt for the wire. What is made a blob is readable by then.
 pub(super) async fn to_pb(
@@ -44,13 +54,14 @@ pub(super) async fn to_pb(
         None => {
             let messages = prompt.transcript.messages();
             let neutral = pb::Prompt {
-                system_prompt: prompt.system.clone(),
+                system_prompt: prompt.instructions(),
                 messages: messages
                     .iter()
                     .map(|message| codec::message::to_pb(message, &key.session))
                     .collect(),
                 tools: Some(codec::tools::to_pb(&ToolSet {
                     tools: prompt.tools.clone(),
+                    provider_tools: provider_tools(&answer.model, &prompt),
                 })),
                 ..answer.clone()
             };

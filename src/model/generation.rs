@@ -131,6 +131,7 @@ impl Generation {
             Setting::ToolChoice => self.tool_choice = None,
             Setting::ParallelToolCalls => self.parallel_tool_calls = None,
             Setting::ResponseFormat => self.response_format = None,
+            Setting::ProviderTools => {}
         }
     }
 }
@@ -158,6 +159,8 @@ pub enum Setting {
     ParallelToolCalls,
     /// `response_format`.
     ResponseFormat,
+    /// Provider tools, which stand beside these settings in the turn's tools.
+    ProviderTools,
 }
 
 impl Setting {
@@ -174,6 +177,7 @@ impl Setting {
             Self::ToolChoice => "generation.tool_choice",
             Self::ParallelToolCalls => "generation.parallel_tool_calls",
             Self::ResponseFormat => "generation.response_format",
+            Self::ProviderTools => "tools.provider_tools",
         }
     }
 }

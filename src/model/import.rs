@@ -161,6 +161,7 @@ impl Fitting<'_> {
                 | Content::Reasoning { .. }
                 | Content::Refusal(_)
                 | Content::Media(_)
+                | Content::ProviderItem(_)
                 | Content::Unknown(_) => {}
             }
         }

@@ -129,6 +129,7 @@ impl Message {
                 | Content::Reasoning { .. }
                 | Content::ToolCall(_)
                 | Content::Refusal(_)
+                | Content::ProviderItem(_)
                 | Content::Unknown(_) => {}
             }
         }
@@ -175,6 +176,8 @@ pub struct Pruned {
 pub struct Part {
     /// What it is.
     pub content: Content,
+    /// Sources that a text refers to.
+    pub citations: Vec<Citation>,
     /// What the provider attached, a JSON object keyed by kind of provider; opaque, handed back
     /// unchanged.
     pub provider_metadata: Option<String>,
@@ -187,6 +190,7 @@ impl Part {
     pub fn new(content: Content) -> Self {
         Self {
             content,
+            citations: Vec::new(),
             provider_metadata: None,
             sanitized: false,
         }
@@ -206,6 +210,7 @@ impl Part {
             | Content::Reasoning { .. }
             | Content::ToolCall(_)
             | Content::Refusal(_)
+            | Content::ProviderItem(_)
             | Content::Unknown(_) => (None, [].as_slice()),
         };
         own.into_iter().chain(given.iter().filter_map(Given::media))
@@ -232,8 +237,41 @@ pub enum Content {
     Refusal(String),
     /// An image, document, sound or video.
     Media(Media),
+    /// Something that only its provider can read.
+    ProviderItem(ProviderItem),
     /// A part of a kind that a newer version wrote.
     Unknown(UnknownPart),
+}
+
+/// Something that a provider made and only it can read, such as a search it made: kept, and sent
+/// back to that provider unchanged.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct ProviderItem {
+    /// Configured name of the provider.
+    pub provider: String,
+    /// The provider's name of its type, e.g. `web_search_call`.
+    pub kind: String,
+    /// The item as JSON, unchanged.
+    pub json: String,
+    /// A line for people; may be empty.
+    pub title: String,
+}
+
+/// A source that a text refers to.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Citation {
+    /// Address of the source; empty for an attached document.
+    pub url: String,
+    /// Title of the source.
+    pub title: String,
+    /// The words that were cited.
+    pub cited_text: String,
+    /// First byte of the passage in the part's text.
+    pub start_byte: u32,
+    /// The byte after its last one; 0 when the provider gave no range.
+    pub end_byte: u32,
+    /// The provider's own object as JSON, unchanged.
+    pub provider_metadata: Option<String>,
 }
 
 /// A part of a kind that this version does not know, as it is stored: it is kept, and not sent to
@@ -382,6 +420,9 @@ pub enum FinishReason {
     Error,
     /// Cancelled; the text up to then was kept.
     Cancelled,
+    /// The provider paused a long turn of its own tools: called again with the answer so far, it
+    /// goes on.
+    Paused,
 }
 
 /// The model call that produced an assistant message.
@@ -407,4 +448,9 @@ pub struct ModelResponse {
     pub time_to_first_token: Option<std::time::Duration>,
     /// From sending the request to the end of the answer.
     pub elapsed: std::time::Duration,
+    /// What the provider attached to the whole answer, a JSON object keyed by kind of provider.
+    pub provider_metadata: Option<String>,
+    /// A hash of what the answer continues, as it was sent: instructions, tools and all messages.
+    /// `None` where reasoning is not bound to it.
+    pub prompt_fingerprint: Option<String>,
 }

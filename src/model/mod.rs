@@ -40,13 +40,13 @@ pub use id::{
 pub use ledger::{Anchor, Held, Ledger, PrepareReport, PruneReport, Recorded, Restored};
 pub use media::{Contents, Media, NewContent};
 pub use message::{
-    Content, FinishReason, Given, InputMessage, Message, ModelResponse, Part, Role, ToolCall,
-    ToolOutcome, ToolResult, Truncation,
+    Citation, Content, FinishReason, Given, InputMessage, Message, ModelResponse, Part,
+    ProviderItem, Role, ToolCall, ToolOutcome, ToolResult, Truncation,
 };
 pub use prompt::{Arrangement, Prompt, PromptNote, PromptNoteKind, PromptShape};
 pub use queue::{Applied, Delivery, DropReason, TakeMode};
 pub use tally::Tally;
-pub use tool::{Keep, OutputLimits, Tool, ToolCategory, ToolSet};
+pub use tool::{Keep, OutputLimits, ProviderTool, Tool, ToolCategory, ToolSet};
 pub use transcript::{Closed, Transcript};
 pub use turn::{
     CancelCause, CancelOutcome, CompletionReason, Ending, Limits, LimitsOverride, TurnResult,

@@ -9,20 +9,29 @@ use super::{Closed, Contents, Generation, MessageId, Role, TokenCount, Tool};
 pub struct Prompt {
     /// The model's name within its provider.
     pub model: String,
-    /// System prompt with the pinned blocks; empty: none.
-    pub system: String,
+    /// The system prompt and each pinned block, in order; empty: none.
+    pub system: Vec<String>,
     /// The conversation. Every call in it has its result.
     pub transcript: Closed,
     /// The content of its media.
     pub contents: Contents,
     /// Tools the model may call; empty for a model without tool support.
     pub tools: Vec<Tool>,
+    /// Definitions, as JSON, of the tools that the provider itself runs.
+    pub provider_tools: Vec<String>,
     /// Tokens of the answer. `None` means the model's limit.
     pub max_output_tokens: Option<u32>,
     /// How the model is to answer.
     pub generation: Generation,
     /// Its predicted size.
     pub size: TokenCount,
+}
+
+impl Prompt {
+    /// The system prompt with the pinned blocks as one text; empty: none.
+    pub fn instructions(&self) -> String {
+        self.system.join("\n\n")
+    }
 }
 
 /// How the messages of a request differ from those of its prompt, where the service takes them in a
@@ -96,6 +105,8 @@ pub enum PromptShape {
     Neutral,
     /// A request of OpenAI's Chat Completions.
     OpenAiChat,
+    /// A request of Anthropic Messages.
+    Anthropic,
     /// The request that contextd itself would send; where it would send none, neutral.
     Native,
 }

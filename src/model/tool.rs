@@ -9,6 +9,17 @@ use serde::{Deserialize, Serialize};
 pub struct ToolSet {
     /// Run by the host; names are unique.
     pub tools: Vec<Tool>,
+    /// Run by the provider that each names; left out for models of others.
+    pub provider_tools: Vec<ProviderTool>,
+}
+
+/// A tool that a provider itself runs, such as its web search.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ProviderTool {
+    /// Configured name of the provider.
+    pub provider: String,
+    /// The definition in the provider's own format, a JSON object.
+    pub definition: String,
 }
 
 impl ToolSet {
@@ -20,6 +31,14 @@ impl ToolSet {
     /// The tools that are sent to the model.
     pub fn visible(&self) -> impl Iterator<Item = &Tool> {
         self.tools.iter().filter(|tool| !tool.deferred)
+    }
+
+    /// The definitions of those that the provider of that configured name runs.
+    pub fn run_by<'a>(&'a self, provider: &'a str) -> impl Iterator<Item = &'a str> {
+        self.provider_tools
+            .iter()
+            .filter(move |tool| tool.provider == provider)
+            .map(|tool| tool.definition.as_str())
     }
 }
 

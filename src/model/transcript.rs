@@ -63,6 +63,7 @@ impl Transcript {
                     | Content::Reasoning { .. }
                     | Content::Refusal(_)
                     | Content::Media(_)
+                    | Content::ProviderItem(_)
                     | Content::Unknown(_) => true,
                 };
                 if !sound {

@@ -3,7 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{Chunk, Error, Finish, error::Kind};
-use crate::model::{CallId, Content, Delta, MessageId, Part, ToolCall, delta::DeltaKind};
+use crate::model::{
+    CallId, Citation, Content, Delta, MessageId, Part, ProviderItem, ToolCall, delta::DeltaKind,
+};
 
 #[cfg(test)]
 mod tests;
@@ -29,7 +31,7 @@ pub struct Assembly {
     calls: BTreeMap<u32, usize>,
     /// The part that was written last.
     last: Option<usize>,
-    /// The last part has its metadata: more of the same kind begins a new part.
+    /// The last part is complete: more of the same kind begins a new part.
     sealed: bool,
     /// A part that was begun with an empty piece: it exists only if metadata follows.
     hidden: Option<Voice>,
@@ -72,12 +74,15 @@ pub enum Malformed {
     /// The same call began twice.
     #[error("tool call {0} of the answer began twice")]
     RepeatedCall(u32),
-    /// Arguments of a call that did not begin.
-    #[error("arguments came for tool call {0} of the answer, which did not begin")]
+    /// Arguments or metadata of a call that did not begin.
+    #[error("something came for tool call {0} of the answer, which did not begin")]
     UnknownCall(u32),
     /// Metadata before any part.
     #[error("metadata came before any part of the answer")]
     StrayMetadata,
+    /// A source of no text.
+    #[error("a citation came that belongs to no text of the answer")]
+    StrayCitation,
 }
 
 impl Malformed {
@@ -85,7 +90,10 @@ impl Malformed {
     pub fn into_error(self, provider: &str) -> Error {
         let should_retry = match self {
             Self::TooLarge(_) | Self::TooManyCalls | Self::TooManyParts => Some(false),
-            Self::RepeatedCall(_) | Self::UnknownCall(_) | Self::StrayMetadata => None,
+            Self::RepeatedCall(_)
+            | Self::UnknownCall(_)
+            | Self::StrayMetadata
+            | Self::StrayCitation => None,
         };
         Error {
             should_retry,
@@ -122,7 +130,15 @@ impl Assembly {
             Chunk::Refusal(text) => self.say(Voice::Refusal, &text),
             Chunk::ToolCall { index, id, name } => self.begin_call(index, id, name, new_id),
             Chunk::ToolInput { index, json } => self.extend_call(index, &json),
+            Chunk::PartEnded => {
+                self.sealed = true;
+                self.hidden = None;
+                Ok(Progress::Quiet)
+            }
             Chunk::PartMetadata(json) => self.attach(&json),
+            Chunk::CallMetadata { index, json } => self.attach_to_call(index, &json),
+            Chunk::Citation(citation) => self.cite(citation),
+            Chunk::Item(item) => self.add_item(item),
             Chunk::Sanitized => {
                 if let Some(last) = self.last {
                     self.parts[last].sanitized = true;
@@ -139,11 +155,11 @@ impl Assembly {
     }
 
     /// What is kept of a cancelled answer: what was said so far. Calls may be incomplete and are
-    /// left out.
+    /// left out, as are the provider's items, whose results may be missing.
     pub fn into_partial(self) -> Vec<Part> {
         let said = |draft: &Draft| match draft.kind {
             DraftKind::Said(_) => !draft.text.is_empty(),
-            DraftKind::Call { .. } => false,
+            DraftKind::Call { .. } | DraftKind::Item(_) => false,
         };
         self.parts
             .into_iter()
@@ -231,6 +247,63 @@ impl Assembly {
         Ok(Progress::Quiet)
     }
 
+    /// Metadata of a call; a later one replaces it.
+    fn attach_to_call(&mut self, index: u32, json: &str) -> Result<Progress, Malformed> {
+        self.weigh(json.len())?;
+        let at = *self
+            .calls
+            .get(&index)
+            .ok_or(Malformed::UnknownCall(index))?;
+        self.parts[at].metadata = Some(storable(json));
+        Ok(Progress::Quiet)
+    }
+
+    /// A source of the text that was written last.
+    fn cite(&mut self, citation: Citation) -> Result<Progress, Malformed> {
+        let Citation {
+            url,
+            title,
+            cited_text,
+            start_byte,
+            end_byte,
+            provider_metadata,
+        } = citation;
+        let own = provider_metadata.as_ref().map_or(0, String::len);
+        self.weigh(url.len() + title.len() + cited_text.len() + own)?;
+        let last = self.last.map(|last| &mut self.parts[last]);
+        let text = last
+            .filter(|last| last.kind == DraftKind::Said(Voice::Text))
+            .ok_or(Malformed::StrayCitation)?;
+        text.citations.push(Citation {
+            url: storable(&url),
+            title: storable(&title),
+            cited_text: storable(&cited_text),
+            start_byte,
+            end_byte,
+            provider_metadata: provider_metadata.as_deref().map(storable),
+        });
+        Ok(Progress::Quiet)
+    }
+
+    /// A part that only the provider can read.
+    fn add_item(&mut self, item: ProviderItem) -> Result<Progress, Malformed> {
+        let ProviderItem {
+            provider,
+            kind,
+            json,
+            title,
+        } = item;
+        self.weigh(kind.len() + json.len() + title.len())?;
+        self.open(DraftKind::Item(ProviderItem {
+            provider,
+            kind: storable(&kind),
+            json: storable(&json),
+            title: storable(&title),
+        }))?;
+        self.sealed = true;
+        Ok(Progress::Quiet)
+    }
+
     /// A new part at the end.
     fn open(&mut self, kind: DraftKind) -> Result<usize, Malformed> {
         if self.parts.len() == MAX_PARTS {
@@ -239,6 +312,7 @@ impl Assembly {
         self.parts.push(Draft {
             kind,
             text: String::new(),
+            citations: Vec::new(),
             metadata: None,
             sanitized: false,
         });
@@ -310,6 +384,7 @@ enum Voice {
 struct Draft {
     kind: DraftKind,
     text: String,
+    citations: Vec<Citation>,
     metadata: Option<String>,
     sanitized: bool,
 }
@@ -319,13 +394,15 @@ struct Draft {
 enum DraftKind {
     Said(Voice),
     Call { id: CallId, name: String },
+    Item(ProviderItem),
 }
 
 impl Draft {
     /// What a delta of it adds to.
     fn delta_kind(&self) -> DeltaKind {
         match &self.kind {
-            DraftKind::Said(Voice::Text | Voice::Refusal) => DeltaKind::Text,
+            // Nothing is appended to an item.
+            DraftKind::Said(Voice::Text | Voice::Refusal) | DraftKind::Item(_) => DeltaKind::Text,
             DraftKind::Said(Voice::Reasoning) => DeltaKind::Reasoning,
             DraftKind::Call { id, name } => DeltaKind::ToolInput {
                 call: id.clone(),
@@ -337,7 +414,7 @@ impl Draft {
     /// The call, if it is one.
     fn call(&self) -> Option<ToolCall> {
         match &self.kind {
-            DraftKind::Said(_) => None,
+            DraftKind::Said(_) | DraftKind::Item(_) => None,
             DraftKind::Call { id, name } => Some(ToolCall {
                 id: id.clone(),
                 name: name.clone(),
@@ -360,9 +437,11 @@ impl Draft {
                 name,
                 arguments: self.text,
             }),
+            DraftKind::Item(item) => Content::ProviderItem(item),
         };
         Part {
             content,
+            citations: self.citations,
             provider_metadata: self.metadata,
             sanitized: self.sanitized,
         }

@@ -5,16 +5,22 @@ use std::{fmt, pin::Pin, sync::Arc};
 use futures_util::Stream;
 
 use crate::model::{
-    Arrangement, FinishReason, Generation, Media, Message, Prompt, PromptNote, PromptShape, Role,
-    Usage, generation::Unsupported,
+    Arrangement, Citation, FinishReason, Generation, Media, Message, Prompt, PromptNote,
+    PromptShape, ProviderItem, Role, Usage, generation::Unsupported,
 };
 
+pub mod anthropic;
 pub mod assemble;
+mod body;
+mod call_ids;
 pub mod catalog;
 pub mod error;
 pub mod http;
 pub mod info;
 pub mod openai;
+mod prefix;
+#[cfg(test)]
+mod recordings;
 pub mod registry;
 pub mod scripted;
 
@@ -125,11 +131,13 @@ pub struct Request {
 pub fn request_in(shape: PromptShape, prompt: &Prompt) -> Option<Request> {
     match shape {
         PromptShape::OpenAiChat => Some(openai::request(prompt)),
+        PromptShape::Anthropic => Some(anthropic::request(prompt)),
         PromptShape::Neutral | PromptShape::Native => None,
     }
 }
 
-/// A piece of a model's answer. Parts come one after the other; a change of kind begins a new part.
+/// A piece of a model's answer. Parts come one after the other; a change of kind begins a new part,
+/// and so does [`Chunk::PartEnded`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Chunk {
     /// More text.
@@ -154,9 +162,22 @@ pub enum Chunk {
         /// A piece of JSON, cut anywhere.
         json: String,
     },
+    /// The part that was written last is complete: more of the same kind begins a part of its own.
+    PartEnded,
     /// What the provider attached to the part that was written last: a JSON object keyed by kind of
-    /// provider.
+    /// provider. After an empty text or empty reasoning it is that of a part without words.
     PartMetadata(String),
+    /// What the provider attached to a call of this answer, wherever it stands.
+    CallMetadata {
+        /// Which call of this answer.
+        index: u32,
+        /// A JSON object keyed by kind of provider.
+        json: String,
+    },
+    /// A source of the text that was written last.
+    Citation(Citation),
+    /// A whole part that only the provider can read. Its client fills in the provider's name.
+    Item(ProviderItem),
     /// Characters of the part that was written last cannot be stored, and are U+FFFD in it.
     Sanitized,
     /// The answer is complete.
@@ -176,4 +197,8 @@ pub struct Finish {
     pub provider_model: String,
     /// The provider's id of the response; empty when it gave none.
     pub response_id: String,
+    /// What the provider attached to the whole answer, a JSON object keyed by kind of provider.
+    pub metadata: Option<String>,
+    /// A hash of the prompt that the answer continues, where its reasoning is bound to that.
+    pub prompt_fingerprint: Option<String>,
 }

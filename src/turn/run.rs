@@ -330,6 +330,7 @@ impl Run<'_> {
         let (generation, _) =
             generation::fitting(scene.model, config, &owned.request, scene.tools, owned.step);
         let asked = prompt::Asked {
+            provider: &scene.model.provider_name,
             model: &scene.model.info.name,
             supports_tools: scene.model.info.supports_tools,
             max_output_tokens: scene.limits.max_output_tokens,
@@ -411,6 +412,16 @@ impl Run<'_> {
             message: written,
             measured,
         };
+        // The provider's own tools are at work: the next step goes on where this one stopped.
+        let paused = finish.reason == FinishReason::Paused && written.is_some();
+        if paused && calls.is_empty() && !scene.owned.late {
+            let written = self
+                .engine
+                .store
+                .append(self.key, self.right(), &rows, &cost, None)
+                .await?;
+            return self.after(written);
+        }
         if calls.is_empty() {
             return match ending_of(finish.reason) {
                 Step::Finish if scene.owned.late => {
@@ -577,6 +588,8 @@ impl Run<'_> {
                 usage: None,
                 provider_model: String::new(),
                 response_id: String::new(),
+                metadata: None,
+                prompt_fingerprint: None,
             };
             let response = response(scene.model, &finish, timing);
             rows.message(

@@ -126,9 +126,10 @@ async fn sizes(host: &Host, case: &cases::Case) -> Option<Sizes> {
     let made = |session_id: String| pb::Session {
         session_id,
         model: format!("{}/{}", case.service(), recorded.model),
-        system_prompt: prompt.system.clone(),
+        system_prompt: prompt.instructions(),
         tools: Some(codec::tools::to_pb(&ToolSet {
             tools: prompt.tools.clone(),
+            ..ToolSet::default()
         })),
         generation: codec::generation::to_stored(&prompt.generation),
         ..pb::Session::default()

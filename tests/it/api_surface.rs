@@ -170,21 +170,6 @@ fn policies() -> [(&'static str, pb::Policy); 1] {
     )]
 }
 
-/// Tools that a later version takes, each with its field.
-fn toolsets() -> [(&'static str, pb::ToolSet); 1] {
-    let search = pb::ProviderTool {
-        provider: "anthropic".to_owned(),
-        definition_json: "{}".to_owned(),
-    };
-    [(
-        "tools.provider_tools",
-        pb::ToolSet {
-            provider_tools: vec![search],
-            ..Default::default()
-        },
-    )]
-}
-
 /// What a session may not yet hold.
 fn session_asks() -> Vec<Ask> {
     let none = pb::Session::default;
@@ -194,15 +179,6 @@ fn session_asks() -> Vec<Ask> {
             format!("policy_overrides.{field}"),
             pb::Session {
                 policy_overrides: Some(it),
-                ..none()
-            },
-        ));
-    }
-    for (field, it) in toolsets() {
-        sessions_of.push((
-            field.to_owned(),
-            pb::Session {
-                tools: Some(it),
                 ..none()
             },
         ));
@@ -217,7 +193,7 @@ fn session_asks() -> Vec<Ask> {
 fn turn_asks() -> Vec<Ask> {
     let mut asks = Vec::new();
     use pb::PromptFormat as F;
-    for format in [F::OpenaiResponses, F::Anthropic, F::Gemini, F::AiSdk].map(i32::from) {
+    for format in [F::OpenaiResponses, F::Gemini, F::AiSdk].map(i32::from) {
         let render = pb::RenderContextRequest {
             session_id: "s".to_owned(),
             format,
@@ -231,14 +207,6 @@ fn turn_asks() -> Vec<Ask> {
         };
         asks.push(ask(PREPARE_CONTEXT, &prepare, "format"));
     }
-    for (field, it) in toolsets() {
-        let count = pb::CountTokensRequest {
-            tools: Some(it.clone()),
-            ..Default::default()
-        };
-        asks.push(ask(COUNT_TOKENS, &count, field));
-        asks.push(execute(field, |request| request.tools = Some(it)));
-    }
     asks.extend(append_asks());
     asks
 }
@@ -249,21 +217,10 @@ fn append_asks() -> Vec<Ask> {
         content: Some(content),
         ..pb::Part::default()
     };
-    let cited = pb::Part {
-        citations: vec![pb::Citation::default()],
-        ..text("It is so.")
-    };
-    let parts = [
-        ("citations", cited),
-        (
-            "provider_item",
-            part(pb::part::Content::ProviderItem(pb::ProviderItem::default())),
-        ),
-        (
-            "step_start",
-            part(pb::part::Content::StepStart(pb::StepStart { step: 1 })),
-        ),
-    ];
+    let parts = [(
+        "step_start",
+        part(pb::part::Content::StepStart(pb::StepStart { step: 1 })),
+    )];
     let append = || pb::AppendMessagesRequest {
         session_id: "s".to_owned(),
         ..Default::default()

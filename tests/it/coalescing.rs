@@ -91,6 +91,7 @@ fn sent(said: InputMessage, contents: Contents) -> Value {
     let transcript = Transcript::new(vec![message]).close().unwrap();
     let generation = Generation::default();
     let asked = prompt::Asked {
+        provider: "main",
         model: "gpt-4o",
         supports_tools: false,
         max_output_tokens: None,

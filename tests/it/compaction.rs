@@ -483,10 +483,7 @@ async fn the_next_summary_is_made_from_the_previous_one_and_new_messages() {
         "only what the first one does not stand for"
     );
     let prompts = host.replica.scripted.prompts();
-    let systems: Vec<&str> = prompts
-        .iter()
-        .map(|prompt| prompt.system.as_str())
-        .collect();
+    let systems: Vec<String> = prompts.iter().map(|prompt| prompt.instructions()).collect();
     assert!(
         systems[0].contains("Wishes for this summary:\nKeep all ticket numbers.")
             && !systems[0].contains("verse")

@@ -290,7 +290,9 @@ async fn the_model_gets_what_the_live_view_shows() {
             Told::Text(text) | Told::Refusal(text) | Told::Reasoning { text, .. } => text.as_str(),
             Told::ToolCall(call) => &call.arguments,
             Told::ToolResult(result) => result.texts().next().unwrap(),
-            Told::Media(_) | Told::Unknown(_) => panic!("only words are here"),
+            Told::Media(_) | Told::ProviderItem(_) | Told::Unknown(_) => {
+                panic!("only words are here")
+            }
         });
     assert_eq!(
         read.collect::<Vec<_>>().split_last().unwrap().1,

@@ -139,6 +139,8 @@ fn finished(prompt: &Prompt, reason: FinishReason) -> Chunk {
         usage: Some(usage),
         provider_model: String::new(),
         response_id: String::new(),
+        metadata: None,
+        prompt_fingerprint: None,
     })
 }
 
@@ -452,7 +454,7 @@ impl Provider for Talkative {
     }
 
     fn call(&self, prompt: Arc<Prompt>) -> Answer {
-        let summarises = prompt.system.contains("memory of an assistant");
+        let summarises = prompt.instructions().contains("memory of an assistant");
         let first = !summarises && self.calls.fetch_add(1, Ordering::Relaxed) == 0;
         let words = if !summarises && (first || self.always) {
             "word ".repeat(8_000)
@@ -699,7 +701,7 @@ impl Provider for Busy {
                 Ok(Chunk::ToolInput { index, json }),
             ]
         };
-        let (chunks, reason) = if prompt.system.contains("memory of an assistant") {
+        let (chunks, reason) = if prompt.instructions().contains("memory of an assistant") {
             (text("They began to read."), FinishReason::Stop)
         } else {
             let n = self.calls.fetch_add(1, Ordering::Relaxed);

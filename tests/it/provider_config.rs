@@ -367,12 +367,15 @@ async fn a_missing_api_key_stops_the_server_and_names_its_setting() {
 fn a_well_known_variable_configures_its_provider_and_the_default_model() {
     for service in SERVICES {
         let loaded = load_with("", &[(service.variable, "s3cret")]).unwrap();
-        let ProviderConfig::OpenAi(provider) = &loaded.config.providers[service.provider] else {
-            panic!("another kind")
+        let (kind, base_url, http) = match &loaded.config.providers[service.provider] {
+            ProviderConfig::OpenAi(provider) => ("openai", &provider.base_url, &provider.http),
+            ProviderConfig::Anthropic(provider) => {
+                ("anthropic", &provider.base_url, &provider.http)
+            }
+            ProviderConfig::Scripted(_) => panic!("another kind"),
         };
-        assert_eq!(provider.base_url, service.base_url);
-        let key = provider
-            .http
+        assert_eq!((kind, base_url.as_str()), (service.kind, service.base_url));
+        let key = http
             .key(&Environment::new([(service.variable, "s3cret")]))
             .unwrap()
             .unwrap();

@@ -436,7 +436,7 @@ async fn a_turn_makes_its_session_and_takes_an_existing_one_as_it_is() {
         (&made.etag, &made.system_prompt, &made.model)
     );
     assert_eq!(
-        last_prompt(&replica).system,
+        last_prompt(&replica).instructions(),
         "Be brief.\n\n# memory.md\nThe text of memory.md.\n\n# skill\nThe text of skill."
     );
     assert!(after.last_seq > made.last_seq);
@@ -457,7 +457,7 @@ async fn a_sessions_configuration_reaches_the_model() {
     );
     let prompt = last_prompt(&replica);
     assert_eq!(
-        prompt.system,
+        prompt.instructions(),
         "Be brief.\n\n# memory.md\nThe text of memory.md.\n\n# skill\nThe text of skill."
     );
     assert_eq!(

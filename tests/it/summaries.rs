@@ -46,7 +46,10 @@ impl Provider for Scribe {
     }
 
     fn call(&self, prompt: Arc<Prompt>) -> Answer {
-        self.systems.lock().unwrap().push(prompt.system.clone());
+        self.systems
+            .lock()
+            .unwrap()
+            .push(prompt.instructions());
         if self.refuses {
             let refusal = provider::Error::new(
                 provider::error::Kind::Auth,
@@ -68,6 +71,8 @@ impl Provider for Scribe {
             usage: None,
             provider_model: String::new(),
             response_id: String::new(),
+            metadata: None,
+            prompt_fingerprint: None,
         };
         Box::pin(tokio_stream::iter([
             Ok(Chunk::Text(short.join("\n"))),
@@ -212,7 +217,7 @@ async fn the_prompt_after_a_compaction_has_the_request_the_actions_the_state_and
     let [prompt] = &prompts[..] else {
         panic!("the session's own provider was asked for the summary")
     };
-    assert_eq!(prompt.system, "You operate services.");
+    assert_eq!(prompt.instructions(), "You operate services.");
     let words = words_of(prompt);
     let summary = first_words(prompt);
     assert!(
@@ -270,7 +275,7 @@ async fn a_turn_continues_with_recent_messages_if_the_summary_model_refuses() {
         panic!("not one call")
     };
     let words = words_of(prompt);
-    assert_eq!(prompt.system, "You operate services.");
+    assert_eq!(prompt.instructions(), "You operate services.");
     assert!(
         words.contains(&"x".repeat(2_000)) && words.ends_with("Seen.\nGo on."),
         "{words}"
@@ -350,10 +355,10 @@ async fn a_summary_is_asked_for_by_what_it_must_hold_or_in_the_words_that_take_i
     let bound = "\n\nUse at most 300 tokens.";
     for section in ["Goal", "Done", "State", "Decisions", "Details", "Next"] {
         let heading = format!("\n## {section}\n");
-        assert!(prompts[0].system.contains(&heading), "{section}");
+        assert!(prompts[0].instructions().contains(&heading), "{section}");
     }
-    assert!(prompts[0].system.ends_with(bound));
-    assert_eq!(prompts[1].system, format!("In verse.{bound}"));
+    assert!(prompts[0].instructions().ends_with(bound));
+    assert_eq!(prompts[1].instructions(), format!("In verse.{bound}"));
     assert!(
         prompts
             .iter()

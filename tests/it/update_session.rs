@@ -183,7 +183,11 @@ fn given(prompts: &[Arc<Prompt>]) -> Vec<(&str, &str, Vec<&str>)> {
         .iter()
         .map(|prompt| {
             let names = prompt.tools.iter().map(|tool| tool.name.as_str()).collect();
-            (prompt.model.as_str(), prompt.system.as_str(), names)
+            (
+                prompt.model.as_str(),
+                prompt.system.first().map_or("", String::as_str),
+                names,
+            )
         })
         .collect()
 }
@@ -542,7 +546,10 @@ async fn a_model_switch_keeps_the_history_and_is_reported() {
     assert_eq!(steps(&next), [(after.etag, "scripted/second".to_owned())]);
     let prompt = host.replica.scripted.prompts().pop().unwrap();
     assert_eq!(
-        (prompt.model.as_str(), prompt.system.starts_with("Be long.")),
+        (
+            prompt.model.as_str(),
+            prompt.instructions().starts_with("Be long.")
+        ),
         ("second", true)
     );
     let roles: Vec<Role> = prompt
@@ -740,7 +747,7 @@ async fn overrides_of_a_turn_win_over_an_updated_configuration() {
     assert_eq!(steps(&rest), [(after.etag, "scripted/first".to_owned())]);
     let prompt = host.replica.scripted.prompts().pop().unwrap();
     assert_eq!(
-        (prompt.system.as_str(), prompt.max_output_tokens),
+        (prompt.instructions().as_str(), prompt.max_output_tokens),
         ("Be long.\n\n# notes\nLikes tea.", Some(5))
     );
     assert_eq!(given(&[prompt])[0].2, ["look", "own"]);

@@ -53,6 +53,9 @@ fn part(stored: &StoredPart) -> Option<String> {
             Some(text.clone()).filter(|text| !text.trim().is_empty())
         }
         Content::Reasoning { .. } | Content::Unknown(_) => None,
+        Content::ProviderItem(item) => {
+            (!item.title.is_empty()).then(|| format!("[{}]", item.title))
+        }
         Content::Media(media) => Some(format!("[{}]", media.title())),
         Content::ToolCall(call) => Some(format!("[Called {} with: {}]", call.name, call.arguments)),
         Content::ToolResult(result) => {

@@ -500,6 +500,7 @@ fn calls(message: &Message) -> Vec<&str> {
             | Content::Reasoning { .. }
             | Content::Refusal(_)
             | Content::Media(_)
+            | Content::ProviderItem(_)
             | Content::Unknown(_) => None,
         })
         .collect()

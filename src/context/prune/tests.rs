@@ -82,6 +82,7 @@ fn pruned_results_become_placeholders_and_other_messages_are_unchanged() {
         | Content::Reasoning { .. }
         | Content::ToolCall(_)
         | Content::Media(_)
+        | Content::ProviderItem(_)
         | Content::Unknown(_) => Vec::new(),
     };
     assert_eq!(

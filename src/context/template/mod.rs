@@ -41,15 +41,18 @@ impl Template {
     pub fn terms(&self, prompt: &Prompt) -> Terms {
         let Prompt {
             model: _,
-            system,
+            system: _,
             transcript,
             contents: _,
             tools,
+            // The service counts them in its own way: what it reports corrects the prediction.
+            provider_tools: _,
             max_output_tokens: _,
             generation,
             size: _,
         } = prompt;
-        self.terms_of(system, tools, transcript.messages(), generation)
+        let system = prompt.instructions();
+        self.terms_of(&system, tools, transcript.messages(), generation)
     }
 
     /// The same of a prompt that is not put together yet.
@@ -180,6 +183,7 @@ impl Template {
                     result.texts().map(|text| self.tokens(text)).sum(),
                 );
             }
+            Content::ProviderItem(item) => terms.set(Term::Text, self.tokens(&item.json)),
             Content::Media(_) | Content::Unknown(_) => {}
         }
         terms

@@ -139,8 +139,10 @@ fn tool_prompt_costs_equal_the_published_ones() {
         ..testing::tool("")
     };
     let prompt = Prompt {
-        system: "You are a helpful assistant that can answer to questions about the weather."
-            .to_owned(),
+        system: vec![
+            "You are a helpful assistant that can answer to questions about the weather."
+                .to_owned(),
+        ],
         tools: vec![weather],
         ..testing::prompt(vec![testing::user(
             "What's the weather like in San Francisco?",

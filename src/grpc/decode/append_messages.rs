@@ -7,7 +7,7 @@ use super::{
     hash::{idempotency, request_hash},
     id, ignored, input, json, labels,
     media::{self, Stored},
-    number, part, response,
+    number, part, provided, response,
     text::{self, AtMost, MIB},
     tools,
 };
@@ -179,9 +179,8 @@ fn answered(at: Path<'_>, part: pb::Part, found: &mut Findings) -> Option<Part> 
         preview_of: _,
         sanitized: _,
     } = part;
-    if !citations.is_empty() {
-        found.not_implemented(at.field("citations"));
-    }
+    let is_text = matches!(content, Some(Wire::Text(_)));
+    let citations = provided::citations(at.field("citations"), citations, is_text, found);
     let bare = provider_metadata_json.is_empty();
     let provider_metadata = json::optional_object(
         at.field("provider_metadata_json"),
@@ -209,10 +208,10 @@ fn answered(at: Path<'_>, part: pb::Part, found: &mut Findings) -> Option<Part> 
             Content::Media(media::read(at.field("media"), media, found)?),
             false,
         ),
-        Some(Wire::ProviderItem(_)) => {
-            found.not_implemented(at.field("provider_item"));
-            return None;
-        }
+        Some(Wire::ProviderItem(item)) => (
+            Content::ProviderItem(provided::item(at.field("provider_item"), item, found)),
+            false,
+        ),
         Some(Wire::StepStart(_)) => {
             found.not_implemented(at.field("step_start"));
             return None;
@@ -234,6 +233,7 @@ fn answered(at: Path<'_>, part: pb::Part, found: &mut Findings) -> Option<Part> 
     };
     Some(Part {
         content,
+        citations,
         provider_metadata,
         sanitized,
     })
@@ -276,6 +276,7 @@ fn resulted(at: Path<'_>, part: pb::Part, found: &mut Findings) -> Option<Part> 
             });
             return Some(Part {
                 content,
+                citations: Vec::new(),
                 provider_metadata,
                 sanitized,
             });

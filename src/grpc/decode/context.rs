@@ -202,8 +202,9 @@ fn shape(at: Path<'_>, format: i32, found: &mut Findings) -> PromptShape {
     match number::known(at, format, found) {
         Some(Format::Unspecified | Format::Neutral) | None => PromptShape::Neutral,
         Some(Format::OpenaiChat) => PromptShape::OpenAiChat,
+        Some(Format::Anthropic) => PromptShape::Anthropic,
         Some(Format::Native) => PromptShape::Native,
-        Some(Format::OpenaiResponses | Format::Anthropic | Format::Gemini | Format::AiSdk) => {
+        Some(Format::OpenaiResponses | Format::Gemini | Format::AiSdk) => {
             found.not_implemented(at);
             PromptShape::Neutral
         }

@@ -31,6 +31,7 @@ mod page;
 mod part;
 mod pinned;
 mod policy;
+mod provided;
 mod response;
 mod schema;
 mod stream;

@@ -48,6 +48,7 @@ pub(super) fn said(at: Path<'_>, part: pb::Part, found: &mut Findings) -> Option
     };
     Some(Part {
         content,
+        citations: Vec::new(),
         provider_metadata,
         sanitized,
     })

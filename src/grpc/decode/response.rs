@@ -16,6 +16,8 @@ const LONGEST_NAME: AtMost = AtMost::Chars(256);
 const LONGEST_SENTENCE: AtMost = AtMost::Chars(1_024);
 /// Most bytes of a provider's own usage object.
 const LONGEST_USAGE: AtMost = AtMost::Bytes(64 * KIB);
+/// Most bytes of what a provider attached to an answer.
+const LONGEST_METADATA: AtMost = AtMost::Bytes(64 * KIB);
 /// HTTP statuses, and 0 for none.
 const STATUSES: std::ops::RangeInclusive<i32> = 0..=599;
 
@@ -47,6 +49,8 @@ fn check(at: Path<'_>, response: pb::ModelResponse, found: &mut Findings) {
         failure,
         time_to_first_token,
         elapsed,
+        provider_metadata_json,
+        prompt_fingerprint,
     } = response;
     names(
         at,
@@ -56,9 +60,13 @@ fn check(at: Path<'_>, response: pb::ModelResponse, found: &mut Findings) {
             ("provider_model", provider_model),
             ("provider_response_id", provider_response_id),
             ("provider_finish_reason", provider_finish_reason),
+            ("prompt_fingerprint", prompt_fingerprint),
         ],
         found,
     );
+    let metadata = at.field("provider_metadata_json");
+    text::bounded(metadata, &provider_metadata_json, LONGEST_METADATA, found);
+    json::optional_object(metadata, provider_metadata_json, found);
     number::known::<pb::FinishReason>(at.field("finish_reason"), finish_reason, found);
     if let Some(usage) = usage {
         check_usage(at.field("usage"), usage, found);

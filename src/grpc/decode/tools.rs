@@ -4,7 +4,7 @@ use std::mem::take;
 
 use super::{
     Findings, Path, duration, json, number, output_limits, schema,
-    text::{self, AtMost},
+    text::{self, AtMost, KIB},
 };
 use crate::{
     codec,
@@ -16,6 +16,10 @@ use crate::{
 const MOST: usize = 512;
 /// Most characters of a tool's name.
 const LONGEST_NAME: AtMost = AtMost::Chars(64);
+/// Most characters of the name of a provider.
+const LONGEST_PROVIDER: AtMost = AtMost::Chars(256);
+/// Most bytes of the definition of a provider's tool.
+const LONGEST_DEFINITION: AtMost = AtMost::Bytes(256 * KIB);
 
 /// Reads a set of tools.
 pub(super) fn set(at: Path<'_>, mut set: pb::ToolSet, found: &mut Findings) -> ToolSet {
@@ -41,7 +45,6 @@ pub(super) fn check(at: Path<'_>, set: &mut pb::ToolSet, found: &mut Findings) {
     let at_provider = at.field("provider_tools");
     for (i, tool) in provider_tools.iter().enumerate() {
         check_provider_tool(at_provider.index(i), tool, found);
-        found.not_implemented(at_provider);
     }
     for (i, tool) in host_tools.iter_mut().enumerate() {
         check_tool(at_host.index(i), tool, found);
@@ -105,6 +108,11 @@ fn check_provider_tool(at: Path<'_>, tool: &pb::ProviderTool, found: &mut Findin
     } = tool;
     if provider.is_empty() {
         found.required(at.field("provider"));
+    } else {
+        text::check_line(at.field("provider"), provider, LONGEST_PROVIDER, found);
     }
-    json::object(at.field("definition_json"), definition_json.clone(), found);
+    let at = at.field("definition_json");
+    if text::bounded(at, definition_json, LONGEST_DEFINITION, found) {
+        json::object(at, definition_json.clone(), found);
+    }
 }

@@ -32,6 +32,21 @@ fn metadata(json: &str) -> Chunk {
     Chunk::PartMetadata(json.to_owned())
 }
 
+fn call_metadata(index: u32) -> Chunk {
+    Chunk::CallMetadata {
+        index,
+        json: "{1}".to_owned(),
+    }
+}
+
+fn item(kind: &str) -> Chunk {
+    Chunk::Item(ProviderItem {
+        kind: kind.to_owned(),
+        json: "{}".to_owned(),
+        ..ProviderItem::default()
+    })
+}
+
 fn finish() -> Finish {
     Finish {
         reason: FinishReason::Stop,
@@ -39,6 +54,8 @@ fn finish() -> Finish {
         usage: None,
         provider_model: String::new(),
         response_id: String::new(),
+        metadata: None,
+        prompt_fingerprint: None,
     }
 }
 
@@ -75,6 +92,7 @@ fn shown(parts: &[Part]) -> Vec<String> {
             Content::ToolCall(call) => format!("call {} {} {}", call.id, call.name, call.arguments),
             Content::ToolResult(_) => "result".to_owned(),
             Content::Media(_) => "medium".to_owned(),
+            Content::ProviderItem(item) => format!("item {} {}", item.kind, item.json),
             Content::Unknown(part) => part.kind.clone(),
         };
         format!(
@@ -143,6 +161,25 @@ fn a_change_of_chunk_kind_starts_a_new_part() {
         (
             vec![call(0, "a"), metadata("{1}"), input(0, "{}")],
             vec!["call a read {}{1}"],
+        ),
+        // so does its end, of whatever kind the next one is
+        (
+            vec![text("a"), Chunk::PartEnded, text("b"), Chunk::PartEnded],
+            vec!["text a", "text b"],
+        ),
+        (
+            vec![reasoning(""), Chunk::PartEnded, text("b"), metadata("{1}")],
+            vec!["text b{1}"],
+        ),
+        // a call's metadata reaches it wherever it stands
+        (
+            vec![call(0, "a"), call(1, "b"), text("t"), call_metadata(0)],
+            vec!["call a read {}{1}", "call b read {}", "text t"],
+        ),
+        // a provider's item is a whole part
+        (
+            vec![text("a"), item("search"), item("found"), text("b")],
+            vec!["text a", "item search {}", "item found {}", "text b"],
         ),
     ];
     for (chunks, expected) in table {
@@ -286,6 +323,13 @@ fn any_chunk() -> impl Strategy<Value = Chunk> {
         (0u32..3).prop_map(|index| call(index, "same")),
         (0u32..3, "[0-9]{1,3}").prop_map(|(index, json)| input(index, &json)),
         Just(metadata("{}")),
+        Just(Chunk::PartEnded),
+        (0u32..3).prop_map(|index| Chunk::CallMetadata {
+            index,
+            json: "{}".to_owned()
+        }),
+        Just(Chunk::Citation(Citation::default())),
+        Just(Chunk::Item(ProviderItem::default())),
     ]
 }
 
@@ -306,10 +350,42 @@ proptest! {
         let written = parts.iter().map(|part| match &part.content {
             Content::Text(text) | Content::Refusal(text) | Content::Reasoning { text, .. } => text.clone(),
             Content::ToolCall(call) => call.arguments.clone(),
+            Content::ProviderItem(_) => String::new(),
             Content::ToolResult(_) | Content::Media(_) | Content::Unknown(_) => "never".to_owned(),
         });
         prop_assert_eq!(written.collect::<Vec<_>>(), texts);
         let ids: BTreeSet<_> = assembly.clone().finish(finish()).calls.into_iter().map(|call| call.id).collect();
         prop_assert_eq!(ids.len(), assembly.finish(finish()).calls.len());
     }
+}
+
+#[test]
+fn a_citation_belongs_to_the_text_that_was_written_last() {
+    let cite = |title: &str| {
+        Chunk::Citation(Citation {
+            title: title.to_owned(),
+            ..Citation::default()
+        })
+    };
+    let chunks = vec![
+        text("a"),
+        cite("1"),
+        Chunk::PartEnded,
+        text("b"),
+        cite("2"),
+        text("c"),
+    ];
+    let (assembly, _) = run(&[], 1_000, chunks).unwrap();
+    let parts = assembly.finish(finish()).parts;
+    let titles = |part: &Part| {
+        part.citations
+            .iter()
+            .map(|citation| citation.title.clone())
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(parts.iter().map(titles).collect::<Vec<_>>(), [["1"], ["2"]]);
+    assert_eq!(
+        run(&[], 1_000, vec![reasoning("r"), cite("1")]).unwrap_err(),
+        Malformed::StrayCitation
+    );
 }

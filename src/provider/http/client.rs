@@ -153,9 +153,30 @@ impl Client {
         self.base_url.host_str().unwrap_or_default()
     }
 
+    /// The configured name of the provider.
+    pub fn provider(&self) -> &str {
+        &self.provider
+    }
+
     /// Sends a body and waits for the head of a good answer.
-    pub(super) async fn send(&self, path: &str, body: Vec<u8>) -> Result<Response, Error> {
-        self.post(self.url(path), "text/event-stream", body).await
+    pub(super) async fn send(
+        &self,
+        path: &str,
+        headers: &HeaderMap,
+        body: Vec<u8>,
+    ) -> Result<Response, Error> {
+        let url = self.url(path);
+        self.post(url, "text/event-stream", headers, body).await
+    }
+
+    /// Asks the service something that it answers at once.
+    pub(in crate::provider) async fn question(
+        &self,
+        path: &str,
+        headers: &HeaderMap,
+        body: Vec<u8>,
+    ) -> Result<serde_json::Value, Error> {
+        self.answered(self.url(path), headers, body).await
     }
 
     /// Asks the server that the service runs on, beside its API: what has a version in its address
@@ -165,9 +186,17 @@ impl Client {
         path: &str,
         body: Vec<u8>,
     ) -> Result<serde_json::Value, Error> {
-        let mut response = self
-            .post(self.beside(path), "application/json", body)
-            .await?;
+        let none = HeaderMap::new();
+        self.answered(self.beside(path), &none, body).await
+    }
+
+    async fn answered(
+        &self,
+        url: Url,
+        headers: &HeaderMap,
+        body: Vec<u8>,
+    ) -> Result<serde_json::Value, Error> {
+        let mut response = self.post(url, "application/json", headers, body).await?;
         let answer = self.read(&mut response, MAX_ANSWER_BYTES).await;
         let unreadable = |_| Fault::broken("its answer is no JSON");
         serde_json::from_slice(&answer)
@@ -181,7 +210,13 @@ impl Client {
             })
     }
 
-    async fn post(&self, url: Url, accept: &'static str, body: Vec<u8>) -> Result<Response, Error> {
+    async fn post(
+        &self,
+        url: Url,
+        accept: &'static str,
+        headers: &HeaderMap,
+        body: Vec<u8>,
+    ) -> Result<Response, Error> {
         if let Some(most) = self.max_request_bytes.filter(|most| body.len() > *most) {
             return Err(self.error(too_large(body.len(), most), 0, ""));
         }
@@ -189,6 +224,7 @@ impl Client {
             .http
             .post(url)
             .headers(self.headers.clone())
+            .headers(headers.clone())
             .header(header::CONTENT_TYPE, "application/json")
             .header(header::ACCEPT, accept)
             .body(body);
@@ -247,7 +283,14 @@ impl Client {
     fn url(&self, path: &str) -> Url {
         let mut url = self.base_url.clone();
         let base = url.path().trim_end_matches('/').to_owned();
+        let (path, query) = match path.split_once('?') {
+            Some((path, query)) => (path, Some(query)),
+            None => (path, None),
+        };
         url.set_path(&format!("{base}/{path}"));
+        if query.is_some() {
+            url.set_query(query);
+        }
         url
     }
 

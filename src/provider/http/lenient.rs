@@ -1,7 +1,7 @@
 //! Values in the JSON of services, read as leniently as they are written: text that is cut within a
 //! character, numbers that come as words and words that come as numbers.
 
-use std::{borrow::Cow, fmt};
+use std::{borrow::Cow, collections::BTreeMap, fmt};
 
 use serde::{Deserialize, Deserializer, de};
 use serde_json::{Value, value::RawValue};
@@ -24,6 +24,11 @@ impl Piece {
     /// Whether there is nothing in it.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
+    }
+
+    /// How many bytes it has.
+    pub fn len(&self) -> usize {
+        self.0.len()
     }
 
     /// Appends more of the same text.
@@ -180,6 +185,17 @@ pub fn count(raw: &RawValue) -> Option<u64> {
     })
 }
 
+/// The members of an object as they are written; none if it is something else.
+pub fn members(json: &str) -> BTreeMap<String, Box<RawValue>> {
+    serde_json::from_str(json).unwrap_or_default()
+}
+
+/// A value as a [`Word`].
+pub fn word(raw: &RawValue) -> String {
+    let word: Result<Word, _> = serde_json::from_str(raw.get());
+    word.map(|word| word.0).unwrap_or_default()
+}
+
 fn float(raw: &RawValue) -> Option<f64> {
     digits(raw)
         .parse::<f64>()
@@ -194,12 +210,12 @@ fn digits(raw: &RawValue) -> &str {
 /// A value, lone surrogates in it replaced; `None` if it is no JSON all the same.
 pub fn value(json: &str) -> Option<Value> {
     serde_json::from_str(json)
-        .or_else(|_| serde_json::from_str(&repaired(json)))
+        .or_else(|_| serde_json::from_str(&sound(json)))
         .ok()
 }
 
 /// JSON in which each escape of a lone surrogate is one of U+FFFD.
-fn repaired(json: &str) -> Cow<'_, str> {
+pub fn sound(json: &str) -> Cow<'_, str> {
     let mut repaired = String::new();
     let mut kept = 0;
     let mut at = 0;

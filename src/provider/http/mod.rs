@@ -9,6 +9,7 @@ pub mod classify;
 pub mod client;
 pub mod lenient;
 mod overflow;
+pub mod report;
 pub mod said;
 pub mod sse;
 pub mod stream;
@@ -16,7 +17,7 @@ pub mod wait;
 
 pub use client::{Client, Settings, Unusable};
 pub use said::Said;
-pub use stream::Decoder;
+pub use stream::{Call, Decoder};
 
 use super::error::Kind;
 use std::time::Duration;
@@ -51,5 +52,20 @@ impl Fault {
     /// An answer that cannot be used.
     pub fn broken(message: impl Into<String>) -> Self {
         Self::new(Kind::Broken, message)
+    }
+
+    /// An event whose JSON is wrong: where, without what stands there.
+    pub fn unreadable(error: &serde_json::Error) -> Self {
+        let what = match error.classify() {
+            serde_json::error::Category::Eof => "it is cut off",
+            serde_json::error::Category::Data => "it has a field of an unexpected type",
+            serde_json::error::Category::Io | serde_json::error::Category::Syntax => {
+                "it is not JSON"
+            }
+        };
+        Self::broken(format!(
+            "an event of the stream cannot be read: {what}, at byte {}",
+            error.column()
+        ))
     }
 }

@@ -12,7 +12,10 @@ use super::{
     client::{request_id, silent, unreachable},
     sse,
 };
-use crate::provider::{Answer, Chunk, Error};
+use crate::{
+    model::ProviderItem,
+    provider::{Answer, Chunk, Error},
+};
 
 /// What a dialect knows about the events of an answer.
 pub trait Decoder: Send + 'static {
@@ -24,15 +27,26 @@ pub trait Decoder: Send + 'static {
     fn end(&mut self, chunks: &mut VecDeque<Chunk>) -> Result<(), Fault>;
 }
 
+/// A request whose answer is a stream of events.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Call {
+    /// Its path and query, relative to the base URL.
+    pub path: String,
+    /// Headers beside those of every request.
+    pub headers: HeaderMap,
+    /// Its body, which is JSON.
+    pub body: Vec<u8>,
+}
+
 impl Client {
     /// Calls the service. Nothing happens before the stream is polled; dropping it closes the
     /// connection.
-    pub fn stream(self, path: &'static str, body: Vec<u8>, decoder: impl Decoder) -> Answer {
-        let call = Call {
+    pub fn stream(self, call: Call, decoder: impl Decoder) -> Answer {
+        let call = Calling {
             client: self,
             decoder,
             chunks: VecDeque::new(),
-            phase: Phase::Ready { path, body },
+            phase: Phase::Ready(call),
         };
         Box::pin(stream::unfold(call, |mut call| async move {
             let next = call.next().await.transpose()?;
@@ -45,7 +59,7 @@ impl Client {
 }
 
 /// A call on its way.
-struct Call<D> {
+struct Calling<D> {
     client: Client,
     decoder: D,
     /// Decoded and not handed out yet.
@@ -55,7 +69,7 @@ struct Call<D> {
 
 enum Phase {
     /// Nothing was sent.
-    Ready { path: &'static str, body: Vec<u8> },
+    Ready(Call),
     /// The answer is arriving.
     Reading(Box<Reading>),
     /// Nothing more is read.
@@ -69,7 +83,7 @@ struct Reading {
     begun: bool,
 }
 
-impl<D: Decoder> Call<D> {
+impl<D: Decoder> Calling<D> {
     /// The next chunk. `None` means that was all.
     async fn next(&mut self) -> Result<Option<Chunk>, Error> {
         loop {
@@ -78,11 +92,12 @@ impl<D: Decoder> Call<D> {
                     self.phase = Phase::Over;
                     self.chunks.clear();
                 }
-                return Ok(Some(chunk));
+                return Ok(Some(self.named(chunk)));
             }
             match &mut self.phase {
-                Phase::Ready { path, body } => {
-                    let response = self.client.send(path, std::mem::take(body)).await?;
+                Phase::Ready(call) => {
+                    let body = std::mem::take(&mut call.body);
+                    let response = self.client.send(&call.path, &call.headers, body).await?;
                     if is_another_type(response.headers()) {
                         return Err(self.client.refused(response).await);
                     }
@@ -105,6 +120,17 @@ impl<D: Decoder> Call<D> {
                 Phase::Over => return Ok(None),
             }
         }
+    }
+
+    /// An item says whose it is.
+    fn named(&self, chunk: Chunk) -> Chunk {
+        let Chunk::Item(item) = chunk else {
+            return chunk;
+        };
+        Chunk::Item(ProviderItem {
+            provider: self.client.provider().to_owned(),
+            ..item
+        })
     }
 
     /// Decodes the next bytes, or the end.

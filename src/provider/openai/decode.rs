@@ -213,6 +213,8 @@ impl Decoder {
             usage: self.usage.take(),
             provider_model: std::mem::take(&mut self.model),
             response_id: std::mem::take(&mut self.id),
+            metadata: None,
+            prompt_fingerprint: None,
         }));
         Ok(())
     }
@@ -258,10 +260,7 @@ impl stream::Decoder for Decoder {
             Ok(chunk) => self.chunk(chunk, chunks),
             // Named events are nothing of this API's; a proxy's, perhaps.
             Err(_) if !event.name.is_empty() && event.name != "message" => Ok(()),
-            Err(error) => Err(Fault::broken(format!(
-                "an event of the stream cannot be read: {}",
-                without_content(&error)
-            ))),
+            Err(error) => Err(Fault::unreadable(&error)),
         }
     }
 
@@ -344,14 +343,4 @@ fn keep(kept: &mut String, value: Option<Word>) {
     if kept.is_empty() {
         *kept = value.unwrap_or_default().0;
     }
-}
-
-/// Where JSON is wrong, without what stands there.
-fn without_content(error: &serde_json::Error) -> String {
-    let what = match error.classify() {
-        serde_json::error::Category::Eof => "it is cut off",
-        serde_json::error::Category::Data => "it has a field of an unexpected type",
-        serde_json::error::Category::Io | serde_json::error::Category::Syntax => "it is not JSON",
-    };
-    format!("{what}, at byte {}", error.column())
 }

@@ -1,6 +1,8 @@
 //! What sets the services apart that speak Chat Completions: a table, so that the rest of the code
 //! asks no names.
 
+use crate::provider::call_ids::CallIds;
+
 /// How one kind of service differs. Everything else is as OpenAI documents it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Dialect {
@@ -99,15 +101,6 @@ pub enum Turns {
     /// As in Mistral's template: instructions first, then user and assistant in turns, the user
     /// first; results do not count.
     Strict,
-}
-
-/// Which ids of calls are taken.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum CallIds {
-    /// At most 40 letters, digits, `_` and `-`.
-    Short,
-    /// Exactly nine letters and digits.
-    Nine,
 }
 
 /// How reasoning effort is sent to a model.

@@ -2,16 +2,15 @@
 
 use std::collections::BTreeMap;
 
-use serde::Serialize;
-use serde_json::value::{RawValue, to_raw_value};
-
 use super::{
     dialect::{Dialect, MaxTokens},
-    ids::Ids,
     messages::messages,
     options, wire,
 };
-use crate::model::{Prompt, Tool};
+use crate::{
+    model::{Prompt, Tool},
+    provider::{body::Body, call_ids::Ids},
+};
 
 /// What a tool without arguments takes.
 const NO_ARGUMENTS: &str = r#"{"type":"object","properties":{}}"#;
@@ -25,29 +24,6 @@ pub struct Form<'a> {
     pub provider: &'a str,
     /// Instructions go under the role `developer`.
     pub developer: bool,
-}
-
-/// The body of a request, field by field.
-#[derive(Debug, Default)]
-pub(super) struct Body(BTreeMap<String, Box<RawValue>>);
-
-impl Body {
-    /// Sets a field.
-    pub(super) fn set(&mut self, key: &str, value: impl Serialize) {
-        self.0.insert(key.to_owned(), raw(&value));
-    }
-
-    /// Sets a field, if there is a value.
-    pub(super) fn set_some(&mut self, key: &str, value: Option<impl Serialize>) {
-        if let Some(value) = value {
-            self.set(key, value);
-        }
-    }
-
-    /// As it is sent.
-    pub(super) fn bytes(&self) -> Vec<u8> {
-        raw(&self.0).get().as_bytes().to_vec()
-    }
 }
 
 /// The body of the request for a prompt.
@@ -92,9 +68,4 @@ fn tool(tool: &Tool) -> wire::Tool<'_> {
             strict: tool.strict,
         },
     }
-}
-
-/// Our own types have nothing that JSON cannot hold.
-fn raw(value: &impl Serialize) -> Box<RawValue> {
-    to_raw_value(value).expect("plain data is JSON")
 }

@@ -4,11 +4,11 @@ use serde_json::Value;
 
 use super::{
     dialect::Counter,
-    encode::{self, Body, Form},
+    encode::{self, Form},
 };
 use crate::{
     model::Prompt,
-    provider::{Error, error::Kind, http::Client},
+    provider::{Error, body::Body, error::Kind, http::Client},
 };
 
 /// Asks the service how many tokens a prompt has.

@@ -8,13 +8,13 @@ use super::{
     KIND, details,
     dialect::{Dialect, ReasoningBack},
     encode::Form,
-    ids::Ids,
     media, order, wire,
 };
 use crate::model::{
     Arrangement, Content, Contents, Given, Message, Part, Prompt, Role, ToolCall, ToolOutcome,
     ToolResult, message::StoredPart, transcript,
 };
+use crate::provider::call_ids::Ids;
 
 /// All messages, the instructions first, in an order that the service takes. An assistant message
 /// with nothing to send is left out. Media of results follow the results as a user's message, and
@@ -26,11 +26,11 @@ pub(super) fn messages<'a>(
 ) -> Vec<wire::Message<'a>> {
     let Prompt {
         model,
-        system,
         transcript,
         contents,
         ..
     } = prompt;
+    let system = Cow::Owned(prompt.instructions());
     order::ordered(
         form.dialect.turns,
         written(system, transcript.messages(), (model, contents), form, ids),
@@ -45,13 +45,13 @@ pub(super) fn arrangement(system: &str, stored: &[Message], form: Form<'_>) -> A
     let ids = Ids::default();
     order::changes(
         form.dialect.turns,
-        written(system, stored, ("", &contents), form, &ids),
+        written(Cow::Borrowed(system), stored, ("", &contents), form, &ids),
     )
 }
 
 /// All messages as they follow each other in the transcript, for a model.
 fn written<'a>(
-    system: &'a str,
+    system: Cow<'a, str>,
     stored: &'a [Message],
     (model, contents): (&str, &Contents),
     form: Form<'_>,
@@ -67,7 +67,7 @@ fn written<'a>(
             Role::System => written.extend(
                 texts(message)
                     .into_iter()
-                    .map(|text| instructions(text, form.developer)),
+                    .map(|text| instructions(Cow::Borrowed(text), form.developer)),
             ),
             Role::User => {
                 let shown_before = at > 0 && stored[at - 1].role == Role::Tool;
@@ -105,8 +105,7 @@ fn written<'a>(
     written
 }
 
-fn instructions(content: &str, developer: bool) -> wire::Message<'_> {
-    let content = Cow::Borrowed(content);
+fn instructions(content: Cow<'_, str>, developer: bool) -> wire::Message<'_> {
     if developer {
         wire::Message::Developer { content }
     } else {
@@ -135,6 +134,7 @@ fn said<'a>(message: &'a Message, contents: &Contents) -> Vec<wire::UserPart<'a>
         | Content::ToolCall(_)
         | Content::ToolResult(_)
         | Content::Refusal(_)
+        | Content::ProviderItem(_)
         | Content::Unknown(_) => None,
     };
     message.parts.iter().filter_map(part).collect()
@@ -150,6 +150,7 @@ fn shown<'a>(message: &'a Message, contents: &Contents) -> Vec<wire::UserPart<'a
             | Content::ToolCall(_)
             | Content::Refusal(_)
             | Content::Media(_)
+            | Content::ProviderItem(_)
             | Content::Unknown(_) => "",
         };
         part.part.media().flat_map(move |medium| {
@@ -178,6 +179,7 @@ pub(super) fn texts(message: &Message) -> Vec<&str> {
         | Content::ToolResult(_)
         | Content::Refusal(_)
         | Content::Media(_)
+        | Content::ProviderItem(_)
         | Content::Unknown(_) => None,
     };
     message.parts.iter().filter_map(text).collect()
@@ -260,7 +262,10 @@ pub(super) fn assistant<'a>(
             Content::Reasoning { .. } => {}
             // The transcript is checked: a result is never an assistant's. A medium that it shows
             // became words before.
-            Content::ToolResult(_) | Content::Media(_) | Content::Unknown(_) => {}
+            Content::ToolResult(_)
+            | Content::Media(_)
+            | Content::ProviderItem(_)
+            | Content::Unknown(_) => {}
         }
     }
     let sendable =
@@ -280,6 +285,7 @@ fn result<'a>(part: &'a Part, ids: &'a Ids) -> Option<wire::Message<'a>> {
         | Content::ToolCall(_)
         | Content::Refusal(_)
         | Content::Media(_)
+        | Content::ProviderItem(_)
         | Content::Unknown(_) => None,
     }
 }

@@ -3,10 +3,12 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
+use http::HeaderMap;
+
 use super::{
     Answer, Count, ModelInfo, Provider, Request,
     catalog::Catalog,
-    http::{Client, Settings, Unusable},
+    http::{Call, Client, Settings, Unusable},
 };
 use crate::model::{
     Arrangement, Declared, Generation, Media, Message, Prompt, PromptShape, Role,
@@ -19,7 +21,6 @@ mod details;
 pub mod dialect;
 pub mod encode;
 mod exact;
-mod ids;
 mod media;
 mod messages;
 mod omitted;
@@ -179,9 +180,12 @@ impl Provider for OpenAi {
 
     fn call(&self, prompt: Arc<Prompt>) -> Answer {
         let body = encode::body(&prompt, self.form());
-        self.client
-            .clone()
-            .stream(PATH, body, Decoder::new(self.dialect))
+        let call = Call {
+            path: PATH.to_owned(),
+            headers: HeaderMap::new(),
+            body,
+        };
+        self.client.clone().stream(call, Decoder::new(self.dialect))
     }
 }
 

@@ -3,10 +3,10 @@
 
 use super::{
     encode::Form,
-    ids::Ids,
     messages::{Back, assistant, texts},
 };
 use crate::model::{Content, Message, Prompt, PromptNote, PromptNoteKind, Role, transcript};
+use crate::provider::call_ids::Ids;
 
 /// What is left out, in order.
 pub(super) fn omitted(prompt: &Prompt, form: Form<'_>) -> Vec<PromptNote> {

@@ -1,20 +1,17 @@
 //! How the model is to answer, as far as the service has settings for it.
 
-use std::collections::BTreeMap;
-
-use serde_json::{Value, json, value::RawValue};
+use serde_json::{Value, json};
 
 use super::{
     KIND,
     dialect::{Dialect, Effort},
-    encode::Body,
 };
 use crate::{
     model::{
         Generation, Prompt,
         generation::{ReasoningEffort, ResponseFormat, Setting, ToolChoice, Unsupported},
     },
-    provider::info::ModelInfo,
+    provider::{body::Body, info::ModelInfo},
 };
 
 #[cfg(test)]
@@ -175,18 +172,7 @@ pub(super) fn write(body: &mut Body, prompt: &Prompt, dialect: &Dialect) {
         "response_format",
         response_format.as_ref().map(|format| form(format, dialect)),
     );
-    if let Some(json) = provider_options
-        && let Ok(mut kinds) = serde_json::from_str::<BTreeMap<String, &RawValue>>(json)
-        && let Some(own) = kinds.remove(KIND)
-        && let Ok(options) = serde_json::from_str::<BTreeMap<String, &RawValue>>(own.get())
-    {
-        for (key, value) in options
-            .into_iter()
-            .filter(|(key, _)| !OURS.contains(&key.as_str()))
-        {
-            body.set(&key, value);
-        }
-    }
+    body.merge(KIND, provider_options.as_deref(), OURS);
 }
 
 /// How hard to think. A budget wins where there is one.

@@ -1,15 +1,13 @@
 //! What services report of tokens, in one meaning: input with everything cached, output with all
 //! reasoning.
 
-use std::collections::BTreeMap;
-
 use serde_json::value::RawValue;
 
 use super::dialect::Dialect;
-use crate::{model::Usage, provider::http::lenient};
-
-/// Bytes of a report that are kept as they came.
-const MAX_REPORT_BYTES: usize = 16 << 10;
+use crate::{
+    model::Usage,
+    provider::http::report::{count, kept, member, tokens},
+};
 
 /// The report in Groq's own corner of an event.
 pub(super) fn of_groq(corner: &RawValue) -> Option<Box<RawValue>> {
@@ -20,7 +18,7 @@ pub(super) fn of_groq(corner: &RawValue) -> Option<Box<RawValue>> {
 
 /// The usage in a report; `None` if it reports nothing.
 pub(super) fn read(report: &RawValue, dialect: &Dialect) -> Option<Usage> {
-    let number = |path: &str| lenient::count(path.split('/').skip(1).try_fold(report, member)?);
+    let number = |path: &str| count(report, path);
     let prompt = number("/prompt_tokens");
     let completion = number("/completion_tokens");
     if prompt.is_none() && completion.is_none() {
@@ -54,32 +52,14 @@ pub(super) fn read(report: &RawValue, dialect: &Dialect) -> Option<Usage> {
     {
         input = input.saturating_add(sound);
     }
-    let provider_json = Some(report.get())
-        .filter(|json| json.len() <= MAX_REPORT_BYTES)
-        .unwrap_or_default()
-        .to_owned();
     Some(Usage {
         input: tokens(input),
         output: tokens(output),
         reasoning: tokens(reasoning.min(output)),
         cache_read: tokens(cache_read.min(input)),
         cache_write: tokens(cache_write.min(input)),
-        provider_json,
+        provider_json: kept(report),
     })
-}
-
-/// A member of an object. The others are not read: whatever they are, they cannot matter.
-fn member<'a>(object: &'a RawValue, key: &str) -> Option<&'a RawValue> {
-    serde_json::from_str::<BTreeMap<String, &'a RawValue>>(object.get())
-        .ok()?
-        .remove(key)
-}
-
-/// A number of tokens that the API can carry.
-fn tokens(number: u64) -> u32 {
-    u32::try_from(number)
-        .unwrap_or(u32::MAX)
-        .min(i32::MAX.unsigned_abs())
 }
 
 #[cfg(test)]

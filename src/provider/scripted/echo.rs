@@ -12,7 +12,7 @@ use crate::model::{
 pub(super) fn json(prompt: &Prompt) -> String {
     json!({
         "model": prompt.model,
-        "system": prompt.system,
+        "system": prompt.instructions(),
         "messages": prompt.transcript.messages().iter().map(|it| message(it, &prompt.contents)).collect::<Vec<_>>(),
         "tools": prompt.tools.iter().map(|tool| &tool.name).collect::<Vec<_>>(),
         "max_output_tokens": prompt.max_output_tokens,
@@ -124,6 +124,7 @@ fn part(content: &Content, contents: &Contents) -> Value {
             json!({ "tool_call": { "call_id": call.id.as_str(), "tool_name": call.name, "arguments_json": call.arguments } })
         }
         Content::Media(medium) => json!({ "media": media(medium, contents) }),
+        Content::ProviderItem(item) => json!({ "provider_item": item.kind, "item": item.json }),
         Content::Unknown(part) => json!({ "unknown": part.kind }),
         Content::ToolResult(result) => json!({ "tool_result": self::result(result, contents) }),
     }

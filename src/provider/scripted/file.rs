@@ -170,6 +170,8 @@ pub(super) enum ReasonFile {
     Length,
     ContentFilter,
     Refusal,
+    /// The provider paused the turn and wants to be called again.
+    Paused,
 }
 
 /// Reported tokens.
@@ -276,6 +278,7 @@ impl ReasonFile {
             Self::Length => FinishReason::Length,
             Self::ContentFilter => FinishReason::ContentFilter,
             Self::Refusal => FinishReason::Refusal,
+            Self::Paused => FinishReason::Paused,
         }
     }
 }

@@ -180,6 +180,8 @@ impl Player {
             },
             provider_model: self.prompt.model.clone(),
             response_id: String::new(),
+            metadata: None,
+            prompt_fingerprint: None,
         }
     }
 
@@ -270,5 +272,6 @@ fn word(reason: FinishReason) -> &'static str {
         FinishReason::Refusal => "refusal",
         FinishReason::Error => "error",
         FinishReason::Cancelled => "cancelled",
+        FinishReason::Paused => "paused",
     }
 }

@@ -112,6 +112,7 @@ fn texts(message: &Message) -> String {
             | Content::ToolResult(_)
             | Content::Refusal(_)
             | Content::Media(_)
+            | Content::ProviderItem(_)
             | Content::Unknown(_) => None,
         });
     texts.collect::<Vec<_>>().join("\n")
@@ -129,6 +130,7 @@ fn results(message: &Message) -> impl DoubleEndedIterator<Item = &ToolResult> {
             | Content::ToolCall(_)
             | Content::Refusal(_)
             | Content::Media(_)
+            | Content::ProviderItem(_)
             | Content::Unknown(_) => None,
         })
 }

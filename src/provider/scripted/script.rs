@@ -208,7 +208,7 @@ impl When {
         } = self;
         call.is_none_or(|call| call == scene.call)
             && contains_any(&scene.user, user_contains)
-            && contains_any(&scene.prompt.system, system_contains)
+            && contains_any(&scene.prompt.instructions(), system_contains)
             && offers.iter().all(|tool| scene.offers(tool))
             && has_result_of
                 .iter()

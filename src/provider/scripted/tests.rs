@@ -65,7 +65,14 @@ fn shown(beats: &[Beat]) -> String {
             Beat::Chunk(Chunk::Refusal(text)) => format!("no:{text}|"),
             Beat::Chunk(Chunk::ToolCall { index, id, name }) => format!("call{index}:{id}:{name} "),
             Beat::Chunk(Chunk::ToolInput { index: _, json }) => format!("{json}|"),
-            Beat::Chunk(Chunk::PartMetadata(_) | Chunk::Sanitized) => "never".to_owned(),
+            Beat::Chunk(
+                Chunk::PartEnded
+                | Chunk::PartMetadata(_)
+                | Chunk::CallMetadata { .. }
+                | Chunk::Citation(_)
+                | Chunk::Item(_)
+                | Chunk::Sanitized,
+            ) => "never".to_owned(),
             Beat::Chunk(Chunk::Finished(finish)) => format!("<{}>", finish.provider_reason),
             Beat::Delay(delay) => format!("+{}|", delay.as_millis()),
             Beat::WaitFor(name) => format!("wait:{name}|"),
@@ -462,7 +469,7 @@ fn the_first_step_whose_conditions_hold_answers() {
         );
     }
     let pirate = Prompt {
-        system: "You are a pirate.".to_owned(),
+        system: vec!["You are a pirate.".to_owned()],
         ..Prompt::clone(&hello())
     };
     assert_eq!(text_of(&beats(&provider, Arc::new(pirate))), "Arr");

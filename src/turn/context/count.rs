@@ -95,7 +95,10 @@ impl Engine {
             arranged: (all.clone(), all.less(&before)),
         };
         let reported = if exact {
-            self.reported(&tenant, &model, &counting, &contents).await?
+            let hosted = tools.run_by(&model.provider_name);
+            let hosted = hosted.map(str::to_owned).collect();
+            self.reported(&tenant, &model, (&counting, hosted), &contents)
+                .await?
         } else {
             None
         };
@@ -124,7 +127,7 @@ impl Engine {
         &self,
         tenant: &TenantId,
         model: &Resolved,
-        counting: &Counting,
+        (counting, provider_tools): (&Counting, Vec<String>),
         own: &[NewContent],
     ) -> Result<Option<u32>, Error> {
         let Ok(transcript) = Transcript::new(counting.messages.clone()).close() else {
@@ -136,10 +139,11 @@ impl Engine {
         let (transcript, carried) = self.contents(tenant, model, transcript, own).await?;
         let prompt = Prompt {
             model: model.info.name.clone(),
-            system: counting.system.clone(),
+            system: vec![counting.system.clone()],
             transcript,
             contents: carried.contents(),
             tools: counting.tools.clone(),
+            provider_tools,
             max_output_tokens: None,
             generation: counting.generation.clone(),
             size: estimate::count(0),
@@ -239,7 +243,7 @@ mod tests {
             let system = if instructed { "Be brief." } else { "" };
             for dialect in dialect::DIALECTS {
                 let model = model(dialect);
-                let prompt = Prompt { model: "m".to_owned(), system: system.to_owned(), ..prompt(messages.clone()) };
+                let prompt = Prompt { model: "m".to_owned(), system: vec![system.to_owned()], ..prompt(messages.clone()) };
                 let sent = in_request(&model.provider.request(&prompt).expect("a request").body);
                 let arranged = model.provider.arrangement(system, &messages);
                 let mut roles = [i64::from(instructed), 0, 0, 0];
@@ -253,7 +257,7 @@ mod tests {
                         | crate::model::Content::ToolCall(_)
                         | crate::model::Content::Refusal(_)
                         | crate::model::Content::Media(_)
-                        | crate::model::Content::Unknown(_) => 0,
+                        | crate::model::Content::ProviderItem(_) | crate::model::Content::Unknown(_) => 0,
                     });
                     letters += texts.sum::<usize>() as i64;
                 }

@@ -133,12 +133,12 @@ impl Engine {
 /// What is predicted for a prompt as it is sent.
 fn predicted(model: &Resolved, prompt: &Prompt) -> u32 {
     let Prompt {
-        system,
         tools,
         generation,
         transcript,
         ..
     } = prompt;
+    let system = &prompt.instructions();
     let messages = reasoning::as_sent(model, transcript.messages());
     let template = template(model);
     let mut terms = template.terms_of(system, tools, &messages, generation);
@@ -170,13 +170,17 @@ fn bytes(prompt: &Prompt) -> usize {
         Content::Text(text) | Content::Refusal(text) | Content::Reasoning { text, redacted: _ } => {
             text.len()
         }
+        Content::ProviderItem(item) => item.json.len(),
         Content::Media(_) | Content::Unknown(_) => 0,
         Content::ToolCall(call) => call.name.len() + call.arguments.len(),
         Content::ToolResult(result) => result.texts().map(str::len).sum(),
     });
-    let tools = prompt
+    let host_tools = prompt
         .tools
         .iter()
         .map(|tool| tool.description.len() + tool.input_schema.as_deref().map_or(0, str::len));
-    prompt.system.len() + said.chain(tools).sum::<usize>()
+    let other = prompt.system.iter().chain(&prompt.provider_tools);
+    said.chain(host_tools)
+        .chain(other.map(String::len))
+        .sum::<usize>()
 }

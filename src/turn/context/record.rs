@@ -441,5 +441,7 @@ fn unreported(message: &Message, reference: &str) -> ModelResponse {
         failure: None,
         time_to_first_token: None,
         elapsed: std::time::Duration::ZERO,
+        provider_metadata: None,
+        prompt_fingerprint: None,
     }
 }

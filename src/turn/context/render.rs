@@ -90,7 +90,7 @@ impl Engine {
                     carried.notes(),
                 ))
             }
-            PromptShape::Native | PromptShape::OpenAiChat => {
+            PromptShape::Native | PromptShape::OpenAiChat | PromptShape::Anthropic => {
                 // No owner closes it.
                 let _place = self.renderings.acquire().await.ok();
                 let (transcript, carried) =
@@ -234,6 +234,7 @@ impl Engine {
         let tools = view.tools();
         let (generation, _) = generation::fitting(model, &session.config, request, tools, *step);
         let asked = prompt::Asked {
+            provider: &model.provider_name,
             model: &model.info.name,
             supports_tools: model.info.supports_tools,
             max_output_tokens: self.limits(&session.config, request).max_output_tokens,
@@ -255,7 +256,7 @@ fn rendered(
     let request = match shape {
         PromptShape::Neutral => None,
         PromptShape::Native => own(),
-        PromptShape::OpenAiChat => own()
+        PromptShape::OpenAiChat | PromptShape::Anthropic => own()
             .filter(|own| own.shape == shape)
             .or_else(|| provider::request_in(shape, &prompt)),
     };

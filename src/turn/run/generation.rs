@@ -1,11 +1,15 @@
 //! How the model is to answer: what the turn and its session want together, and what of that the
 //! model can be told.
 
+use std::collections::BTreeSet;
+
 use crate::{
     context::generation,
     model::{
-        Generation, Payload, SessionConfig, ToolSet, command::TurnRequest,
-        event::UnsupportedSetting, generation::Unsupported,
+        Generation, Payload, SessionConfig, ToolSet,
+        command::TurnRequest,
+        event::UnsupportedSetting,
+        generation::{Setting, Unsupported},
     },
     provider::registry::Resolved,
 };
@@ -22,12 +26,24 @@ pub(in crate::turn) fn fitting(
         .provider
         .fitted(&model.info, &request.generation.or(&config.generation));
     let told = tools.visible().filter(|_| model.info.supports_tools);
-    generation::fit(
-        &wanted,
-        step,
-        told,
-        model.provider.cannot_take(&model.info, &wanted),
-    )
+    let mut refused = model.provider.cannot_take(&model.info, &wanted);
+    refused.extend(tools_of_others(model, tools));
+    generation::fit(&wanted, step, told, refused)
+}
+
+/// Why some of the provider tools are not sent. `None` means they all are.
+fn tools_of_others(model: &Resolved, tools: &ToolSet) -> Option<Unsupported> {
+    let others: BTreeSet<&str> = tools
+        .provider_tools
+        .iter()
+        .map(|tool| tool.provider.as_str())
+        .filter(|provider| *provider != model.provider_name || !model.info.supports_tools)
+        .collect();
+    let others = Vec::from_iter(others).join(", ");
+    (!others.is_empty()).then(|| Unsupported {
+        setting: Setting::ProviderTools,
+        why: format!("The tools that these providers run are not sent to the model: {others}."),
+    })
 }
 
 /// The event that says what was left out.

@@ -89,6 +89,11 @@ impl Last {
             finish: response.map(|response| response.finish),
         })
     }
+
+    /// Whether a model has nothing to say to it.
+    fn needs_no_answer(self) -> bool {
+        self.role == Role::Assistant && self.finish != Some(FinishReason::Paused)
+    }
 }
 
 /// Decides what a turn does next.
@@ -139,7 +144,7 @@ pub fn next_step(facts: &Facts) -> Step {
             advance: facts.step == 0,
         },
         // It was to begin with a message that was withdrawn since.
-        None if facts.last.is_none_or(|last| last.role == Role::Assistant) => Step::Finish,
+        None if facts.last.is_none_or(Last::needs_no_answer) => Step::Finish,
         // What it was to begin with was withdrawn, and there is something else to answer.
         None if facts.step == 0 => Step::Begin,
         None => Step::Call,
@@ -155,19 +160,26 @@ fn go_on(facts: &Facts) -> Step {
     }
 }
 
-/// How a turn ends whose model has answered for the last time. `None` means it goes on with the
-/// results of its calls.
+/// How a turn ends whose model has answered for the last time. `None` means it goes on: with the
+/// results of its calls, or because its provider only paused it.
 fn said_its_last(last: Last) -> Option<Step> {
     let finish = last.finish.unwrap_or(FinishReason::Stop);
-    let goes_on = last.role == Role::Tool
-        && (finish == FinishReason::Stop || finish == FinishReason::ToolCalls);
+    let goes_on = match finish {
+        FinishReason::Paused => true,
+        FinishReason::Stop | FinishReason::ToolCalls => last.role == Role::Tool,
+        FinishReason::Length
+        | FinishReason::ContentFilter
+        | FinishReason::Refusal
+        | FinishReason::Error
+        | FinishReason::Cancelled => false,
+    };
     (!goes_on).then(|| ending_of(finish))
 }
 
 /// How a turn ends after an answer without calls that could be run.
 pub fn ending_of(finish: FinishReason) -> Step {
     match finish {
-        FinishReason::Stop | FinishReason::ToolCalls => Step::Finish,
+        FinishReason::Stop | FinishReason::ToolCalls | FinishReason::Paused => Step::Finish,
         FinishReason::Length => completed(CompletionReason::Length),
         FinishReason::ContentFilter | FinishReason::Refusal => {
             completed(CompletionReason::ContentFilter)
@@ -283,6 +295,14 @@ mod tests {
             (
                 last(Role::Assistant, 2, Some(FinishReason::Refusal)),
                 stop(CompletionReason::ContentFilter),
+            ),
+            (
+                last(Role::Assistant, 2, Some(FinishReason::Paused)),
+                Step::Begin,
+            ),
+            (
+                last(Role::Assistant, 1, Some(FinishReason::Paused)),
+                Step::Call,
             ),
             (
                 last(Role::Assistant, 1, Some(FinishReason::Stop)),

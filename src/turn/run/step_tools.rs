@@ -3,7 +3,10 @@
 use crate::model::{SessionConfig, ToolSet, command::TurnRequest};
 
 /// The last step of a turn whose time is up has none.
-const NO_TOOLS: &ToolSet = &ToolSet { tools: Vec::new() };
+const NO_TOOLS: &ToolSet = &ToolSet {
+    tools: Vec::new(),
+    provider_tools: Vec::new(),
+};
 
 /// The tools that a step is sent: none where the turn's time is up, else the turn's own or those
 /// of the configuration.

@@ -53,6 +53,7 @@ pub(in crate::turn) fn counted(part: &Part, role: Role, estimator: Estimator) ->
         }
         Content::ToolCall(call) => call.arguments.len(),
         Content::ToolResult(result) => result.texts().map(str::len).sum(),
+        Content::ProviderItem(item) => item.json.len(),
         Content::Media(_) | Content::Unknown(_) => 0,
     };
     beside_others(bytes, estimator, || estimator.part(part, role))
@@ -159,6 +160,8 @@ pub(in crate::turn) fn response(
         failure: None,
         time_to_first_token: timing.first,
         elapsed: timing.total,
+        provider_metadata: finish.metadata.clone(),
+        prompt_fingerprint: finish.prompt_fingerprint.clone(),
     }
 }
 
@@ -238,6 +241,7 @@ pub(in crate::turn) fn call_ids(messages: &[Message]) -> BTreeSet<CallId> {
             | Content::ToolResult(_)
             | Content::Refusal(_)
             | Content::Media(_)
+            | Content::ProviderItem(_)
             | Content::Unknown(_) => None,
         })
         .collect()

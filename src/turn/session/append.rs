@@ -323,6 +323,7 @@ fn calls_of(message: &InputMessage) -> impl Iterator<Item = CallId> {
         | Content::Reasoning { .. }
         | Content::Refusal(_)
         | Content::Media(_)
+        | Content::ProviderItem(_)
         | Content::Unknown(_) => None,
     })
 }

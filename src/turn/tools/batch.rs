@@ -60,6 +60,7 @@ impl Handing<'_> {
                 | Content::ToolResult(_)
                 | Content::Refusal(_)
                 | Content::Media(_)
+                | Content::ProviderItem(_)
                 | Content::Unknown(_) => None,
             });
         let calls = calls

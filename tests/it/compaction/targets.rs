@@ -102,8 +102,8 @@ async fn a_summary_is_bounded_by_the_target_size() {
     let most = prompts[0].max_output_tokens.unwrap();
     assert!((100..900).contains(&most), "{most}");
     assert!(
-        prompts[0].system.contains(&most.to_string()),
+        prompts[0].instructions().contains(&most.to_string()),
         "{}",
-        prompts[0].system
+        prompts[0].instructions()
     );
 }

@@ -13,16 +13,14 @@ use prost_reflect::{
     ReflectMessage as _, Value,
 };
 
-use crate::harness::{Host, errors::refusal, requests::text, transcripts::message};
+use crate::harness::{Host, errors::refusal, transcripts::message};
 
 /// The package of the API.
 const PACKAGE: &str = "contextd.v1";
 
 /// Fields that no event has, with what their comments say about it.
 const UNSET: &[(&str, &str)] = &[
-    ("Part.provider_item", "Neither sent nor accepted"),
     ("Part.step_start", "Neither sent nor accepted"),
-    ("Part.citations", "Neither sent nor accepted"),
     ("Media.data", "in requests"),
     ("JsonSchema.value", "Read back as `json`"),
     ("Blob.create_time", "PutBlob and GetBlob only"),
@@ -32,7 +30,7 @@ const UNSET: &[(&str, &str)] = &[
 ];
 
 /// Messages that no event has, because the fields of their type are all in [`UNSET`].
-const UNUSED: &[&str] = &["ProviderItem", "StepStart", "Citation", "CompactionMarker"];
+const UNUSED: &[&str] = &["StepStart", "CompactionMarker"];
 
 /// Enum values that these scenes do not produce: the test that sees them in an event, or what their
 /// comments say about it.
@@ -329,21 +327,10 @@ async fn values_that_no_event_carries_are_refused_in_requests() {
         content: Some(content),
         ..pb::Part::default()
     };
-    let cited = pb::Part {
-        citations: vec![pb::Citation::default()],
-        ..text("It says so.")
-    };
-    let rows = [
-        (
-            "provider_item",
-            part(pb::part::Content::ProviderItem(pb::ProviderItem::default())),
-        ),
-        (
-            "step_start",
-            part(pb::part::Content::StepStart(pb::StepStart { step: 1 })),
-        ),
-        ("citations", cited),
-    ];
+    let rows = [(
+        "step_start",
+        part(pb::part::Content::StepStart(pb::StepStart { step: 1 })),
+    )];
     for (field, part) in rows {
         let request = crate::harness::transcripts::append(
             "s",

@@ -211,8 +211,27 @@ async fn appended_messages() -> Vec<pb::Event> {
         model: "main/m".to_owned(),
         finish_reason: finish.into(),
         failure: (finish == F::Error).then(|| failure.clone()),
+        provider_metadata_json: r#"{"main":{"container":"x"}}"#.to_owned(),
+        prompt_fingerprint: "0123".to_owned(),
         ..pb::ModelResponse::default()
     };
+    let cited = pb::Part {
+        citations: vec![pb::Citation {
+            url: "https://example.org".to_owned(),
+            title: "An example".to_owned(),
+            cited_text: "It is so.".to_owned(),
+            start_byte: 1,
+            end_byte: 3,
+            provider_metadata_json: "{}".to_owned(),
+        }],
+        ..text("So.")
+    };
+    let searched = part(Content::ProviderItem(pb::ProviderItem {
+        provider: "main".to_owned(),
+        kind: "web_search_call".to_owned(),
+        item_json: "{}".to_owned(),
+        title: "Searched".to_owned(),
+    }));
     let signed = pb::Part {
         provider_metadata_json: r#"{"main":{"signature":"x"}}"#.to_owned(),
         ..text("Well\0,")
@@ -236,7 +255,13 @@ async fn appended_messages() -> Vec<pb::Event> {
         },
         message(
             Role::Assistant,
-            vec![hidden, signed, part(Content::Refusal("No.".to_owned()))],
+            vec![
+                hidden,
+                signed,
+                searched,
+                cited,
+                part(Content::Refusal("No.".to_owned())),
+            ],
         ),
     ];
     for finish in [
@@ -246,6 +271,7 @@ async fn appended_messages() -> Vec<pb::Event> {
         F::Refusal,
         F::Error,
         F::Cancelled,
+        F::Paused,
     ] {
         messages.push(pb::InputMessage {
             response: Some(response(finish)),

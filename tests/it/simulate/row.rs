@@ -476,5 +476,7 @@ fn response(finish: FinishReason) -> ModelResponse {
         failure: None,
         time_to_first_token: None,
         elapsed: std::time::Duration::ZERO,
+        provider_metadata: None,
+        prompt_fingerprint: None,
     }
 }

@@ -324,7 +324,7 @@ fn a_tool_may_ask_for_approval() {
 }
 
 #[test]
-fn provider_tools_are_validated_and_refused_as_unimplemented() {
+fn provider_tools_are_validated() {
     let set_of = |provider: &str, json: &str| {
         let tool = pb::ProviderTool {
             provider: provider.into(),
@@ -335,7 +335,14 @@ fn provider_tools_are_validated_and_refused_as_unimplemented() {
             provider_tools: vec![tool],
         })
     };
-    check_not_implemented(set_of("anthropic", "{}"), "tools.provider_tools");
+    let read = set_of("anthropic", r#"{"type":"web_search"}"#)
+        .expect("valid")
+        .expect("a tool set");
+    assert_eq!(
+        read.run_by("anthropic").collect::<Vec<_>>(),
+        [r#"{"type":"web_search"}"#]
+    );
+    assert_eq!(read.run_by("openai").count(), 0);
     let at = "tools.provider_tools[0]";
     check(
         set_of("", "x"),

@@ -633,7 +633,14 @@ proptest! {
         let whole: String = seen.iter().filter_map(|chunk| match chunk {
             Chunk::Text(text) | Chunk::Reasoning(text) | Chunk::Refusal(text) => Some(text.as_str()),
             Chunk::ToolInput { index: _, json } => Some(json.as_str()),
-            Chunk::ToolCall { .. } | Chunk::PartMetadata(_) | Chunk::Sanitized | Chunk::Finished(_) => None,
+            Chunk::ToolCall { .. }
+            | Chunk::PartEnded
+            | Chunk::PartMetadata(_)
+            | Chunk::CallMetadata { .. }
+            | Chunk::Citation(_)
+            | Chunk::Item(_)
+            | Chunk::Sanitized
+            | Chunk::Finished(_) => None,
         }).collect();
         prop_assert_eq!(whole, text);
         prop_assert!(!seen.contains(&Chunk::Sanitized));

@@ -27,6 +27,8 @@ fn assistant(parts: Vec<Part>) -> Message {
         failure: None,
         time_to_first_token: None,
         elapsed: Duration::ZERO,
+        provider_metadata: None,
+        prompt_fingerprint: None,
     };
     Message {
         response: Some(response),
@@ -115,7 +117,7 @@ pub(in crate::provider::openai) fn asked(generation: Generation, tools: bool) ->
 #[test]
 fn a_whole_request_is_what_the_service_documents() {
     let prompt = Prompt {
-        system: "Be brief.".to_owned(),
+        system: vec!["Be brief.".to_owned()],
         tools: vec![
             tool(
                 Some(r#"{"type":"object","properties":{"n":{"type":"number","maximum":1.50}}}"#),

@@ -214,9 +214,10 @@ fn prompt(
     let size = estimate::prompt(system, &[], &transcript);
     Ok(Prompt {
         model: model.info.name.clone(),
-        system: system.to_owned(),
+        system: vec![system.to_owned()],
         transcript,
         tools: Vec::new(),
+        provider_tools: Vec::new(),
         max_output_tokens: Some(max_tokens),
         generation: Generation::default(),
         contents: Contents::default(),
@@ -233,7 +234,9 @@ fn accepted(answer: Assembled) -> Result<String, Box<Failure>> {
         FinishReason::ContentFilter | FinishReason::Refusal => {
             return reason("the model refused to summarise");
         }
-        FinishReason::Error | FinishReason::Cancelled => return reason("the summary broke off"),
+        FinishReason::Error | FinishReason::Cancelled | FinishReason::Paused => {
+            return reason("the summary broke off");
+        }
     }
     let texts = answer.parts.iter().filter_map(|part| match &part.content {
         Content::Text(text) => Some(text.as_str()),
@@ -242,6 +245,7 @@ fn accepted(answer: Assembled) -> Result<String, Box<Failure>> {
         | Content::ToolResult(_)
         | Content::Refusal(_)
         | Content::Media(_)
+        | Content::ProviderItem(_)
         | Content::Unknown(_) => None,
     });
     let summary = texts.collect::<String>().trim().to_owned();

@@ -2,8 +2,16 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::dialect::CallIds;
 use crate::model::{CallId, Content, Message, derive};
+
+/// Which ids of calls are taken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CallIds {
+    /// At most 40 letters, digits, `_` and `-`.
+    Short,
+    /// Exactly nine letters and digits.
+    Nine,
+}
 
 /// Characters of an id for services that say nothing else.
 const MAX_CHARS: usize = 40;
@@ -13,14 +21,14 @@ const NINE: usize = 9;
 
 /// The ids of a transcript that go out in another form.
 #[derive(Debug, Default)]
-pub(super) struct Ids {
+pub(in crate::provider) struct Ids {
     renamed: BTreeMap<CallId, String>,
 }
 
 impl Ids {
     /// Renames what the service would refuse. The same transcript always gets the same names, so
     /// that prompt caches hold.
-    pub(super) fn of(messages: &[Message], rule: CallIds) -> Self {
+    pub(in crate::provider) fn of(messages: &[Message], rule: CallIds) -> Self {
         let calls = messages
             .iter()
             .flat_map(|message| &message.parts)
@@ -31,6 +39,7 @@ impl Ids {
                 | Content::ToolResult(_)
                 | Content::Refusal(_)
                 | Content::Media(_)
+                | Content::ProviderItem(_)
                 | Content::Unknown(_) => None,
             });
         let (good, bad): (Vec<&CallId>, Vec<&CallId>) =
@@ -50,7 +59,7 @@ impl Ids {
     }
 
     /// The id as it goes out.
-    pub(super) fn get<'a>(&'a self, id: &'a CallId) -> &'a str {
+    pub(in crate::provider) fn get<'a>(&'a self, id: &'a CallId) -> &'a str {
         self.renamed.get(id).map_or(id.as_str(), String::as_str)
     }
 }

@@ -1,0 +1,318 @@
+//! One block of an answer, from its start to its stop.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use serde_json::{
+    json,
+    value::{RawValue, to_raw_value},
+};
+
+use super::{
+    KIND,
+    wire::{Cited, Delta, Opened},
+};
+use crate::{
+    model::{Citation, ProviderItem},
+    provider::{
+        Chunk,
+        http::lenient::{self, Joiner, Piece, Text},
+    },
+};
+
+/// Bytes of blocks that are kept until their block ends: signatures, and items whole.
+pub(super) const MAX_HELD_BYTES: usize = 8 << 20;
+
+/// Characters of an item's title.
+const MAX_TITLE_CHARS: usize = 200;
+
+/// A block that is being written.
+#[derive(Debug)]
+pub(super) enum Block {
+    /// Text, and its sources, which come before it.
+    Text {
+        joiner: Joiner,
+        sources: Vec<Citation>,
+        shown: bool,
+    },
+    /// What the model thought, and what proves it.
+    Thinking {
+        joiner: Joiner,
+        signature: String,
+        shown: bool,
+    },
+    /// What the model thought, hidden.
+    Redacted { data: String },
+    /// A call of a host's tool.
+    Call {
+        index: u32,
+        joiner: Joiner,
+        /// What it began with, for a service that sends no pieces.
+        input: Option<Box<RawValue>>,
+        begun: bool,
+    },
+    /// What only the service can read.
+    Item {
+        fields: BTreeMap<String, Box<RawValue>>,
+        input: Piece,
+    },
+}
+
+impl Block {
+    /// The block that begins so. `calls` began before it.
+    pub(super) fn open(raw: &RawValue, calls: u32, chunks: &mut VecDeque<Chunk>) -> Self {
+        let opened = serde_json::from_str::<Opened>(raw.get()).unwrap_or_default();
+        let joiner = Joiner::default();
+        let (mut block, begin) = match opened.kind.0.as_str() {
+            "text" => {
+                let begin = Delta {
+                    text: opened.text,
+                    ..Delta::default()
+                };
+                let given = opened.citations.unwrap_or_default();
+                let block = Self::Text {
+                    joiner,
+                    sources: given.iter().map(|raw| source(raw)).collect(),
+                    shown: false,
+                };
+                (block, begin)
+            }
+            "thinking" => {
+                let begin = Delta {
+                    thinking: opened.thinking,
+                    signature: opened.signature,
+                    ..Delta::default()
+                };
+                let block = Self::Thinking {
+                    joiner,
+                    signature: String::new(),
+                    shown: false,
+                };
+                (block, begin)
+            }
+            "redacted_thinking" => {
+                let data = opened.data.0;
+                return Self::Redacted { data };
+            }
+            "tool_use" => {
+                chunks.push_back(Chunk::ToolCall {
+                    index: calls,
+                    id: opened.id.0,
+                    name: opened.name.0,
+                });
+                if let Some(caller) = opened.caller.filter(|caller| caller.get() != "null") {
+                    chunks.push_back(Chunk::CallMetadata {
+                        index: calls,
+                        json: json!({ KIND: { "caller": lenient::value(caller.get()) } })
+                            .to_string(),
+                    });
+                }
+                return Self::Call {
+                    index: calls,
+                    joiner,
+                    input: opened.input,
+                    begun: false,
+                };
+            }
+            _ => {
+                return Self::Item {
+                    fields: lenient::members(raw.get()),
+                    input: Piece::default(),
+                };
+            }
+        };
+        block.extend(begin, chunks);
+        block
+    }
+
+    /// Whether it is a call of a host's tool.
+    pub(super) fn is_call(&self) -> bool {
+        match self {
+            Self::Call { .. } => true,
+            Self::Text { .. }
+            | Self::Thinking { .. }
+            | Self::Redacted { .. }
+            | Self::Item { .. } => false,
+        }
+    }
+
+    /// Adds what is new; the bytes of it that are kept until the block ends.
+    pub(super) fn extend(&mut self, delta: Delta, chunks: &mut VecDeque<Chunk>) -> usize {
+        match self {
+            Self::Text {
+                joiner,
+                sources,
+                shown,
+            } => {
+                if let Some(text) = delta.text {
+                    *shown |= !text.is_empty();
+                    add(joiner.join(&text), Chunk::Text, chunks);
+                }
+                let held = delta.citation.as_ref().map_or(0, |raw| raw.get().len());
+                sources.extend(delta.citation.map(|raw| source(&raw)));
+                held
+            }
+            Self::Thinking {
+                joiner,
+                signature,
+                shown,
+            } => {
+                if let Some(thinking) = delta.thinking {
+                    *shown |= !thinking.is_empty();
+                    add(joiner.join(&thinking), Chunk::Reasoning, chunks);
+                }
+                signature.push_str(&delta.signature.0);
+                delta.signature.0.len()
+            }
+            Self::Redacted { data: _ } => 0,
+            Self::Call {
+                index,
+                joiner,
+                input: _,
+                begun,
+            } => {
+                if let Some(json) = delta.partial_json {
+                    *begun |= !json.is_empty();
+                    let index = *index;
+                    let input = |json| Chunk::ToolInput { index, json };
+                    add(joiner.join(&json), input, chunks);
+                }
+                0
+            }
+            Self::Item { fields, input } => {
+                let mut held = 0;
+                if let Some(json) = delta.partial_json {
+                    held += json.len();
+                    input.extend(&json);
+                }
+                if let Some(content) = delta.content {
+                    held += content.get().len();
+                    fields.insert("content".to_owned(), content);
+                }
+                held
+            }
+        }
+    }
+
+    /// The block is complete.
+    pub(super) fn close(self, chunks: &mut VecDeque<Chunk>) {
+        match self {
+            Self::Text {
+                mut joiner,
+                sources,
+                shown,
+            } => {
+                rest(&mut joiner, Chunk::Text, chunks);
+                let sources = sources.into_iter().filter(|_| shown);
+                chunks.extend(sources.map(Chunk::Citation));
+            }
+            Self::Thinking {
+                mut joiner,
+                signature,
+                shown,
+            } => {
+                rest(&mut joiner, Chunk::Reasoning, chunks);
+                if !signature.is_empty() {
+                    let name = "signature";
+                    attach(name, &signature, shown, chunks);
+                }
+            }
+            Self::Redacted { data } => attach("redacted_thinking", &data, false, chunks),
+            Self::Call {
+                index,
+                mut joiner,
+                input,
+                begun,
+            } => {
+                let input_of = |json| Chunk::ToolInput { index, json };
+                rest(&mut joiner, input_of, chunks);
+                let whole = input.filter(|input| !begun && input.get() != "null");
+                chunks.extend(whole.map(|input| input_of(input.get().to_owned())));
+            }
+            Self::Item { fields, input } => {
+                chunks.push_back(Chunk::Item(item(fields, &input)));
+                return;
+            }
+        }
+        chunks.push_back(Chunk::PartEnded);
+    }
+}
+
+/// Attaches what proves reasoning to it; where nothing of it is shown, it is a part without words.
+fn attach(name: &str, value: &str, shown: bool, chunks: &mut VecDeque<Chunk>) {
+    if !shown {
+        chunks.push_back(Chunk::Reasoning(String::new()));
+    }
+    chunks.push_back(Chunk::PartMetadata(
+        json!({ KIND: { name: value } }).to_string(),
+    ));
+}
+
+fn add(text: Text, chunk: impl FnOnce(String) -> Chunk, chunks: &mut VecDeque<Chunk>) {
+    let Text { text, replaced } = text;
+    if !text.is_empty() {
+        chunks.push_back(chunk(text));
+    }
+    chunks.extend(replaced.then_some(Chunk::Sanitized));
+}
+
+/// What the pieces end with.
+fn rest(joiner: &mut Joiner, chunk: impl FnOnce(String) -> Chunk, chunks: &mut VecDeque<Chunk>) {
+    let mut text = Text::default();
+    joiner.close(&mut text);
+    add(text, chunk, chunks);
+}
+
+/// A source as the service writes it. Its numbers are places in the source, not in the text.
+fn source(raw: &RawValue) -> Citation {
+    let Cited {
+        url,
+        source,
+        title,
+        document_title,
+        cited_text,
+    } = serde_json::from_str(raw.get()).unwrap_or_default();
+    let first = |one: String, other: String| if one.is_empty() { other } else { one };
+    Citation {
+        url: first(url.0, source.0),
+        title: first(title.0, document_title.0),
+        cited_text: cited_text.0,
+        start_byte: 0,
+        end_byte: 0,
+        provider_metadata: lenient::value(raw.get()).map(|value| value.to_string()),
+    }
+}
+
+/// A whole item: its fields as they came, and the input that came in pieces.
+fn item(mut fields: BTreeMap<String, Box<RawValue>>, input: &Piece) -> ProviderItem {
+    let pieces = input.whole().text;
+    if let Ok(input) = RawValue::from_string(pieces) {
+        fields.insert("input".to_owned(), input);
+    }
+    let word = |name: &str| fields.get(name).map(|raw| lenient::word(raw));
+    let kind = word("type").unwrap_or_default();
+    let title = title(
+        &word("name").unwrap_or_else(|| kind.clone()),
+        fields.get("input").map(AsRef::as_ref),
+    );
+    let json = to_raw_value(&fields).map(|raw| raw.get().to_owned());
+    ProviderItem {
+        provider: String::new(),
+        kind,
+        json: json.unwrap_or_else(|_| "{}".to_owned()),
+        title,
+    }
+}
+
+/// A line for people: what was used, and for what.
+fn title(name: &str, input: Option<&RawValue>) -> String {
+    let input = input.map(|input| lenient::members(input.get()));
+    let about = ["query", "url", "command", "path"].iter().find_map(|key| {
+        let value = input.as_ref()?.get(*key)?;
+        Some(lenient::word(value)).filter(|word| !word.is_empty())
+    });
+    let line = match about {
+        Some(about) => format!("{name}: {}", about.replace(['\r', '\n'], " ")),
+        None => name.to_owned(),
+    };
+    line.chars().take(MAX_TITLE_CHARS).collect::<String>()
+}

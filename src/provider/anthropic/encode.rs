@@ -1,0 +1,194 @@
+//! A prompt as the body of a request. Pure, and the same for the same prompt.
+
+use std::borrow::Cow;
+
+use http::{HeaderMap, HeaderName, HeaderValue};
+
+use super::{
+    KIND, cache,
+    family::Family,
+    messages::{Conversation, Form, conversation},
+    options,
+    wire::{AnyTool, Block, CacheControl, Content, Json, Tool},
+};
+use crate::{
+    model::{Prompt, PromptNote, Tool as HostTool},
+    provider::{
+        ModelInfo,
+        body::{Body, options_of},
+        call_ids::{CallIds, Ids},
+    },
+};
+
+/// Tokens of an answer of a model whose limit is not known: what every model since Claude 3.5 can
+/// write.
+const MAX_TOKENS: u32 = 8_192;
+
+/// Tokens that an answer may have however full the window is.
+const LEAST_TOKENS: u32 = 1_024;
+
+/// What a tool without arguments takes.
+const NO_ARGUMENTS: &str = r#"{"type":"object","properties":{}}"#;
+
+/// The header that switches on what is not general yet.
+const BETA: HeaderName = HeaderName::from_static("anthropic-beta");
+
+/// How requests to a model are written.
+#[derive(Debug, Clone)]
+pub(super) struct Manner<'a> {
+    /// Configured name of the provider.
+    pub(super) provider: &'a str,
+    /// What is known of the model.
+    pub(super) model: ModelInfo,
+    /// How markers of the prompt cache are written. `None` means there are none.
+    pub(super) cache: Option<CacheControl>,
+    /// Whether reasoning goes back at all.
+    pub(super) with_reasoning: bool,
+}
+
+/// A request as it is sent.
+#[derive(Debug)]
+pub(super) struct Encoded {
+    /// Its body.
+    pub(super) body: Vec<u8>,
+    /// Headers beside those of every request.
+    pub(super) headers: HeaderMap,
+    /// What of the conversation is not in it.
+    pub(super) left_out: Vec<PromptNote>,
+    /// A hash of the prompt, for a model that binds its reasoning to it.
+    pub(super) fingerprint: Option<String>,
+    /// Whether some reasoning goes back.
+    pub(super) has_reasoning: bool,
+}
+
+/// The request for a prompt.
+pub(super) fn request(prompt: &Prompt, manner: &Manner<'_>) -> Encoded {
+    encode(prompt, manner, |body, unreasoned_call| {
+        let max_tokens = max_tokens(prompt, &manner.model);
+        body.set("max_tokens", max_tokens);
+        body.set("stream", true);
+        options::write(body, prompt, max_tokens, !unreasoned_call);
+    })
+}
+
+/// The question how many tokens a prompt has.
+pub(super) fn question(prompt: &Prompt, manner: &Manner<'_>) -> Encoded {
+    encode(prompt, manner, |_, _| {})
+}
+
+fn encode(prompt: &Prompt, manner: &Manner<'_>, finish: impl FnOnce(&mut Body, bool)) -> Encoded {
+    let ids = Ids::of(prompt.transcript.messages(), CallIds::Short);
+    let form = Form {
+        provider: manner.provider,
+        family: Family::of(&prompt.model),
+        with_reasoning: manner.with_reasoning,
+    };
+    let tools = tools(prompt);
+    let Conversation {
+        system,
+        mut messages,
+        left_out,
+        fingerprint,
+        container,
+        has_reasoning,
+        unreasoned_call,
+    } = conversation(
+        prompt,
+        form,
+        &ids,
+        &bound_tools(prompt, &tools, form.family),
+    );
+    let mut host_tools = tools;
+    if let Some(marker) = manner.cache {
+        cache::mark_tools(&mut host_tools, !system.is_empty(), marker);
+        cache::mark_messages(&mut messages, marker);
+    }
+    let mut body = Body::default();
+    body.set("model", &prompt.model);
+    if !system.is_empty() {
+        body.set("system", instructions(system, manner.cache));
+    }
+    body.set("messages", messages);
+    let hosted = prompt.provider_tools.iter();
+    let hosted = hosted.map(|json| AnyTool::Service(Json(Cow::Borrowed(json))));
+    let all: Vec<AnyTool<'_>> = host_tools
+        .into_iter()
+        .map(AnyTool::Host)
+        .chain(hosted)
+        .collect();
+    if !all.is_empty() {
+        body.set("tools", all);
+    }
+    body.set_some("container", container);
+    finish(&mut body, unreasoned_call);
+    Encoded {
+        body: body.bytes(),
+        headers: headers(prompt),
+        left_out,
+        fingerprint,
+        has_reasoning,
+    }
+}
+
+fn instructions<'a>(system: Vec<Cow<'a, str>>, cache: Option<CacheControl>) -> Vec<Block<'a>> {
+    let count = system.len();
+    let block = |(at, text): (usize, Cow<'a, str>)| Block::Own {
+        content: Content::Text {
+            text,
+            citations: Vec::new(),
+        },
+        cache_control: cache.and_then(|marker| cache::of_instructions(count, at, marker)),
+    };
+    system.into_iter().enumerate().map(block).collect()
+}
+
+fn tools(prompt: &Prompt) -> Vec<Tool<'_>> {
+    prompt.tools.iter().map(tool).collect()
+}
+
+/// All tools as they are sent, for a model that binds its reasoning to them.
+fn bound_tools(prompt: &Prompt, tools: &[Tool<'_>], family: Family) -> Vec<String> {
+    if !family.binds_prefix {
+        return Vec::new();
+    }
+    let host = tools
+        .iter()
+        .filter_map(|tool| serde_json::to_string(tool).ok());
+    host.chain(prompt.provider_tools.iter().cloned()).collect()
+}
+
+fn tool(tool: &HostTool) -> Tool<'_> {
+    Tool {
+        name: &tool.name,
+        description: &tool.description,
+        input_schema: Json(Cow::Borrowed(
+            tool.input_schema.as_deref().unwrap_or(NO_ARGUMENTS),
+        )),
+        strict: tool.strict,
+        cache_control: None,
+    }
+}
+
+/// Tokens that the answer may have: what is asked for or the model can write, and no more than the
+/// window has room for. Older models refuse a prompt that does not fit together with its answer.
+fn max_tokens(prompt: &Prompt, model: &ModelInfo) -> u32 {
+    let known = model.max_output.map(|limit| limit.tokens);
+    let most = prompt.max_output_tokens.or(known).unwrap_or(MAX_TOKENS);
+    let size = prompt.size.tokens.saturating_add(prompt.size.margin);
+    match model.context_window {
+        Some(window) => most.min(window.tokens.saturating_sub(size).max(LEAST_TOKENS)),
+        None => most,
+    }
+}
+
+/// What the host switches on by `betas` among the provider's options.
+fn headers(prompt: &Prompt) -> HeaderMap {
+    let options = options_of(KIND, prompt.generation.provider_options.as_deref());
+    let betas = options.get("betas");
+    let names: Vec<String> = betas
+        .and_then(|names| serde_json::from_str(names.get()).ok())
+        .unwrap_or_default();
+    let value = HeaderValue::from_str(&names.join(","));
+    let value = value.ok().filter(|value| !value.is_empty());
+    value.map(|value| (BETA, value)).into_iter().collect()
+}

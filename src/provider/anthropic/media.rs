@@ -1,0 +1,71 @@
+//! Pictures and files as blocks of a request.
+
+use base64::{Engine as _, engine::general_purpose::STANDARD};
+
+use super::wire::{Block, Content, Source};
+use crate::model::{
+    Contents, Media, Role,
+    media::{self, Kind, UNSUPPORTED_WORDS},
+};
+
+/// Pictures that models read.
+const PICTURES: [&str; 4] = ["image/png", "image/jpeg", "image/gif", "image/webp"];
+
+const PDF: &str = "application/pdf";
+const PLAIN_TEXT: &str = "text/plain";
+
+/// Why a medium cannot be sent, whatever the model. `None` means it can.
+pub(super) fn cannot_read(media: &Media, role: Role) -> Option<String> {
+    let essence = media.essence();
+    let why = match (role, media.kind(), &media.source) {
+        (Role::Assistant, ..) => "The service takes media from users and tools only.",
+        (_, Kind::Image, _) if !PICTURES.contains(&essence.as_str()) => {
+            "The service takes PNG, JPEG, GIF and WebP pictures only."
+        }
+        (_, Kind::Audio, _) => "The service takes no sounds.",
+        (_, Kind::Video, _) => "The service takes no videos.",
+        (_, Kind::Document, media::Source::Url(_)) if essence != PDF => {
+            "The service fetches pictures and PDF files only: store the content."
+        }
+        (_, Kind::Document, _) if essence != PDF && essence != PLAIN_TEXT => {
+            "The service takes PDF and plain text files only."
+        }
+        (_, Kind::Image | Kind::Document, _) => return None,
+    };
+    Some(why.to_owned())
+}
+
+/// A medium as a block; words where its content did not come with the prompt.
+pub(super) fn block<'a>(media: &'a Media, contents: &Contents) -> Block<'a> {
+    let Some(source) = source(media, contents) else {
+        return Block::text(UNSUPPORTED_WORDS);
+    };
+    Block::new(match media.kind() {
+        Kind::Image => Content::Image { source },
+        Kind::Document => Content::Document {
+            source,
+            title: &media.filename,
+        },
+        Kind::Audio | Kind::Video => return Block::text(UNSUPPORTED_WORDS),
+    })
+}
+
+fn source<'a>(media: &'a Media, contents: &Contents) -> Option<Source<'a>> {
+    let kept = match &media.source {
+        media::Source::Url(url) => return Some(Source::Url { url }),
+        media::Source::Blob(kept) => kept,
+    };
+    let content = contents.get(&kept.id)?;
+    let media_type = media.essence();
+    Some(if media_type == PLAIN_TEXT {
+        Source::Text {
+            media_type,
+            data: String::from_utf8_lossy(content).into_owned(),
+        }
+    } else {
+        Source::Base64 {
+            media_type,
+            data: STANDARD.encode(content),
+        }
+    })
+}

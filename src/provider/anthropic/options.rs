@@ -1,0 +1,294 @@
+//! How the model is to answer, as far as it has settings for it.
+
+use serde_json::{Value, json};
+
+use super::{
+    KIND,
+    family::{Family, Thinking},
+};
+use crate::{
+    model::{
+        Generation, Prompt,
+        generation::{ReasoningEffort, ResponseFormat, Setting, ToolChoice, Unsupported},
+    },
+    provider::{body::Body, info::ModelInfo},
+};
+
+/// Fields that no option replaces: what is said would not be what is stored.
+const OURS: &[&str] = &["model", "messages", "system", "tools", "stream", "betas"];
+
+/// The levels of effort of models whose own are not known.
+const EFFORTS: [ReasoningEffort; 4] = [
+    ReasoningEffort::None,
+    ReasoningEffort::Low,
+    ReasoningEffort::Medium,
+    ReasoningEffort::High,
+];
+
+/// The least budget for thinking, in tokens; the service's.
+const LEAST_BUDGET: u32 = 1_024;
+
+/// The settings, the effort as the nearest level of the model. Thinking can be switched off
+/// wherever it need not be on.
+pub(super) fn fitted(model: &ModelInfo, wanted: &Generation) -> Generation {
+    let family = Family::of(&model.name);
+    let nearest = |effort: ReasoningEffort| match family.thinking {
+        Thinking::Never | Thinking::Budget => Some(effort),
+        Thinking::Always | Thinking::Adaptive | Thinking::AdaptiveOrBudget => {
+            let known = model.reasoning_efforts.as_deref();
+            let levels = known.filter(|levels| !levels.is_empty());
+            let off = effort == ReasoningEffort::None && family.thinking != Thinking::Always;
+            if off {
+                Some(effort)
+            } else {
+                let levels = levels.unwrap_or(&EFFORTS);
+                let levels: Vec<_> = levels
+                    .iter()
+                    .copied()
+                    .filter(|level| *level != ReasoningEffort::None)
+                    .collect();
+                effort.nearest_of(&levels)
+            }
+        }
+    };
+    Generation {
+        reasoning_effort: wanted.reasoning_effort.and_then(nearest),
+        ..wanted.clone()
+    }
+}
+
+/// The settings that the model does not support.
+pub(super) fn cannot_take(model: &ModelInfo, wanted: &Generation) -> Vec<Unsupported> {
+    let family = Family::of(&model.name);
+    let thinks = thinks_by_budget(family, wanted);
+    let forced = wanted
+        .tool_choice
+        .as_ref()
+        .is_some_and(ToolChoice::is_forced);
+    let no_budget = matches!(
+        family.thinking,
+        Thinking::Never | Thinking::Adaptive | Thinking::Always
+    );
+    let format = wanted.response_format.as_ref();
+    let no_schema = !family.schemas && model.supports_json_schema != Some(true);
+    let others = [
+        (
+            Setting::Seed,
+            wanted.seed.is_some(),
+            "The service has no seed.",
+        ),
+        (
+            Setting::ReasoningEffort,
+            wanted.reasoning_effort.is_some() && family.thinking == Thinking::Never,
+            "The model does not think.",
+        ),
+        (
+            Setting::ReasoningBudget,
+            wanted.reasoning_budget_tokens.is_some() && no_budget,
+            "The model takes no budget for reasoning.",
+        ),
+        (
+            Setting::ToolChoice,
+            forced && (thinks || !family.forced_calls),
+            "The model cannot be forced to call a tool.",
+        ),
+        (
+            Setting::ResponseFormat,
+            format.is_some_and(|format| format.schema.is_none()),
+            "The service has no JSON without a schema.",
+        ),
+        (
+            Setting::ResponseFormat,
+            format.is_some_and(|format| format.schema.is_some()) && no_schema,
+            "The model cannot hold an answer to a schema.",
+        ),
+    ];
+    let table = sampling(model, family, wanted).into_iter().chain(others);
+    let unsupported = table.filter(|(_, applies, _)| *applies);
+    unsupported
+        .map(|(setting, _, why)| Unsupported {
+            setting,
+            why: why.to_owned(),
+        })
+        .collect()
+}
+
+/// What of the settings of randomness the model does not support.
+fn sampling(
+    model: &ModelInfo,
+    family: Family,
+    wanted: &Generation,
+) -> [(Setting, bool, &'static str); 3] {
+    let refused = !family.sampling || model.takes_temperature == Some(false);
+    let thinks = thinks_by_budget(family, wanted);
+    let both = wanted.temperature.is_some() && !family.temperature_with_top_p;
+    [
+        (
+            Setting::Temperature,
+            wanted.temperature.is_some() && (refused || thinks),
+            "The model takes no temperature, or none while it is thinking.",
+        ),
+        (
+            Setting::TopP,
+            wanted.top_p.is_some() && (refused || thinks || both),
+            "The model takes no top_p, or none beside a temperature or while it is thinking.",
+        ),
+        (
+            Setting::TopK,
+            wanted.top_k.is_some() && (refused || thinks),
+            "The model takes no top_k, or none while it is thinking.",
+        ),
+    ]
+}
+
+/// Whether the model is asked to think by a budget, beside which other settings are refused.
+fn thinks_by_budget(family: Family, wanted: &Generation) -> bool {
+    match family.thinking {
+        Thinking::Budget => {
+            wanted.reasoning_budget_tokens.is_some() || is_on(wanted.reasoning_effort)
+        }
+        Thinking::AdaptiveOrBudget => wanted.reasoning_budget_tokens.is_some(),
+        Thinking::Never | Thinking::Adaptive | Thinking::Always => false,
+    }
+}
+
+fn is_on(effort: Option<ReasoningEffort>) -> bool {
+    effort.is_some_and(|effort| effort != ReasoningEffort::None)
+}
+
+/// Writes the settings, the provider's own options last. `may_think`: the conversation lets a model
+/// think that must begin each answer so. `max_tokens` bounds the answer, its thoughts included.
+pub(super) fn write(body: &mut Body, prompt: &Prompt, max_tokens: u32, may_think: bool) {
+    let Generation {
+        temperature,
+        top_p,
+        top_k,
+        stop_sequences,
+        seed: _,
+        reasoning_effort,
+        reasoning_budget_tokens,
+        tool_choice,
+        parallel_tool_calls,
+        response_format,
+        provider_options,
+    } = &prompt.generation;
+    // The service's range ends at 1.
+    body.set_some(
+        "temperature",
+        temperature.map(|number| number.get().min(1.0)),
+    );
+    body.set_some("top_p", top_p.map(|number| number.get()));
+    body.set_some("top_k", *top_k);
+    let stops = stop_sequences.iter().filter(|stop| !stop.trim().is_empty());
+    let stops: Vec<&String> = stops.collect();
+    body.set_some(
+        "stop_sequences",
+        Some(stops).filter(|stops| !stops.is_empty()),
+    );
+    let thinking = thinking(
+        Family::of(&prompt.model).thinking,
+        *reasoning_effort,
+        *reasoning_budget_tokens,
+        max_tokens,
+    );
+    let thinking = thinking.filter(|thinking| may_think || thinking["type"] != "enabled");
+    body.set_some("thinking", thinking);
+    body.set_some(
+        "output_config",
+        output(&prompt.model, *reasoning_effort, response_format),
+    );
+    if !prompt.tools.is_empty() || !prompt.provider_tools.is_empty() {
+        body.set_some(
+            "tool_choice",
+            choice(tool_choice.as_ref(), *parallel_tool_calls),
+        );
+    }
+    body.merge(KIND, provider_options.as_deref(), OURS);
+}
+
+/// Whether and how much the model is to think. `None` leaves it to the model.
+fn thinking(
+    kind: Thinking,
+    effort: Option<ReasoningEffort>,
+    budget: Option<u32>,
+    max_tokens: u32,
+) -> Option<Value> {
+    let enabled = |budget: u32| {
+        // The answer must have room after it.
+        let budget = budget.max(LEAST_BUDGET).min(max_tokens.saturating_sub(1));
+        (budget >= LEAST_BUDGET).then(|| json!({"type": "enabled", "budget_tokens": budget}))
+    };
+    match (kind, effort, budget) {
+        (Thinking::Never, _, _) => None,
+        (Thinking::Budget | Thinking::AdaptiveOrBudget, _, Some(budget)) => enabled(budget),
+        (Thinking::Budget, Some(ReasoningEffort::None) | None, None) => None,
+        (Thinking::Budget, Some(effort), None) => enabled(tokens(effort)),
+        (Thinking::AdaptiveOrBudget | Thinking::Adaptive, Some(ReasoningEffort::None), _) => {
+            Some(json!({"type": "disabled"}))
+        }
+        (Thinking::AdaptiveOrBudget | Thinking::Adaptive | Thinking::Always, Some(_), _) => {
+            Some(json!({"type": "adaptive", "display": "summarized"}))
+        }
+        (Thinking::AdaptiveOrBudget | Thinking::Adaptive | Thinking::Always, None, _) => None,
+    }
+}
+
+/// The budget that stands for a level, where there is nothing but a budget.
+fn tokens(effort: ReasoningEffort) -> u32 {
+    match effort {
+        ReasoningEffort::None | ReasoningEffort::Minimal => LEAST_BUDGET,
+        ReasoningEffort::Low => 2_048,
+        ReasoningEffort::Medium => 8_192,
+        ReasoningEffort::High => 16_384,
+        ReasoningEffort::Xhigh | ReasoningEffort::Max => 32_768,
+    }
+}
+
+/// The effort and the form of the answer.
+fn output(
+    model: &str,
+    effort: Option<ReasoningEffort>,
+    format: &Option<ResponseFormat>,
+) -> Option<Value> {
+    let mut output = json!({});
+    let levels = match Family::of(model).thinking {
+        Thinking::Never | Thinking::Budget => None,
+        Thinking::AdaptiveOrBudget | Thinking::Adaptive | Thinking::Always => effort,
+    };
+    if let Some(level) = levels.and_then(level) {
+        output["effort"] = json!(level);
+    }
+    let schema = format.as_ref().and_then(|format| format.schema.as_deref());
+    if let Some(schema) = schema.and_then(|json| serde_json::from_str::<Value>(json).ok()) {
+        output["format"] = json!({"type": "json_schema", "schema": schema});
+    }
+    (output != json!({})).then_some(output)
+}
+
+/// The service's name of a level. `None` means it has none.
+fn level(effort: ReasoningEffort) -> Option<&'static str> {
+    match effort {
+        ReasoningEffort::None => None,
+        ReasoningEffort::Minimal | ReasoningEffort::Low => Some("low"),
+        ReasoningEffort::Medium => Some("medium"),
+        ReasoningEffort::High => Some("high"),
+        ReasoningEffort::Xhigh => Some("xhigh"),
+        ReasoningEffort::Max => Some("max"),
+    }
+}
+
+fn choice(choice: Option<&ToolChoice>, parallel: Option<bool>) -> Option<Value> {
+    let one_at_a_time = parallel == Some(false);
+    let mut written = match choice {
+        Some(ToolChoice::None) => return Some(json!({"type": "none"})),
+        Some(ToolChoice::Auto) => json!({"type": "auto"}),
+        Some(ToolChoice::Required) => json!({"type": "any"}),
+        Some(ToolChoice::Tool(name)) => json!({"type": "tool", "name": name}),
+        None if one_at_a_time => json!({"type": "auto"}),
+        None => return None,
+    };
+    if one_at_a_time {
+        written["disable_parallel_tool_use"] = json!(true);
+    }
+    Some(written)
+}

@@ -1,0 +1,746 @@
+//! Requests: what is written of a prompt, and what is left out.
+
+use serde_json::{Value, json};
+
+use super::super::{
+    PromptCache,
+    encode::{self, Encoded, Manner},
+    options,
+};
+use crate::{
+    context::testing::{self, message, results, tool, user},
+    model::{
+        CallId, Content, Generation, Message, ModelResponse, Part, Prompt, ProviderItem, Role,
+        TokenCount, ToolCall,
+        generation::{ReasoningEffort, ResponseFormat, Setting, Temperature, ToolChoice, TopP},
+    },
+    provider::{
+        ModelInfo,
+        info::{Limit, Source},
+    },
+};
+
+/// A model that takes everything that the first ones with thinking took.
+const OLD: &str = "claude-sonnet-4-5";
+
+/// One that binds its reasoning to what stands before it.
+const BOUND: &str = "claude-haiku-5-5";
+
+fn manner(model: &str) -> Manner<'static> {
+    Manner {
+        provider: "main",
+        model: ModelInfo::unknown(model),
+        cache: None,
+        with_reasoning: true,
+    }
+}
+
+fn prompt(model: &str, messages: Vec<Message>) -> Prompt {
+    Prompt {
+        model: model.to_owned(),
+        ..testing::prompt(messages)
+    }
+}
+
+fn encoded(prompt: &Prompt) -> Encoded {
+    encode::request(prompt, &manner(&prompt.model))
+}
+
+fn json_of(encoded: &Encoded) -> Value {
+    serde_json::from_slice(&encoded.body).expect("JSON")
+}
+
+fn body(prompt: &Prompt) -> Value {
+    json_of(&encoded(prompt))
+}
+
+fn sent(model: &str, messages: Vec<Message>) -> Value {
+    body(&prompt(model, messages))["messages"].take()
+}
+
+/// What a model of `main` said, after a prompt of that fingerprint.
+fn said(model: &str, fingerprint: Option<&str>, parts: Vec<Part>) -> Message {
+    let response = ModelResponse {
+        provider: "main".to_owned(),
+        prompt_fingerprint: fingerprint.map(str::to_owned),
+        ..testing::response(&format!("main/{model}"))
+    };
+    Message {
+        response: Some(response),
+        ..message(Role::Assistant, parts)
+    }
+}
+
+fn call(id: &str, arguments: &str) -> Part {
+    Part::new(Content::ToolCall(ToolCall {
+        id: CallId::new(id),
+        name: "look".to_owned(),
+        arguments: arguments.to_owned(),
+    }))
+}
+
+fn thought(text: &str, signature: &str) -> Part {
+    Part {
+        provider_metadata: Some(json!({"anthropic": {"signature": signature}}).to_string()),
+        ..Part::new(Content::Reasoning {
+            text: text.to_owned(),
+            redacted: text.is_empty(),
+        })
+    }
+}
+
+fn item(kind: &str, json: &Value) -> Part {
+    Part::new(Content::ProviderItem(ProviderItem {
+        provider: "main".to_owned(),
+        kind: kind.to_owned(),
+        json: json.to_string(),
+        title: String::new(),
+    }))
+}
+
+fn text(text: &str) -> Value {
+    json!({"type": "text", "text": text})
+}
+
+#[test]
+fn a_whole_request_is_what_the_service_documents() {
+    let prompt = Prompt {
+        system: vec!["Be brief.".to_owned(), "# notes\nTea.".to_owned()],
+        tools: vec![tool("look")],
+        provider_tools: vec![r#"{"type":"web_search_20250305","name":"web_search"}"#.to_owned()],
+        max_output_tokens: Some(99),
+        ..prompt(
+            OLD,
+            vec![
+                user("Look."),
+                said(
+                    OLD,
+                    None,
+                    vec![
+                        thought("Hm.", "sig"),
+                        Part::text("I look."),
+                        call("look", r#"{"n": 1.50}"#),
+                    ],
+                ),
+                results(&[("look", "seen")]),
+            ],
+        )
+    };
+    let encoded = encoded(&prompt);
+    assert_eq!(
+        json_of(&encoded),
+        json!({
+            "model": OLD,
+            "max_tokens": 99,
+            "stream": true,
+            "system": [text("Be brief."), text("# notes\nTea.")],
+            "messages": [
+                {"role": "user", "content": [text("Look.")]},
+                {"role": "assistant", "content": [
+                    {"type": "thinking", "thinking": "Hm.", "signature": "sig"},
+                    text("I look."),
+                    {"type": "tool_use", "id": "look", "name": "look", "input": {"n": 1.5}},
+                ]},
+                {"role": "user", "content": [
+                    {"type": "tool_result", "tool_use_id": "look", "content": [text("seen")]},
+                ]},
+            ],
+            "tools": [
+                {"name": "look", "description": "Does look.", "input_schema": {"type": "object"}},
+                {"type": "web_search_20250305", "name": "web_search"},
+            ],
+        })
+    );
+    let written = String::from_utf8(encoded.body).expect("UTF-8");
+    assert!(
+        written.contains(r#""input":{"n": 1.50}"#),
+        "arguments go out as the model wrote them"
+    );
+}
+
+#[test]
+fn messages_of_one_speaker_become_one_and_results_come_first() {
+    let messages = vec![
+        message(Role::System, vec![Part::text("Be kind.")]),
+        said(OLD, None, vec![Part::text("Hello.")]),
+        said(OLD, None, vec![call("a", "{}"), call("b", "not json")]),
+        results(&[("a", "one"), ("b", " ")]),
+        user("And"),
+        user("this?"),
+        message(Role::System, vec![Part::text("Be brief.")]),
+    ];
+    let body = body(&prompt(OLD, messages.clone()));
+    assert_eq!(body["system"], json!([text("Be kind.")]));
+    let use_of = |id: &str| json!({"type": "tool_use", "id": id, "name": "look", "input": {}});
+    assert_eq!(
+        body["messages"],
+        json!([
+            {"role": "user", "content": [text("[The conversation begins.]")]},
+            {"role": "assistant", "content": [text("Hello."), use_of("a"), use_of("b")]},
+            {"role": "user", "content": [
+                {"type": "tool_result", "tool_use_id": "a", "content": [text("one")]},
+                {"type": "tool_result", "tool_use_id": "b"},
+                text("And"),
+                text("this?"),
+                text("[Instructions]\nBe brief."),
+            ]},
+        ])
+    );
+    let last = sent("claude-opus-4-8", messages);
+    assert_eq!(
+        last[3],
+        json!({"role": "system", "content": [text("Be brief.")]}),
+        "newer models take instructions anywhere"
+    );
+}
+
+#[test]
+fn texts_without_a_letter_are_left_out() {
+    let messages = vec![
+        user(" \n"),
+        user("Hello."),
+        said(OLD, None, vec![Part::text(""), Part::text("\t")]),
+        user("Still there?"),
+    ];
+    let encoded = encoded(&prompt(OLD, messages));
+    assert_eq!(
+        json_of(&encoded)["messages"],
+        json!([{"role": "user", "content": [text("Hello."), text("Still there?")]}])
+    );
+    assert_eq!(encoded.left_out.len(), 2);
+}
+
+#[test]
+fn ids_and_halves_of_characters_that_the_service_refuses_are_replaced() {
+    let messages = vec![
+        user("Look."),
+        said(OLD, None, vec![call("a/b", r#"{"x":"\ud83d"}"#)]),
+        results(&[("a/b", "seen")]),
+    ];
+    let sent = sent(OLD, messages);
+    let id = sent[1]["content"][0]["id"].as_str().expect("an id");
+    assert!(
+        id.bytes()
+            .all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
+    );
+    assert_eq!(sent[2]["content"][0]["tool_use_id"], id);
+    assert_eq!(sent[1]["content"][0]["input"], json!({"x": "\u{fffd}"}));
+}
+
+/// Row A1
+#[test]
+fn reasoning_goes_back_to_the_model_that_signed_it_only() {
+    let thinks = |model: &str, part: Part| said(model, None, vec![part, Part::text("Yes.")]);
+    let unsigned = Part::new(Content::Reasoning {
+        text: "Hm.".to_owned(),
+        redacted: false,
+    });
+    let foreign = Part {
+        provider_metadata: Some(r#"{"openai":{"reasoning_details":[]}}"#.to_owned()),
+        ..unsigned.clone()
+    };
+    let redacted = Part {
+        provider_metadata: Some(r#"{"anthropic":{"redacted_thinking":"xyz"}}"#.to_owned()),
+        ..thought("", "")
+    };
+    let table = [
+        (
+            thinks(OLD, thought("Hm.", "s")),
+            Some(json!({"type": "thinking", "thinking": "Hm.", "signature": "s"})),
+        ),
+        (
+            thinks(OLD, thought("", "s")),
+            Some(json!({"type": "thinking", "thinking": "", "signature": "s"})),
+        ),
+        (
+            thinks(OLD, redacted),
+            Some(json!({"type": "redacted_thinking", "data": "xyz"})),
+        ),
+        (thinks("claude-opus-4-1", thought("Hm.", "s")), None),
+        (thinks(OLD, unsigned), None),
+        (thinks(OLD, foreign), None),
+    ];
+    for (answer, expected) in table {
+        let encoded = encoded(&prompt(OLD, vec![user("Hm?"), answer, user("So?")]));
+        let content = json_of(&encoded)["messages"][1]["content"].take();
+        let mut wanted: Vec<Value> = expected.clone().into_iter().collect();
+        wanted.push(text("Yes."));
+        assert_eq!(content, json!(wanted));
+        assert_eq!(encoded.left_out.len(), usize::from(expected.is_none()));
+        assert_eq!(encoded.has_reasoning, expected.is_some());
+    }
+}
+
+/// A conversation whose answers were written one after the other: each has the fingerprint of the
+/// prompt that it answered.
+fn bound_conversation() -> Vec<Message> {
+    let mut messages = Vec::new();
+    for n in 1..=3 {
+        messages.push(user(&format!("Question {n}.")));
+        for step in 1..=2 {
+            let fingerprint = encoded(&bound(messages.clone())).fingerprint;
+            let id = format!("c{n}{step}");
+            let mut parts = vec![thought(&format!("Thought {n}.{step}."), "s")];
+            let calls = step == 1;
+            parts.push(if calls {
+                call(&id, "{}")
+            } else {
+                Part::text("Yes.")
+            });
+            messages.push(said(BOUND, fingerprint.as_deref(), parts));
+            if calls {
+                messages.push(results(&[(&id, "seen")]));
+            }
+        }
+    }
+    messages.push(user("And now?"));
+    messages
+}
+
+fn bound(messages: Vec<Message>) -> Prompt {
+    Prompt {
+        system: vec!["Be brief.".to_owned()],
+        tools: vec![tool("look")],
+        ..prompt(BOUND, messages)
+    }
+}
+
+/// The thoughts that are sent back.
+fn thoughts(prompt: &Prompt) -> usize {
+    let body = body(prompt).to_string();
+    body.matches(r#""type":"thinking""#).count()
+}
+
+/// Row A1
+#[test]
+fn bound_reasoning_is_dropped_exactly_from_where_the_prompt_changed() {
+    let whole = bound_conversation();
+    assert_eq!(thoughts(&bound(whole.clone())), 6, "nothing changed");
+    let longer = Prompt {
+        generation: Generation {
+            temperature: Some(Temperature::new(0.5).unwrap()),
+            ..Generation::default()
+        },
+        ..bound(whole.iter().cloned().chain([user("More.")]).collect())
+    };
+    assert_eq!(
+        thoughts(&longer),
+        6,
+        "what comes later changes nothing before it"
+    );
+
+    let mut pruned = whole.clone();
+    pruned[6] = results(&[("c21", "[Old tool result content cleared]")]);
+    // Question, thought and call, result, thought and answer: the second result is the seventh.
+    assert_eq!(thoughts(&bound(pruned)), 3);
+    let compacted: Vec<Message> = [user("Summary.")]
+        .into_iter()
+        .chain(whole[4..].to_vec())
+        .collect();
+    assert_eq!(thoughts(&bound(compacted)), 0);
+    let edited = Prompt {
+        system: vec!["Be long.".to_owned()],
+        ..bound(whole.clone())
+    };
+    assert_eq!(thoughts(&edited), 0);
+    let tools = Prompt {
+        tools: vec![tool("look"), tool("list")],
+        ..bound(whole.clone())
+    };
+    assert_eq!(thoughts(&tools), 0);
+    let mut dropped = whole.clone();
+    dropped[1].parts.remove(0);
+    assert_eq!(
+        thoughts(&bound(dropped)),
+        0,
+        "a missing thought changes what follows it"
+    );
+    let other = prompt("claude-opus-5-5", whole.clone());
+    assert_eq!(thoughts(&other), 0, "another model");
+    let unbound: Vec<Message> = whole
+        .into_iter()
+        .map(|message| match message.role {
+            Role::Assistant => said(
+                OLD,
+                None,
+                message.parts.into_iter().map(|it| it.part).collect(),
+            ),
+            Role::User | Role::System | Role::Tool => message,
+        })
+        .collect();
+    assert_eq!(
+        thoughts(&prompt(OLD, unbound[4..].to_vec())),
+        4,
+        "an older model does not mind"
+    );
+}
+
+#[test]
+fn the_fingerprint_does_not_depend_on_markers_of_the_cache() {
+    let prompt = bound(bound_conversation());
+    let marked = Manner {
+        cache: PromptCache::Hour.marker(),
+        ..manner(BOUND)
+    };
+    let marked = encode::request(&prompt, &marked);
+    assert!(json_of(&marked).to_string().contains("cache_control"));
+    assert_eq!(marked.fingerprint, encoded(&prompt).fingerprint);
+    assert_eq!(
+        encoded(&super::requests::prompt(OLD, vec![user("a")])).fingerprint,
+        None
+    );
+}
+
+/// Where the markers stand: paths of the blocks.
+fn marked(body: &Value) -> Vec<String> {
+    let mut found = Vec::new();
+    let mut look = |place: String, block: &Value| {
+        if block.get("cache_control").is_some() {
+            found.push(place);
+        }
+    };
+    let list = |value: &Value| value.as_array().cloned().unwrap_or_default();
+    for (at, tool) in list(&body["tools"]).iter().enumerate() {
+        look(format!("tools {at}"), tool);
+    }
+    for (at, block) in list(&body["system"]).iter().enumerate() {
+        look(format!("system {at}"), block);
+    }
+    for (at, message) in list(&body["messages"]).iter().enumerate() {
+        for (part, block) in list(&message["content"]).iter().enumerate() {
+            look(format!("message {at}.{part}"), block);
+        }
+    }
+    found
+}
+
+#[test]
+fn markers_stand_after_instructions_and_where_the_last_two_requests_end() {
+    let with_cache = |prompt: &Prompt| {
+        let manner = Manner {
+            cache: PromptCache::FiveMinutes.marker(),
+            ..manner(&prompt.model)
+        };
+        json_of(&encode::request(prompt, &manner))
+    };
+    let mut messages = vec![user("Look.")];
+    let blocks = ["System.", "# notes\nTea.", "# more\nMore."].map(str::to_owned);
+    let at = |messages: &[Message]| {
+        marked(&with_cache(&Prompt {
+            system: blocks.to_vec(),
+            tools: vec![tool("look")],
+            ..prompt(OLD, messages.to_vec())
+        }))
+    };
+    assert_eq!(at(&messages), ["system 0", "system 2", "message 0.0"]);
+    messages.push(said(OLD, None, vec![call("a", "{}"), call("b", "{}")]));
+    messages.push(results(&[("a", "1"), ("b", "2")]));
+    assert_eq!(
+        at(&messages),
+        ["system 0", "system 2", "message 0.0", "message 2.1"],
+        "what was written can be read"
+    );
+    messages.push(said(OLD, None, vec![thought("Hm.", "s"), call("c", "{}")]));
+    messages.push(results(&[("c", "3")]));
+    assert_eq!(
+        at(&messages),
+        ["system 0", "system 2", "message 2.1", "message 4.0"]
+    );
+    let bare = Prompt {
+        tools: vec![tool("look"), tool("list")],
+        ..prompt(OLD, vec![user("Look.")])
+    };
+    assert_eq!(marked(&with_cache(&bare)), ["tools 1", "message 0.0"]);
+}
+
+#[test]
+fn items_go_back_to_their_provider_and_calls_without_results_do_not() {
+    let asked = item(
+        "server_tool_use",
+        &json!({"type": "server_tool_use", "id": "s1", "name": "web_search", "input": {"query": "x"}}),
+    );
+    let found = item(
+        "web_search_tool_result",
+        &json!({"type": "web_search_tool_result", "tool_use_id": "s1", "content": []}),
+    );
+    let kinds = |messages: Vec<Message>| {
+        let mut sent = sent(OLD, messages);
+        let content = sent[1]["content"].take();
+        let kinds = content.as_array().expect("blocks").iter();
+        kinds
+            .map(|block| block["type"].as_str().unwrap_or_default().to_owned())
+            .collect::<Vec<_>>()
+    };
+    let asks = said(OLD, None, vec![Part::text("I search."), asked]);
+    let goes_on = said(OLD, None, vec![found.clone(), Part::text("Found.")]);
+    assert_eq!(
+        kinds(vec![user("Hm?"), asks.clone()]),
+        ["text", "server_tool_use"],
+        "the service goes on with it"
+    );
+    assert_eq!(
+        kinds(vec![user("Hm?"), asks.clone(), goes_on, user("And?")]),
+        ["text", "server_tool_use", "web_search_tool_result", "text"]
+    );
+    assert_eq!(
+        kinds(vec![user("Hm?"), asks, user("Never mind.")]),
+        ["text"],
+        "it never got a result"
+    );
+    let mut foreign = found;
+    if let Content::ProviderItem(item) = &mut foreign.content {
+        item.provider = "other".to_owned();
+    }
+    let foreign = said(OLD, None, vec![foreign, Part::text("Found.")]);
+    assert_eq!(kinds(vec![user("Hm?"), foreign, user("And?")]), ["text"]);
+}
+
+fn wanting(model: &str, generation: Generation) -> Value {
+    body(&Prompt {
+        generation,
+        tools: vec![tool("look")],
+        max_output_tokens: Some(20_000),
+        ..prompt(model, vec![user("Hello")])
+    })
+}
+
+#[test]
+fn reasoning_effort_becomes_what_the_model_has() {
+    use ReasoningEffort::{High, Low, Max, Medium, Minimal, None as Off, Xhigh};
+    let adaptive = json!({"type": "adaptive", "display": "summarized"});
+    let budget = |tokens: u32| json!({"type": "enabled", "budget_tokens": tokens});
+    let table = [
+        ("claude-sonnet-4-5", Off, Value::Null, Value::Null),
+        ("claude-sonnet-4-5", Minimal, budget(1_024), Value::Null),
+        ("claude-sonnet-4-5", Medium, budget(8_192), Value::Null),
+        ("claude-sonnet-4-5", Max, budget(19_999), Value::Null),
+        ("claude-3-5-haiku", High, Value::Null, Value::Null),
+        (
+            "claude-sonnet-4-6",
+            Off,
+            json!({"type": "disabled"}),
+            Value::Null,
+        ),
+        ("claude-sonnet-4-6", Max, adaptive.clone(), json!("high")),
+        ("claude-opus-4-7", Minimal, adaptive.clone(), json!("low")),
+        ("claude-opus-5-5", Off, adaptive.clone(), json!("low")),
+        ("claude-opus-5-5", Low, adaptive, json!("low")),
+        ("some-other-model", Low, budget(2_048), Value::Null),
+    ];
+    for (model, effort, thinking, level) in table {
+        let info = ModelInfo::unknown(model);
+        let wanted = Generation {
+            reasoning_effort: Some(effort),
+            ..Generation::default()
+        };
+        let mut fitted = options::fitted(&info, &wanted);
+        for refused in options::cannot_take(&info, &fitted) {
+            fitted.clear(refused.setting);
+        }
+        let body = wanting(model, fitted);
+        assert_eq!(body["thinking"], thinking, "{model} {effort:?}");
+        assert_eq!(body["output_config"]["effort"], level, "{model} {effort:?}");
+    }
+    let levels = ModelInfo {
+        reasoning_efforts: Some(vec![Low, Medium, High, Xhigh, Max]),
+        ..ModelInfo::unknown("claude-opus-4-7")
+    };
+    let wanted = Generation {
+        reasoning_effort: Some(Xhigh),
+        ..Generation::default()
+    };
+    assert_eq!(
+        options::fitted(&levels, &wanted).reasoning_effort,
+        Some(Xhigh)
+    );
+}
+
+#[test]
+fn a_call_that_stands_without_its_reasoning_switches_a_budget_off() {
+    let generation = Generation {
+        reasoning_effort: Some(ReasoningEffort::High),
+        ..Generation::default()
+    };
+    let loops = |parts: Vec<Part>| {
+        let messages = vec![
+            user("Look."),
+            said(OLD, None, parts),
+            results(&[("look", "seen")]),
+        ];
+        body(&Prompt {
+            generation: generation.clone(),
+            max_output_tokens: Some(20_000),
+            ..prompt(OLD, messages)
+        })["thinking"]["type"]
+            .take()
+    };
+    assert_eq!(
+        loops(vec![thought("Hm.", "s"), call("look", "{}")]),
+        "enabled"
+    );
+    assert_eq!(loops(vec![call("look", "{}")]), Value::Null);
+}
+
+#[test]
+fn what_a_model_does_not_take_is_named() {
+    let all = Generation {
+        temperature: Some(Temperature::new(1.5).unwrap()),
+        top_p: Some(TopP::new(0.9).unwrap()),
+        top_k: Some(5),
+        seed: Some(1),
+        reasoning_budget_tokens: Some(2_000),
+        tool_choice: Some(ToolChoice::Required),
+        response_format: Some(ResponseFormat {
+            schema: Some(r#"{"type":"object"}"#.to_owned()),
+            name: "answer".to_owned(),
+            strict: None,
+        }),
+        ..Generation::default()
+    };
+    use Setting::{
+        ReasoningBudget, ResponseFormat as Format, Seed, Temperature as Heat, ToolChoice as Choice,
+        TopK, TopP as P,
+    };
+    let table = [
+        ("claude-3-5-haiku", vec![Seed, ReasoningBudget, Format]),
+        ("claude-opus-4-5", vec![Heat, P, TopK, Seed, Choice]),
+        (
+            "claude-opus-4-7",
+            vec![Heat, P, TopK, Seed, ReasoningBudget],
+        ),
+        (
+            "claude-opus-5-5",
+            vec![Heat, P, TopK, Seed, ReasoningBudget, Choice],
+        ),
+    ];
+    for (model, expected) in table {
+        let refused = options::cannot_take(&ModelInfo::unknown(model), &all);
+        let refused: Vec<Setting> = refused.into_iter().map(|it| it.setting).collect();
+        assert_eq!(refused, expected, "{model}");
+    }
+    let json = Generation {
+        response_format: Some(ResponseFormat {
+            schema: None,
+            name: "answer".to_owned(),
+            strict: None,
+        }),
+        ..Generation::default()
+    };
+    assert_eq!(
+        options::cannot_take(&ModelInfo::unknown(OLD), &json).len(),
+        1
+    );
+}
+
+#[test]
+fn settings_are_written_in_the_words_of_the_service() {
+    let body = wanting(
+        OLD,
+        Generation {
+            temperature: Some(Temperature::new(1.5).unwrap()),
+            top_k: Some(5),
+            stop_sequences: vec!["END".to_owned(), " ".to_owned()],
+            tool_choice: Some(ToolChoice::Tool("look".to_owned())),
+            parallel_tool_calls: Some(false),
+            response_format: Some(ResponseFormat {
+                schema: Some(r#"{"type":"object"}"#.to_owned()),
+                name: "answer".to_owned(),
+                strict: None,
+            }),
+            provider_options: Some(
+                r#"{"anthropic":{"service_tier":"auto","top_k":7,"stream":false},"openai":{"n":2}}"#
+                    .to_owned(),
+            ),
+            ..Generation::default()
+        },
+    );
+    let settings = [
+        "temperature",
+        "top_k",
+        "stop_sequences",
+        "tool_choice",
+        "output_config",
+        "service_tier",
+        "stream",
+        "n",
+    ]
+    .map(|field| body[field].clone());
+    assert_eq!(
+        settings,
+        [
+            json!(1.0),
+            json!(7),
+            json!(["END"]),
+            json!({"type": "tool", "name": "look", "disable_parallel_tool_use": true}),
+            json!({"format": {"type": "json_schema", "schema": {"type": "object"}}}),
+            json!("auto"),
+            json!(true),
+            Value::Null,
+        ]
+    );
+}
+
+#[test]
+fn betas_are_switched_on_by_a_header() {
+    let generation = Generation {
+        provider_options: Some(r#"{"anthropic":{"betas":["a-1","b-2"]}}"#.to_owned()),
+        ..Generation::default()
+    };
+    let encoded = encoded(&Prompt {
+        generation,
+        ..prompt(OLD, vec![user("Hello")])
+    });
+    assert_eq!(encoded.headers["anthropic-beta"], "a-1,b-2");
+    assert_eq!(json_of(&encoded).get("betas"), None);
+}
+
+#[test]
+fn the_answer_is_bounded_by_the_model_and_by_the_room_in_the_window() {
+    let limit = |tokens| Some(Limit::new(tokens, Source::Shipped));
+    let of = |asked: Option<u32>, output: Option<u32>, window: Option<u32>, size: u32| {
+        let prompt = Prompt {
+            max_output_tokens: asked,
+            size: TokenCount {
+                tokens: size,
+                ..testing::prompt(vec![user("a")]).size
+            },
+            ..prompt(OLD, vec![user("Hello")])
+        };
+        let manner = Manner {
+            model: ModelInfo {
+                max_output: output.and_then(limit),
+                context_window: window.and_then(limit),
+                ..ModelInfo::unknown(OLD)
+            },
+            ..manner(OLD)
+        };
+        json_of(&encode::request(&prompt, &manner))["max_tokens"].take()
+    };
+    assert_eq!(of(Some(99), Some(64_000), None, 0), 99);
+    assert_eq!(of(None, Some(64_000), None, 0), 64_000);
+    assert_eq!(of(None, None, None, 0), 8_192);
+    let room = of(None, Some(64_000), Some(200_000), 150_000)
+        .as_u64()
+        .unwrap();
+    assert!((40_000..=50_000).contains(&room), "{room}");
+    assert_eq!(of(None, Some(64_000), Some(200_000), 300_000), 1_024);
+}
+
+#[test]
+fn the_container_of_the_services_code_goes_on_within_its_tool_loop() {
+    let worked = |model: &str| {
+        let mut message = said(model, None, vec![call("look", "{}")]);
+        if let Some(response) = &mut message.response {
+            response.provider_metadata =
+                Some(r#"{"anthropic":{"container":{"id":"c1","expires_at":"x"}}}"#.to_owned());
+        }
+        vec![user("Count."), message, results(&[("look", "seen")])]
+    };
+    assert_eq!(body(&prompt(OLD, worked(OLD)))["container"], "c1");
+    let over = worked(OLD).into_iter().chain([user("And now?")]).collect();
+    assert_eq!(body(&prompt(OLD, over))["container"], Value::Null);
+    assert_eq!(
+        body(&prompt(OLD, worked("other")))["container"],
+        Value::Null
+    );
+}

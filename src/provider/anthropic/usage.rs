@@ -1,0 +1,125 @@
+//! What the service reports of tokens: input comes without what was cached, and reports add to each
+//! other.
+
+use std::collections::BTreeMap;
+
+use serde_json::value::{RawValue, to_raw_value};
+
+use crate::{
+    model::Usage,
+    provider::http::{
+        lenient,
+        report::{self, tokens},
+    },
+};
+
+/// The reports of one answer. A later one replaces what it has itself: the first one of some
+/// gateways holds zeros, and only the last one counts what the service's own tools read.
+#[derive(Debug, Default)]
+pub(super) struct Report(BTreeMap<String, Box<RawValue>>);
+
+impl Report {
+    /// Takes a report.
+    pub(super) fn add(&mut self, report: &RawValue) {
+        let fields = serde_json::from_str::<BTreeMap<String, Box<RawValue>>>(report.get());
+        let given = fields
+            .into_iter()
+            .flatten()
+            .filter(|(_, value)| value.get() != "null");
+        self.0.extend(given);
+    }
+
+    /// The usage; `None` if nothing is reported.
+    pub(super) fn read(&self) -> Option<Usage> {
+        let number = |key: &str| self.0.get(key).and_then(|raw| lenient::count(raw));
+        let fresh = number("input_tokens");
+        let output = number("output_tokens");
+        if fresh.is_none() && output.is_none() {
+            return None;
+        }
+        let cache_read = number("cache_read_input_tokens").unwrap_or(0);
+        let cache_write = number("cache_creation_input_tokens").unwrap_or(0);
+        let output = output.unwrap_or(0);
+        let details = self.0.get("output_tokens_details");
+        let thinking = details.and_then(|details| report::count(details, "/thinking_tokens"));
+        let input = fresh
+            .unwrap_or(0)
+            .saturating_add(cache_read)
+            .saturating_add(cache_write);
+        let whole = to_raw_value(&self.0);
+        Some(Usage {
+            input: tokens(input),
+            output: tokens(output),
+            reasoning: tokens(thinking.unwrap_or(0).min(output)),
+            cache_read: tokens(cache_read),
+            cache_write: tokens(cache_write),
+            provider_json: whole.map(|whole| report::kept(&whole)).unwrap_or_default(),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn check(reports: &[Value], expected: Option<[u32; 5]>) {
+        let mut report = Report::default();
+        for given in reports {
+            report.add(&to_raw_value(given).expect("JSON"));
+        }
+        let numbers = report.read().map(|usage| {
+            [
+                usage.input,
+                usage.output,
+                usage.reasoning,
+                usage.cache_read,
+                usage.cache_write,
+            ]
+        });
+        assert_eq!(numbers, expected, "{reports:?}");
+    }
+
+    /// Row A13
+    #[test]
+    fn input_includes_what_was_read_from_and_written_to_the_cache() {
+        check(
+            &[
+                json!({"input_tokens": 8, "cache_read_input_tokens": 24, "cache_creation_input_tokens": 5, "output_tokens": 1}),
+                json!({"output_tokens": 30, "output_tokens_details": {"thinking_tokens": 12}}),
+            ],
+            Some([37, 30, 12, 24, 5]),
+        );
+    }
+
+    #[test]
+    fn a_later_report_replaces_what_it_has_itself() {
+        check(
+            &[
+                json!({"input_tokens": 2750, "output_tokens": 1, "cache_read_input_tokens": 7}),
+                json!({"input_tokens": 12229, "output_tokens": 90, "cache_read_input_tokens": null}),
+            ],
+            Some([12236, 90, 0, 7, 0]),
+        );
+        check(
+            &[
+                json!({"input_tokens": 0, "output_tokens": 0}),
+                json!({"input_tokens": 9}),
+            ],
+            Some([9, 0, 0, 0, 0]),
+        );
+    }
+
+    #[test]
+    fn impossible_usage_numbers_are_clamped_and_empty_reports_ignored() {
+        check(&[], None);
+        check(&[json!({"service_tier": "standard"}), json!([1])], None);
+        check(
+            &[
+                json!({"input_tokens": u64::MAX, "output_tokens": 3, "output_tokens_details": {"thinking_tokens": 9}}),
+            ],
+            Some([i32::MAX as u32, 3, 3, 0, 0]),
+        );
+    }
+}

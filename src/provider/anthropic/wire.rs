@@ -1,0 +1,232 @@
+//! Anthropic Messages as it goes over the wire. What comes in is read as leniently as it is
+//! written: nearly every field may be missing or null, and unknown ones are passed over.
+
+use std::borrow::Cow;
+
+use serde::{Deserialize, Serialize, Serializer, ser::Error as _};
+use serde_json::{Value, value::RawValue};
+
+use crate::provider::http::lenient::{Number, Piece, Word};
+
+/// Where the prompt cache may end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub(super) struct CacheControl {
+    #[serde(rename = "type")]
+    pub(super) kind: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) ttl: Option<&'static str>,
+}
+
+/// Who speaks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum Speaker {
+    User,
+    Assistant,
+    /// Instructions within the conversation.
+    System,
+}
+
+/// A message of a request.
+#[derive(Debug, Clone, Serialize)]
+pub(super) struct Message<'a> {
+    pub(super) role: Speaker,
+    pub(super) content: Vec<Block<'a>>,
+}
+
+/// A block of a request: what a message is made of.
+#[derive(Debug, Clone, Serialize)]
+#[serde(untagged)]
+pub(super) enum Block<'a> {
+    /// One that contextd writes.
+    Own {
+        #[serde(flatten)]
+        content: Content<'a>,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        cache_control: Option<CacheControl>,
+    },
+    /// One of the service's own, as it came.
+    Item(Json<'a>),
+}
+
+/// The content of a block.
+#[derive(Debug, Clone, Serialize)]
+#[serde(tag = "type", rename_all = "snake_case")]
+pub(super) enum Content<'a> {
+    Text {
+        text: Cow<'a, str>,
+        #[serde(skip_serializing_if = "Vec::is_empty")]
+        citations: Vec<Json<'a>>,
+    },
+    Image {
+        source: Source<'a>,
+    },
+    Document {
+        source: Source<'a>,
+        #[serde(skip_serializing_if = "str::is_empty")]
+        title: &'a str,
+    },
+    ToolUse {
+        id: &'a str,
+        name: &'a str,
+        input: Json<'a>,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        caller: Option<Value>,
+    },
+    ToolResult {
+        tool_use_id: &'a str,
+        #[serde(skip_serializing_if = "Vec::is_empty")]
+        content: Vec<Block<'a>>,
+        #[serde(skip_serializing_if = "std::ops::Not::not")]
+        is_error: bool,
+    },
+    Thinking {
+        thinking: &'a str,
+        signature: String,
+    },
+    RedactedThinking {
+        data: String,
+    },
+}
+
+impl<'a> Block<'a> {
+    /// A block without a marker.
+    pub(super) fn new(content: Content<'a>) -> Self {
+        Self::Own {
+            content,
+            cache_control: None,
+        }
+    }
+
+    /// A plain text.
+    pub(super) fn text(text: impl Into<Cow<'a, str>>) -> Self {
+        Self::new(Content::Text {
+            text: text.into(),
+            citations: Vec::new(),
+        })
+    }
+}
+
+/// Where a picture or file is.
+#[derive(Debug, Clone, Serialize)]
+#[serde(tag = "type", rename_all = "snake_case")]
+pub(super) enum Source<'a> {
+    /// Here, in base64.
+    Base64 { media_type: String, data: String },
+    /// At an address.
+    Url { url: &'a str },
+    /// Here, as it is.
+    Text { media_type: String, data: String },
+}
+
+impl Source<'_> {
+    /// What it holds, or its address.
+    pub(super) fn text(&self) -> &str {
+        match self {
+            Self::Base64 { data, .. } | Self::Text { data, .. } => data,
+            Self::Url { url } => url,
+        }
+    }
+}
+
+/// JSON as another one wrote it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Json<'a>(pub(super) Cow<'a, str>);
+
+impl Serialize for Json<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let raw: &RawValue = serde_json::from_str(&self.0).map_err(S::Error::custom)?;
+        raw.serialize(serializer)
+    }
+}
+
+/// A tool in a request.
+#[derive(Debug, Clone, Serialize)]
+pub(super) struct Tool<'a> {
+    pub(super) name: &'a str,
+    #[serde(skip_serializing_if = "str::is_empty")]
+    pub(super) description: &'a str,
+    pub(super) input_schema: Json<'a>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) strict: Option<bool>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) cache_control: Option<CacheControl>,
+}
+
+/// A tool of a request, the host's or the service's own.
+#[derive(Debug, Clone, Serialize)]
+#[serde(untagged)]
+pub(super) enum AnyTool<'a> {
+    /// The host's.
+    Host(Tool<'a>),
+    /// The service's, as the host wrote it.
+    Service(Json<'a>),
+}
+
+/// One event of an answer.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct Event {
+    #[serde(rename = "type")]
+    pub(super) kind: Word,
+    pub(super) message: Option<Started>,
+    pub(super) index: Option<Number>,
+    pub(super) content_block: Option<Box<RawValue>>,
+    pub(super) delta: Option<Delta>,
+    pub(super) usage: Option<Box<RawValue>>,
+}
+
+/// The message that begins.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct Started {
+    pub(super) id: Word,
+    pub(super) model: Word,
+    pub(super) usage: Option<Box<RawValue>>,
+}
+
+/// A block that begins. What it begins with is usually empty.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct Opened {
+    #[serde(rename = "type")]
+    pub(super) kind: Word,
+    pub(super) text: Option<Piece>,
+    pub(super) citations: Option<Vec<Box<RawValue>>>,
+    pub(super) thinking: Option<Piece>,
+    pub(super) signature: Word,
+    pub(super) data: Word,
+    pub(super) id: Word,
+    pub(super) name: Word,
+    pub(super) input: Option<Box<RawValue>>,
+    pub(super) caller: Option<Box<RawValue>>,
+}
+
+/// What is new in a block, or at the end of the message.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct Delta {
+    #[serde(rename = "type")]
+    pub(super) kind: Word,
+    pub(super) text: Option<Piece>,
+    pub(super) thinking: Option<Piece>,
+    pub(super) partial_json: Option<Piece>,
+    pub(super) signature: Word,
+    pub(super) citation: Option<Box<RawValue>>,
+    /// The summary of a compaction by the service.
+    pub(super) content: Option<Box<RawValue>>,
+    pub(super) stop_reason: Word,
+    pub(super) stop_details: Option<Box<RawValue>>,
+    pub(super) container: Option<Box<RawValue>>,
+}
+
+/// A source of a text.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct Cited {
+    pub(super) url: Word,
+    pub(super) source: Word,
+    pub(super) title: Word,
+    pub(super) document_title: Word,
+    pub(super) cited_text: Word,
+}

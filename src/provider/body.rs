@@ -1,0 +1,53 @@
+//! The body of a request, field by field.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+use serde_json::value::{RawValue, to_raw_value};
+
+/// A JSON object that is put together. Fields that are set again are replaced.
+#[derive(Debug, Default)]
+pub(in crate::provider) struct Body(BTreeMap<String, Box<RawValue>>);
+
+impl Body {
+    /// Sets a field.
+    pub(in crate::provider) fn set(&mut self, key: &str, value: impl Serialize) {
+        // Our own types have nothing that JSON cannot hold.
+        let raw = to_raw_value(&value).expect("plain data is JSON");
+        self.0.insert(key.to_owned(), raw);
+    }
+
+    /// Sets a field, if there is a value.
+    pub(in crate::provider) fn set_some(&mut self, key: &str, value: Option<impl Serialize>) {
+        if let Some(value) = value {
+            self.set(key, value);
+        }
+    }
+
+    /// Merges the options that a host gives for one kind of provider: they win over what is set,
+    /// but for the fields that are `ours`, since what is said would not be what is stored.
+    pub(in crate::provider) fn merge(&mut self, kind: &str, options: Option<&str>, ours: &[&str]) {
+        for (key, value) in options_of(kind, options) {
+            if !ours.contains(&key.as_str()) {
+                self.set(&key, value);
+            }
+        }
+    }
+
+    /// As it is sent.
+    pub(in crate::provider) fn bytes(&self) -> Vec<u8> {
+        serde_json::to_vec(&self.0).expect("JSON with text for keys")
+    }
+}
+
+/// The options that a host gives for one kind of provider; none if there are none.
+pub(in crate::provider) fn options_of<'a>(
+    kind: &str,
+    options: Option<&'a str>,
+) -> BTreeMap<String, &'a RawValue> {
+    let kinds =
+        options.and_then(|json| serde_json::from_str::<BTreeMap<&str, &RawValue>>(json).ok());
+    let own = kinds.and_then(|mut kinds| kinds.remove(kind));
+    own.and_then(|own| serde_json::from_str(own.get()).ok())
+        .unwrap_or_default()
+}

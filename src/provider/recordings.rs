@@ -1,0 +1,428 @@
+//! Recorded answers of model services, and what any decoder has to make of them: what
+//! `expected.json` says, however the bytes are split, and nothing complete of what was cut off.
+
+use std::{
+    collections::{BTreeMap, BTreeSet, VecDeque},
+    fs,
+    path::{Path, PathBuf},
+};
+
+use serde_json::{Value, json};
+
+use super::{
+    Chunk, Finish,
+    assemble::{Assembled, Assembly, Progress},
+    error::Kind,
+    http::{Decoder, Fault, sse},
+};
+use crate::model::{CallId, Content, FinishReason, MessageId, Part};
+
+/// Bytes of a recording that is read at every split.
+const SMALL: usize = 5 << 10;
+
+/// Random splits of each recording.
+const ROUNDS: u64 = 4;
+
+/// Bytes of a piece at most, where the splits are random.
+const MAX_PIECE: u64 = 700;
+
+/// What each stream of several in one file begins with.
+const BEGINS: &[u8] = br#"{"type":"message_start""#;
+
+/// Services whose answers need no end marker, so that one that was cut off may be complete.
+const UNMARKED: &[&str] = &["perplexity/"];
+
+/// Where `expected.json` is wrong: the file, the place in what is expected, what is right there,
+/// and why.
+const WRONG: &[(&str, &str, &str, &str)] = &[
+    (
+        "groq/rig__agent_tool_sessions__parallel_tool_calls_single_turn_streaming.sse",
+        "/tool_calls/0/args",
+        "{}",
+        "The model wrote `null` for a tool without arguments.",
+    ),
+    (
+        "groq/rig__agent_tool_sessions__parallel_tool_calls_single_turn_streaming.sse",
+        "/tool_calls/1/args",
+        "{}",
+        "The model wrote `null` for a tool without arguments.",
+    ),
+];
+
+/// What a stream became: its chunks and how it ended.
+pub(super) type Outcome = (Vec<Chunk>, Result<(), Fault>);
+
+/// A recorded answer.
+#[derive(Debug)]
+struct Recording {
+    /// Its file, below the folder of its service.
+    file: String,
+    body: Vec<u8>,
+    expected: Value,
+}
+
+/// Decodes a stream that comes in these pieces, as a call does.
+pub(super) fn decode<'a>(
+    mut decoder: impl Decoder,
+    pieces: impl IntoIterator<Item = &'a [u8]>,
+) -> Outcome {
+    let mut reader = sse::Reader::default();
+    let mut chunks = VecDeque::new();
+    let mut seen = Vec::new();
+    let mut read = |decoder: &mut _, events: Vec<sse::Event>| -> Result<bool, Fault> {
+        for event in events {
+            let result = Decoder::event(decoder, &event, &mut chunks);
+            seen.extend(chunks.drain(..));
+            result?;
+            if matches!(seen.last(), Some(Chunk::Finished(_))) {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    };
+    let mut result = Ok(false);
+    for piece in pieces {
+        let mut events = Vec::new();
+        result = match reader.push(piece, &mut events) {
+            Ok(()) => read(&mut decoder, events),
+            Err(error) => Err(Fault::broken(error.to_string())),
+        };
+        if !matches!(result, Ok(false)) {
+            break;
+        }
+    }
+    if matches!(result, Ok(false)) {
+        result = read(&mut decoder, reader.finish().into_iter().collect());
+    }
+    if matches!(result, Ok(false)) {
+        result = decoder.end(&mut chunks).map(|()| true);
+        seen.extend(chunks.drain(..));
+    }
+    (seen, result.map(drop))
+}
+
+/// The chunks of a complete answer as one message.
+pub(super) fn assembled(chunks: &[Chunk]) -> Assembled {
+    let mut assembly = Assembly::new(MessageId::new("m"), BTreeSet::new(), 4 << 20);
+    for (made, chunk) in chunks.iter().enumerate() {
+        let progress = assembly.apply(chunk.clone(), || CallId::new(format!("made_{made}")));
+        match progress.expect("a sound answer") {
+            Progress::Finished(finish) => return assembly.finish(finish),
+            Progress::Quiet | Progress::Delta(_) => {}
+        }
+    }
+    panic!("no end: {chunks:?}")
+}
+
+/// Holds every recording of a dialect against what is expected of it; `decoder` makes a new decoder
+/// for a file. Returns how many there are.
+pub(super) fn check_whole<D: Decoder>(dialect: &str, decoder: impl Fn(&str) -> D) -> usize {
+    let recordings = recordings(dialect);
+    for Recording {
+        file,
+        body,
+        expected,
+    } in &recordings
+    {
+        let (chunks, result) = decode(decoder(file), [body.as_slice()]);
+        if let Some(error) = expected["errors"].get(0) {
+            let fault = result.expect_err(file);
+            let words = [fault.message.as_str(), fault.code.as_str()];
+            assert_eq!(
+                words,
+                [text(error, "message"), text(error, "code")],
+                "{file}"
+            );
+            continue;
+        }
+        assert_eq!(result, Ok(()), "{file}");
+        let answer = assembled(&chunks);
+        check_words(file, &answer.parts, expected);
+        check_calls(file, &answer, expected);
+        check_finish(file, &answer, expected);
+        check_usage(file, &answer.finish, expected);
+    }
+    recordings.len()
+}
+
+/// Checks that the split of the bytes does not matter: at every place in small recordings, at random
+/// places in all. Returns how many were small.
+pub(super) fn check_splits<D: Decoder>(dialect: &str, decoder: impl Fn(&str) -> D) -> usize {
+    let mut small = 0;
+    for (number, Recording { file, body, .. }) in (1..).zip(recordings(dialect)) {
+        let whole = decode(decoder(&file), [body.as_slice()]);
+        for round in 0..ROUNDS {
+            let pieces = pieces(&body, number * ROUNDS + round);
+            let split = decode(decoder(&file), pieces);
+            assert_eq!(split, whole, "{file}, {number}, round {round}");
+        }
+        if body.len() <= SMALL {
+            // A decoder sees events only, so the same events give the same answer.
+            let whole = events([body.as_slice()]);
+            for cut in 0..=body.len() {
+                let events = events([&body[..cut], &body[cut..]]);
+                assert_eq!(events, whole, "{file} cut at {cut}");
+            }
+            small += 1;
+        }
+    }
+    small
+}
+
+/// Checks that what was cut off is not taken for complete: it fails, unless it decodes as the whole
+/// does.
+pub(super) fn check_truncated<D: Decoder>(dialect: &str, decoder: impl Fn(&str) -> D) {
+    for Recording { file, body, .. } in recordings(dialect) {
+        if body.len() > SMALL || UNMARKED.iter().any(|service| file.starts_with(service)) {
+            continue;
+        }
+        let whole = decode(decoder(&file), [body.as_slice()]);
+        for cut in (0..body.len()).step_by(7) {
+            let outcome = decode(decoder(&file), [&body[..cut]]);
+            let broken = |fault: &Fault| fault.kind == Kind::Broken;
+            assert!(
+                outcome.1.as_ref().is_err_and(broken) || outcome == whole,
+                "{file} cut off at {cut}: {outcome:?}"
+            );
+        }
+    }
+}
+
+/// The recordings of a dialect.
+fn recordings(dialect: &str) -> Vec<Recording> {
+    let folder = folder();
+    let expected = fs::read(folder.join("expected.json")).expect("the expectations");
+    let expected: BTreeMap<String, Value> = serde_json::from_slice(&expected).expect("JSON");
+    let recordings: Vec<Recording> = expected
+        .into_iter()
+        .filter(|(_, expected)| expected["dialect"] == dialect)
+        .map(|(file, expected)| {
+            let bytes = fs::read(folder.join(&file)).expect("a recording");
+            let body = if file.ends_with(".chunks.txt") {
+                framed(dialect, last_stream(&bytes, &expected))
+            } else {
+                bytes
+            };
+            let expected = corrected(&file, expected);
+            Recording {
+                file,
+                body,
+                expected,
+            }
+        })
+        .collect();
+    assert!(!recordings.is_empty(), "{dialect}");
+    recordings
+}
+
+fn folder() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/providers")
+}
+
+/// What is expected, where the file is wrong as it should be.
+fn corrected(file: &str, mut expected: Value) -> Value {
+    for (_, place, right, why) in WRONG.iter().filter(|(wrong, ..)| *wrong == file) {
+        let right: Value = serde_json::from_str(right).expect("JSON");
+        let value = expected.pointer_mut(place).expect(why);
+        assert_ne!(*value, right, "{file} is right at {place}");
+        *value = right;
+    }
+    expected
+}
+
+/// A file may hold the answers of several calls; what is expected is the last one.
+fn last_stream<'a>(lines: &'a [u8], expected: &Value) -> &'a [u8] {
+    if expected["extra"]["concatenated_streams"].is_null() {
+        return lines;
+    }
+    let mut begins = lines
+        .windows(BEGINS.len())
+        .enumerate()
+        .filter(|(_, window)| *window == BEGINS);
+    begins.next_back().map_or(lines, |(at, _)| &lines[at..])
+}
+
+/// Payloads line by line as a stream.
+fn framed(dialect: &str, lines: &[u8]) -> Vec<u8> {
+    let lines = String::from_utf8_lossy(lines);
+    let lines = lines.lines().filter(|line| !line.trim().is_empty());
+    let mut body = String::new();
+    for line in lines {
+        if dialect != "openai_chat" {
+            let payload: Value = serde_json::from_str(line).expect("JSON");
+            body.push_str(&format!("event: {}\n", text(&payload, "type")));
+        }
+        body.push_str(&format!("data: {line}\n\n"));
+    }
+    if dialect == "openai_chat" {
+        body.push_str("data: [DONE]\n\n");
+    }
+    body.into_bytes()
+}
+
+/// The bytes in pieces of random sizes, the same for the same seed.
+fn pieces(bytes: &[u8], seed: u64) -> Vec<&[u8]> {
+    let mut state = seed;
+    let mut random = || {
+        // SplitMix64.
+        state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut mixed = state;
+        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        mixed ^ (mixed >> 31)
+    };
+    let mut pieces = Vec::new();
+    let mut rest = bytes;
+    while !rest.is_empty() {
+        let longest = 1 + random() % MAX_PIECE;
+        let length = usize::try_from(random() % longest).expect("small") + 1;
+        let (piece, after) = rest.split_at(length.min(rest.len()));
+        pieces.push(piece);
+        rest = after;
+    }
+    pieces
+}
+
+fn events<'a>(pieces: impl IntoIterator<Item = &'a [u8]>) -> Vec<sse::Event> {
+    let mut reader = sse::Reader::default();
+    let mut events = Vec::new();
+    for piece in pieces {
+        reader.push(piece, &mut events).expect("small events");
+    }
+    events.extend(reader.finish());
+    events
+}
+
+/// What was said, thought and refused.
+#[derive(Debug, Default)]
+struct Words {
+    text: String,
+    reasoning: String,
+    refusal: String,
+}
+
+impl Words {
+    fn of(parts: &[Part]) -> Self {
+        let mut words = Self::default();
+        for part in parts {
+            match &part.content {
+                Content::Text(text) => words.text.push_str(text),
+                Content::Reasoning { text, .. } => words.reasoning.push_str(text),
+                Content::Refusal(text) => words.refusal.push_str(text),
+                Content::ToolCall(_)
+                | Content::ToolResult(_)
+                | Content::Media(_)
+                | Content::ProviderItem(_)
+                | Content::Unknown(_) => {}
+            }
+        }
+        words
+    }
+}
+
+fn check_words(file: &str, parts: &[Part], expected: &Value) {
+    let words = Words::of(parts);
+    assert_eq!(words.text, text(expected, "text"), "{file}");
+    assert_eq!(
+        words.reasoning.chars().count() as u64,
+        expected["reasoning_text_len"].as_u64().unwrap_or_default(),
+        "{file}"
+    );
+    let extra = &expected["extra"];
+    let refusal = match text(extra, "refusal") {
+        // Messages says only why.
+        "" => text(&extra["stop_details"], "explanation"),
+        words => words,
+    };
+    assert_eq!(words.refusal, refusal, "{file}");
+}
+
+fn check_calls(file: &str, answer: &Assembled, expected: &Value) {
+    let expected = expected["tool_calls"].as_array().expect("a list");
+    assert_eq!(answer.calls.len(), expected.len(), "{file}");
+    for (call, expected) in answer.calls.iter().zip(expected) {
+        assert_eq!(call.name, text(expected, "name"), "{file}");
+        if expected["ok"] == true {
+            let arguments: Value = serde_json::from_str(&call.arguments).expect(file);
+            let written = match &expected["args"] {
+                Value::String(text) => serde_json::from_str(text).expect(file),
+                written @ (Value::Null
+                | Value::Bool(_)
+                | Value::Number(_)
+                | Value::Array(_)
+                | Value::Object(_)) => written.clone(),
+            };
+            assert_eq!(arguments, written, "{file}");
+        } else {
+            assert_eq!(call.arguments, text(expected, "args"), "{file}");
+        }
+    }
+}
+
+fn check_finish(file: &str, answer: &Assembled, expected: &Value) {
+    let Assembled {
+        parts,
+        calls,
+        finish,
+    } = answer;
+    let extra = &expected["extra"];
+    let said = text(expected, "finish_reason");
+    // Why an answer of the Responses API is incomplete says more than that it is.
+    let detail = extra["incomplete_details"]["reason"].as_str();
+    let word = detail.unwrap_or(said);
+    let cut_off = text(extra, "native_finish_reason") == "max_output_tokens";
+    let refused = !Words::of(parts).refusal.is_empty();
+    let reason = match word {
+        _ if cut_off => FinishReason::Length,
+        "length" | "max_tokens" | "max_output_tokens" => FinishReason::Length,
+        "tool_calls" | "tool_use" => FinishReason::ToolCalls,
+        "refusal" => FinishReason::Refusal,
+        "stop" | "completed" if refused => FinishReason::Refusal,
+        "completed" if !calls.is_empty() => FinishReason::ToolCalls,
+        "stop" | "completed" | "end_turn" | "stop_sequence" => FinishReason::Stop,
+        other => panic!("{file}: {other}"),
+    };
+    assert_eq!(
+        (finish.reason, finish.provider_reason.as_str()),
+        (reason, word),
+        "{file}"
+    );
+    assert_eq!(finish.response_id, text(expected, "id"), "{file}");
+    assert_eq!(finish.provider_model, text(expected, "model"), "{file}");
+}
+
+fn check_usage(file: &str, finish: &Finish, expected: &Value) {
+    let reported = finish.usage.as_ref().map(|usage| {
+        json!({
+            "input_total": usage.input,
+            "output_total": usage.output,
+            "reasoning": usage.reasoning.min(usage.output),
+            "cache_read": usage.cache_read,
+            "cache_write": usage.cache_write,
+        })
+    });
+    let wanted = expected["usage"].as_object().map(|usage| {
+        let field = |name: &str| usage.get(name).and_then(Value::as_u64).unwrap_or_default();
+        json!({
+            "input_total": field("input_total"),
+            "output_total": field("output_total"),
+            "reasoning": field("reasoning"),
+            "cache_read": field("cache_read"),
+            "cache_write": field("cache_write"),
+        })
+    });
+    assert_eq!(reported, wanted, "{file}");
+    if let Some(usage) = &finish.usage {
+        let kept: BTreeMap<String, Value> = serde_json::from_str(&usage.provider_json).expect(file);
+        assert!(!kept.is_empty(), "{file}");
+        for (field, value) in kept {
+            if let Some(came) = expected["usage_raw"].get(&field) {
+                assert_eq!(value, *came, "{file}: {field}");
+            }
+        }
+    }
+}
+
+fn text<'a>(value: &'a Value, field: &str) -> &'a str {
+    value[field].as_str().unwrap_or_default()
+}
