@@ -15,6 +15,7 @@ mod body;
 mod call_ids;
 pub mod catalog;
 pub mod error;
+pub mod gemini;
 pub mod http;
 pub mod info;
 pub mod openai;

@@ -46,10 +46,7 @@ impl Provider for Scribe {
     }
 
     fn call(&self, prompt: Arc<Prompt>) -> Answer {
-        self.systems
-            .lock()
-            .unwrap()
-            .push(prompt.instructions());
+        self.systems.lock().unwrap().push(prompt.instructions());
         if self.refuses {
             let refusal = provider::Error::new(
                 provider::error::Kind::Auth,

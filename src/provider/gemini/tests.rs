@@ -1,0 +1,3 @@
+//! Recorded answers, answers in pieces, and requests.
+
+mod answers;
