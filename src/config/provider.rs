@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::anthropic::AnthropicConfig;
 use super::check::Checks;
+use super::gemini::GeminiConfig;
 use super::openai::OpenAiConfig;
 
 /// The provider that is always there.
@@ -25,6 +26,8 @@ pub enum ProviderConfig {
     OpenAi(Box<OpenAiConfig>),
     /// Speaks Anthropic Messages.
     Anthropic(Box<AnthropicConfig>),
+    /// Speaks Gemini's generateContent.
+    Gemini(Box<GeminiConfig>),
 }
 
 /// `kind = "scripted"`.
@@ -53,6 +56,7 @@ impl ProviderConfig {
             Self::Scripted(ScriptedConfig { script_dir: _ }) => {}
             Self::OpenAi(config) => config.check(checks, &key),
             Self::Anthropic(config) => config.check(checks, &key),
+            Self::Gemini(config) => config.check(checks, &key),
         }
     }
 }

@@ -46,6 +46,7 @@ mod execute_turn;
 mod failures;
 mod faults;
 mod fork_session;
+mod gemini;
 mod generation;
 mod invariants;
 mod limits;
