@@ -335,8 +335,6 @@ pub(crate) fn ending(session: &str, turn: &str) -> Values {
         last_step_usage: Some(usage.clone()),
         total_usage: UsageTotals::default().plus(Some(&usage)),
         elapsed: Duration::from_millis(2345),
-        provider_metadata: None,
-        prompt_fingerprint: None,
     };
     values.set("outcome", codec::turn::encode_outcome(&ended, &result));
     values.set(

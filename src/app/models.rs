@@ -9,7 +9,7 @@ use secrecy::{ExposeSecret as _, SecretString};
 use crate::{
     config::{
         AnthropicConfig, Config, Environment, GeminiConfig, HttpConfig, OpenAiConfig, PromptCache,
-        ProviderConfig,
+        ProviderConfig, ResponsesConfig,
     },
     context::template::Template,
     provider::{
@@ -18,6 +18,7 @@ use crate::{
         gemini::Gemini,
         http::Settings,
         openai::{OpenAi, dialect},
+        responses::{self, Responses},
         scripted::Scripted,
     },
 };
@@ -43,9 +44,61 @@ fn provider(
             Arc::new(Scripted::new(name, scripted.script_dir.as_deref())?)
         }
         ProviderConfig::OpenAi(config) => Arc::new(openai(name, config, environment)?),
+        ProviderConfig::Responses(config) => Arc::new(responses(name, config, environment)?),
         ProviderConfig::Anthropic(config) => Arc::new(anthropic(name, config, environment)?),
         ProviderConfig::Gemini(config) => Arc::new(gemini(name, config, environment)?),
     })
+}
+
+fn responses(
+    name: &str,
+    config: &ResponsesConfig,
+    environment: &Environment,
+) -> anyhow::Result<Responses> {
+    let host = config.base_url.parse::<http::Uri>()?;
+    let dialect = match config.dialect {
+        Some(known) => {
+            responses::dialect::named(known.name()).context("the dialect is not known")?
+        }
+        None => responses::dialect::of_host(host.host().unwrap_or_default()),
+    };
+    let mut headers = Vec::new();
+    if let Some(key) = config.http.key(environment)? {
+        headers.push(credential(dialect.key_header, key));
+    }
+    headers.extend(accounts(&config.organization, &config.project));
+    let settings = settings(&config.base_url, &config.http, headers)?;
+    let provider = Responses::new(name, settings, dialect, config.models.clone())?;
+    Ok(provider.with_api_version(config.api_version.clone()))
+}
+
+/// The header that carries a key, which is the usual one unless the service has its own.
+fn credential(own: Option<&'static str>, key: SecretString) -> (HeaderName, SecretString) {
+    match own {
+        Some(name) => (HeaderName::from_static(name), key),
+        None => bearer(&key),
+    }
+}
+
+fn bearer(key: &SecretString) -> (HeaderName, SecretString) {
+    let bearer = format!("Bearer {}", key.expose_secret());
+    (header::AUTHORIZATION, SecretString::from(bearer))
+}
+
+/// The headers that say whose account of OpenAI's is used.
+fn accounts(
+    organization: &Option<String>,
+    project: &Option<String>,
+) -> Vec<(HeaderName, SecretString)> {
+    let named = [
+        ("openai-organization", organization),
+        ("openai-project", project),
+    ];
+    let named = named.into_iter().filter_map(|(name, value)| {
+        let value = SecretString::from(value.as_deref()?);
+        Some((HeaderName::from_static(name), value))
+    });
+    named.collect()
 }
 
 fn anthropic(
@@ -83,16 +136,9 @@ fn openai(name: &str, config: &OpenAiConfig, environment: &Environment) -> anyho
     };
     let mut headers = Vec::new();
     if let Some(key) = config.http.key(environment)? {
-        let bearer = format!("Bearer {}", key.expose_secret());
-        headers.push((header::AUTHORIZATION, SecretString::from(bearer)));
+        headers.push(bearer(&key));
     }
-    for (name, value) in [
-        ("openai-organization", &config.organization),
-        ("openai-project", &config.project),
-    ] {
-        let value = value.as_deref().map(SecretString::from);
-        headers.extend(value.map(|value| (HeaderName::from_static(name), value)));
-    }
+    headers.extend(accounts(&config.organization, &config.project));
     let settings = settings(&config.base_url, &config.http, headers)?;
     if let Some(service) = config.counted_as.as_deref() {
         let known = Template::services();
@@ -134,7 +180,7 @@ mod tests {
 
     use super::*;
     use crate::{
-        config::{Dialect, SERVICES, Sources},
+        config::{Dialect, ResponsesDialect, SERVICES, Sources},
         provider::info::Source,
     };
 
@@ -246,5 +292,60 @@ mod tests {
             );
         }
         assert_eq!(Dialect::ALL.len(), dialect::DIALECTS.len());
+        for dialect in ResponsesDialect::ALL {
+            let name = dialect.name();
+            assert!(responses::dialect::named(name).is_some(), "{name}");
+        }
+        assert_eq!(
+            ResponsesDialect::ALL.len(),
+            responses::dialect::DIALECTS.len()
+        );
+    }
+
+    #[test]
+    fn a_key_goes_out_in_the_header_of_its_service() {
+        let header = |host: &str| {
+            let dialect = responses::dialect::of_host(host);
+            let (name, value) = credential(dialect.key_header, SecretString::from("sk"));
+            (name.to_string(), value.expose_secret().to_owned())
+        };
+        let pair = |name: &str, value: &str| (name.to_owned(), value.to_owned());
+        assert_eq!(header("api.openai.com"), pair("authorization", "Bearer sk"));
+        assert_eq!(header("mine.openai.azure.com"), pair("api-key", "sk"));
+    }
+
+    #[test]
+    fn a_host_tells_what_a_responses_service_speaks_unless_the_settings_do() {
+        let service = |base_url: &str, dialect: Option<ResponsesDialect>| {
+            let config = ResponsesConfig {
+                base_url: base_url.to_owned(),
+                dialect,
+                api_version: Some("preview".to_owned()),
+                ..ResponsesConfig::default()
+            };
+            let provider = responses("main", &config, &Environment::default()).expect("a provider");
+            provider.service().map(str::to_owned)
+        };
+        let table = [
+            ("https://api.openai.com/v1", None, Some("openai-responses")),
+            (
+                "https://mine.openai.azure.com/openai/v1",
+                None,
+                Some("openai-responses"),
+            ),
+            ("https://proxy.example.org/v1", None, None),
+            (
+                "https://proxy.example.org/v1",
+                Some(ResponsesDialect::Xai),
+                Some("xai"),
+            ),
+        ];
+        for (base_url, dialect, expected) in table {
+            assert_eq!(
+                service(base_url, dialect).as_deref(),
+                expected,
+                "{base_url}"
+            );
+        }
     }
 }

@@ -25,6 +25,7 @@ mod openai;
 mod policy;
 mod print;
 mod provider;
+mod responses;
 mod retention;
 mod secret;
 mod server;
@@ -54,6 +55,7 @@ pub use policy::{
 };
 pub use print::print;
 pub use provider::{ProviderConfig, ProvidersConfig, SCRIPTED_PROVIDER, ScriptedConfig};
+pub use responses::{ResponsesConfig, ResponsesDialect};
 pub use retention::RetentionConfig;
 pub use secret::redact_url;
 pub use server::ServerConfig;

@@ -9,6 +9,7 @@ use super::anthropic::AnthropicConfig;
 use super::check::Checks;
 use super::gemini::GeminiConfig;
 use super::openai::OpenAiConfig;
+use super::responses::ResponsesConfig;
 
 /// The provider that is always there.
 pub const SCRIPTED_PROVIDER: &str = "scripted";
@@ -24,6 +25,9 @@ pub enum ProviderConfig {
     Scripted(ScriptedConfig),
     /// Speaks Chat Completions.
     OpenAi(Box<OpenAiConfig>),
+    /// Speaks the Responses API.
+    #[serde(rename = "openai-responses")]
+    Responses(Box<ResponsesConfig>),
     /// Speaks Anthropic Messages.
     Anthropic(Box<AnthropicConfig>),
     /// Speaks Gemini's generateContent.
@@ -55,6 +59,7 @@ impl ProviderConfig {
         match self {
             Self::Scripted(ScriptedConfig { script_dir: _ }) => {}
             Self::OpenAi(config) => config.check(checks, &key),
+            Self::Responses(config) => config.check(checks, &key),
             Self::Anthropic(config) => config.check(checks, &key),
             Self::Gemini(config) => config.check(checks, &key),
         }

@@ -105,6 +105,8 @@ pub enum PromptShape {
     Neutral,
     /// A request of OpenAI's Chat Completions.
     OpenAiChat,
+    /// A request of OpenAI's Responses API.
+    OpenAiResponses,
     /// A request of Anthropic Messages.
     Anthropic,
     /// The request that contextd itself would send; where it would send none, neutral.

@@ -19,10 +19,12 @@ pub mod gemini;
 pub mod http;
 pub mod info;
 pub mod openai;
+mod own;
 mod prefix;
 #[cfg(test)]
 mod recordings;
 pub mod registry;
+pub mod responses;
 pub mod scripted;
 
 pub use assemble::Assembly;
@@ -132,6 +134,7 @@ pub struct Request {
 pub fn request_in(shape: PromptShape, prompt: &Prompt) -> Option<Request> {
     match shape {
         PromptShape::OpenAiChat => Some(openai::request(prompt)),
+        PromptShape::OpenAiResponses => Some(responses::request(prompt)),
         PromptShape::Anthropic => Some(anthropic::request(prompt)),
         PromptShape::Neutral | PromptShape::Native => None,
     }

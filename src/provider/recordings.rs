@@ -32,21 +32,69 @@ const BEGINS: &[u8] = br#"{"type":"message_start""#;
 /// Services whose answers need no end marker, so that one that was cut off may be complete.
 const UNMARKED: &[&str] = &["gemini/", "gemini-vertex/", "perplexity/"];
 
-/// Where `expected.json` is wrong: the file, the place in what is expected, what is right there,
-/// and why.
-const WRONG: &[(&str, &str, &str, &str)] = &[
-    (
-        "groq/rig__agent_tool_sessions__parallel_tool_calls_single_turn_streaming.sse",
-        "/tool_calls/0/args",
-        "{}",
-        "The model wrote `null` for a tool without arguments.",
-    ),
-    (
-        "groq/rig__agent_tool_sessions__parallel_tool_calls_single_turn_streaming.sse",
-        "/tool_calls/1/args",
-        "{}",
-        "The model wrote `null` for a tool without arguments.",
-    ),
+/// A place where `expected.json` is wrong.
+struct Wrong {
+    file: &'static str,
+    /// Where in what is expected of the file, as a JSON pointer.
+    place: &'static str,
+    /// What is right there, as JSON.
+    right: &'static str,
+    why: &'static str,
+}
+
+/// Where `expected.json` is wrong, and why.
+const WRONG: &[Wrong] = &[
+    Wrong {
+        file: "groq/rig__agent_tool_sessions__parallel_tool_calls_single_turn_streaming.sse",
+        place: "/tool_calls/0/args",
+        right: "{}",
+        why: "The model wrote `null` for a tool without arguments.",
+    },
+    Wrong {
+        file: "groq/rig__agent_tool_sessions__parallel_tool_calls_single_turn_streaming.sse",
+        place: "/tool_calls/1/args",
+        right: "{}",
+        why: "The model wrote `null` for a tool without arguments.",
+    },
+    Wrong {
+        file: "openai-responses/vercel__openai-reasoning-encrypted-content.1.chunks.txt",
+        place: "",
+        right: r#"{
+            "dialect": "openai_responses",
+            "finish_reason": "completed",
+            "id": "resp_01830d662ab3856501693c321345c88190b0de00f3b9975691",
+            "model": "gpt-5.1-codex-max",
+            "text": "",
+            "reasoning_text_len": 163,
+            "tool_calls": [{"name": "calculator", "args": {"a": 12, "b": 7, "op": "add"}, "ok": true}],
+            "usage": {"input_total": 134, "output_total": 28}
+        }"#,
+        why: "The file holds four answers one after the other, and a stream ends with its first.",
+    },
+    Wrong {
+        file: "openai-responses/pydantic__test_openai_responses__test_openai_responses_model_mcp_list_tools_stream_backfills_missing_results.sse",
+        place: "/extra/other_items",
+        right: r#"["mcp_list_tools", "mcp_list_tools", "mcp_list_tools"]"#,
+        why: "Two of the items are complete in the whole answer only.",
+    },
+    Wrong {
+        file: "openai-responses/vercel__openai-shell-container.1.chunks.txt",
+        place: "/text",
+        right: r#""The command ran successfully.""#,
+        why: "The item says something else than its pieces, which were handed out by then.",
+    },
+    Wrong {
+        file: "xai/vercel__resp-xai-x-search-tool.chunks.txt",
+        place: "/tool_calls",
+        right: "[]",
+        why: "The service ran these tools itself: they are its items.",
+    },
+    Wrong {
+        file: "xai/vercel__resp-xai-x-search-tool.chunks.txt",
+        place: "/extra/other_items",
+        right: r#"["custom_tool_call", "custom_tool_call", "web_search_call", "web_search_call", "web_search_call", "web_search_call"]"#,
+        why: "The service ran these tools itself: they are its items.",
+    },
 ];
 
 /// What a stream became: its chunks and how it ended.
@@ -139,10 +187,26 @@ pub(super) fn check_whole<D: Decoder>(dialect: &str, decoder: impl Fn(&str) -> D
         let answer = assembled(&chunks);
         check_words(file, &answer.parts, expected);
         check_calls(file, &answer, expected);
+        check_items(file, &answer.parts, expected);
         check_finish(file, &answer, expected);
         check_usage(file, &answer.finish, expected);
     }
     recordings.len()
+}
+
+/// The recordings of a dialect that end well: file, body and answer.
+pub(super) fn answers<D: Decoder>(
+    dialect: &str,
+    decoder: impl Fn(&str) -> D,
+) -> Vec<(String, Vec<u8>, Assembled)> {
+    let mut answers = Vec::new();
+    for Recording { file, body, .. } in recordings(dialect) {
+        let (chunks, result) = decode(decoder(&file), [body.as_slice()]);
+        if result.is_ok() {
+            answers.push((file, body, assembled(&chunks)));
+        }
+    }
+    answers
 }
 
 /// Checks that the split of the bytes does not matter: at every place in small recordings, at random
@@ -221,10 +285,11 @@ fn folder() -> PathBuf {
 
 /// What is expected, where the file is wrong as it should be.
 fn corrected(file: &str, mut expected: Value) -> Value {
-    for (_, place, right, why) in WRONG.iter().filter(|(wrong, ..)| *wrong == file) {
-        let right: Value = serde_json::from_str(right).expect("JSON");
+    for wrong in WRONG.iter().filter(|wrong| wrong.file == file) {
+        let Wrong { place, why, .. } = wrong;
+        let right: Value = serde_json::from_str(wrong.right).expect("JSON");
         let value = expected.pointer_mut(place).expect(why);
-        assert_ne!(*value, right, "{file} is right at {place}");
+        assert_ne!(*value, right, "{file} is right at {place} by now: {why}");
         *value = right;
     }
     expected
@@ -357,6 +422,25 @@ fn check_calls(file: &str, answer: &Assembled, expected: &Value) {
             assert_eq!(call.arguments, text(expected, "args"), "{file}");
         }
     }
+}
+
+/// What only the provider can read, by its kinds, where that is known.
+fn check_items(file: &str, parts: &[Part], expected: &Value) {
+    let Some(wanted) = expected["extra"]["other_items"].as_array() else {
+        return;
+    };
+    let mut kinds = Vec::new();
+    for part in parts {
+        if let Content::ProviderItem(item) = &part.content {
+            let json: Value = serde_json::from_str(&item.json).expect(file);
+            assert_eq!(json["type"], *item.kind, "{file}");
+            kinds.push(item.kind.as_str());
+        }
+    }
+    kinds.sort_unstable();
+    let mut wanted: Vec<&str> = wanted.iter().filter_map(Value::as_str).collect();
+    wanted.sort_unstable();
+    assert_eq!(kinds, wanted, "{file}");
 }
 
 fn check_finish(file: &str, answer: &Assembled, expected: &Value) {

@@ -109,6 +109,81 @@ async fn max_steps_1_with_one_tool_call_stores_the_result_and_stops() {
     assert_eq!(host.session("s").await.state(), pb::SessionState::Idle);
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn a_paused_answer_is_continued_by_the_next_step() {
+    let host = Host::scripted(&[
+        json!([{"text": "I search."}, finish("paused")]),
+        json!([{"text": "Found."}]),
+        json!([{"text": "Still searching."}, finish("paused")]),
+        json!([{"text": "Never."}]),
+    ])
+    .await;
+    let seen = host.ask("s", "Search.").await;
+    assert_eq!(completed(&seen).reason(), CompletionReason::Stop);
+    let said_in: Vec<(i32, String, FinishReason)> = messages(&seen)
+        .into_iter()
+        .filter_map(|message| {
+            let response = message.response.as_ref()?;
+            Some((message.step, said(message), response.finish_reason()))
+        })
+        .collect();
+    assert_eq!(
+        said_in,
+        [
+            (1, "I search.".to_owned(), FinishReason::Paused),
+            (2, "Found.".to_owned(), FinishReason::Stop),
+        ]
+    );
+    let sent = host.replica.scripted.prompts();
+    let newest = sent[1].transcript.messages().last().unwrap().role;
+    assert_eq!(newest, contextd::model::Role::Assistant, "nothing between");
+    let one_step = pb::ExecuteTurnRequest {
+        limits: Some(pb::TurnLimits {
+            max_steps: 1,
+            ..pb::TurnLimits::default()
+        }),
+        ..turn("s", MODEL, "Once more.")
+    };
+    let seen = host.run(one_step).await;
+    assert_eq!(completed(&seen).reason(), CompletionReason::MaxSteps);
+    host.assert_counted("s").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn tools_that_another_provider_runs_are_left_out_and_reported() {
+    let host = Host::scripted(&[json!([{"text": "Well."}])]).await;
+    let hosted = |provider: &str| pb::ProviderTool {
+        provider: provider.to_owned(),
+        definition_json: r#"{"type":"web_search"}"#.to_owned(),
+    };
+    let provider_tools = vec![hosted("scripted"), hosted("anthropic")];
+    let asks = pb::ExecuteTurnRequest {
+        tools: Some(pb::ToolSet {
+            provider_tools: provider_tools.clone(),
+            ..pb::ToolSet::default()
+        }),
+        ..turn("s", MODEL, "Search.")
+    };
+    let seen = host.run(asks).await;
+    let left_out: Vec<&pb::UnsupportedInput> = seen
+        .iter()
+        .filter_map(|event| match &event.payload {
+            Some(Payload::UnsupportedInput(left_out)) => Some(left_out),
+            _ => None,
+        })
+        .collect();
+    let [left_out] = left_out[..] else {
+        panic!("one event: {left_out:?}")
+    };
+    assert_eq!(left_out.field, "tools.provider_tools");
+    assert!(
+        left_out.errors[0].ends_with("the model: anthropic."),
+        "{left_out:?}"
+    );
+    let prompt = host.replica.scripted.prompts().pop().unwrap();
+    assert_eq!(prompt.provider_tools, [r#"{"type":"web_search"}"#]);
+}
+
 /// Row D1
 #[tokio::test(flavor = "multi_thread")]
 async fn max_steps_bounds_the_model_calls() {

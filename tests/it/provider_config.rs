@@ -372,6 +372,10 @@ fn a_well_known_variable_configures_its_provider_and_the_default_model() {
             ProviderConfig::Anthropic(provider) => {
                 ("anthropic", &provider.base_url, &provider.http)
             }
+            ProviderConfig::Responses(provider) => {
+                ("openai-responses", &provider.base_url, &provider.http)
+            }
+            ProviderConfig::Gemini(provider) => ("gemini", &provider.base_url, &provider.http),
             ProviderConfig::Scripted(_) => panic!("another kind"),
         };
         assert_eq!((kind, base_url.as_str()), (service.kind, service.base_url));
@@ -543,4 +547,29 @@ async fn a_server_with_a_well_known_variable_says_so_and_lists_its_models() {
         "{told}"
     );
     assert!(!told.contains(KEY), "the key is printed");
+}
+
+#[test]
+fn a_service_that_speaks_responses_is_configured_by_its_kind() {
+    let section = |more: &str| format!("[providers.main]\nkind = 'openai-responses'\n{more}\n");
+    let loaded = load_with(
+        &section("base_url = 'https://mine.openai.azure.com/openai/v1'\napi_version = 'preview'"),
+        &[],
+    )
+    .unwrap();
+    let ProviderConfig::Responses(main) = &loaded.config.providers["main"] else {
+        panic!("another kind")
+    };
+    assert_eq!(main.api_version.as_deref(), Some("preview"));
+    for (more, told) in [
+        ("", "wants a key"),
+        (
+            "api_key = 'k'\napi_version = 'a b'",
+            "a version has letters",
+        ),
+        ("api_key = 'k'\ndialect = 'klingon'", "klingon"),
+    ] {
+        let error = load_with(&section(more), &[]).unwrap_err().to_string();
+        assert!(error.contains(told), "{error}");
+    }
 }

@@ -202,9 +202,10 @@ fn shape(at: Path<'_>, format: i32, found: &mut Findings) -> PromptShape {
     match number::known(at, format, found) {
         Some(Format::Unspecified | Format::Neutral) | None => PromptShape::Neutral,
         Some(Format::OpenaiChat) => PromptShape::OpenAiChat,
+        Some(Format::OpenaiResponses) => PromptShape::OpenAiResponses,
         Some(Format::Anthropic) => PromptShape::Anthropic,
         Some(Format::Native) => PromptShape::Native,
-        Some(Format::OpenaiResponses | Format::Gemini | Format::AiSdk) => {
+        Some(Format::Gemini | Format::AiSdk) => {
             found.not_implemented(at);
             PromptShape::Neutral
         }

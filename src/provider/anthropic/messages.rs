@@ -5,7 +5,7 @@
 
 use std::{borrow::Cow, collections::BTreeSet};
 
-use serde_json::{Map, Value};
+use serde_json::Value;
 
 use super::{
     KIND,
@@ -18,7 +18,7 @@ use crate::{
         Content, Contents, Given, Message, Part, Prompt, PromptNote, PromptNoteKind, ProviderItem,
         Role, ToolCall, ToolOutcome, ToolResult, message::StoredPart, transcript,
     },
-    provider::{call_ids::Ids, http::lenient, prefix::Prefix},
+    provider::{call_ids::Ids, http::lenient, own, prefix::Prefix},
 };
 
 /// What a user says before an assistant who speaks first.
@@ -188,7 +188,7 @@ impl<'a> Writer<'a> {
                     id: self.ids.get(&call.id),
                     name: &call.name,
                     input: arguments(call),
-                    caller: attached(part).and_then(|mut own| own.remove("caller")),
+                    caller: own::attached(KIND, part).and_then(|mut own| own.remove("caller")),
                 })),
                 Content::Reasoning { text, .. } => {
                     let block = reasoning.then(|| thinking(part, text)).flatten();
@@ -221,8 +221,8 @@ impl<'a> Writer<'a> {
     /// The container that the service said the answer worked in.
     fn container(&self, message: &Message) -> Option<String> {
         let response = message.response.as_ref().filter(|_| self.is_own(message))?;
-        let own = own_entry(response.provider_metadata.as_deref()?)?;
-        let id = own.get("container")?.get("id")?.as_str()?;
+        let entry = own::entry(KIND, response.provider_metadata.as_deref()?)?;
+        let id = entry.get("container")?.get("id")?.as_str()?;
         Some(id.to_owned())
     }
 
@@ -283,14 +283,7 @@ impl<'a> Writer<'a> {
 
     /// Whether the model that is asked now wrote the message.
     fn is_own(&self, message: &Message) -> bool {
-        let named = |reference: &str| {
-            reference
-                .split_once('/')
-                .is_some_and(|(_, name)| name == self.prompt.model)
-        };
-        message.response.as_ref().is_some_and(|response| {
-            response.provider == self.form.provider && named(&response.model)
-        })
+        own::wrote(self.form.provider, &self.prompt.model, message)
     }
 
     fn note(&mut self, message: &Message, part: usize, text: &str) {
@@ -447,8 +440,8 @@ fn given<'a>(result: &'a ToolResult, contents: &Contents) -> Vec<Block<'a>> {
 
 /// What the model thought, as it was. `None` means nothing proves that it did.
 fn thinking<'a>(part: &Part, text: &'a str) -> Option<Block<'a>> {
-    let mut own = attached(part)?;
-    let mut word = |name: &str| match own.remove(name) {
+    let mut entry = own::attached(KIND, part)?;
+    let mut word = |name: &str| match entry.remove(name) {
         Some(Value::String(word)) => Some(word),
         Some(
             Value::Null | Value::Bool(_) | Value::Number(_) | Value::Array(_) | Value::Object(_),
@@ -482,22 +475,6 @@ fn arguments(call: &ToolCall) -> Json<'_> {
     } else {
         Cow::Borrowed("{}")
     })
-}
-
-/// What this kind of provider attached to a part.
-fn attached(part: &Part) -> Option<Map<String, Value>> {
-    own_entry(part.provider_metadata.as_deref()?)
-}
-
-/// What stands under the name of this kind of provider.
-fn own_entry(metadata: &str) -> Option<Map<String, Value>> {
-    let mut all: Map<String, Value> = serde_json::from_str(metadata).ok()?;
-    match all.remove(KIND)? {
-        Value::Object(own) => Some(own),
-        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_) => {
-            None
-        }
-    }
 }
 
 /// A member of an item that is a word; empty if it has none.

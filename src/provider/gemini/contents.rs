@@ -6,8 +6,6 @@
 
 use std::{borrow::Cow, collections::BTreeMap};
 
-use serde_json::{Map, Value};
-
 use super::{
     KIND,
     family::Family,
@@ -19,7 +17,7 @@ use crate::{
         CallId, Content, Contents, Given, Media, Message, Part as StoredPart, Prompt, PromptNote,
         PromptNoteKind, ProviderItem, Role, ToolCall, ToolOutcome, ToolResult,
     },
-    provider::http::lenient,
+    provider::{http::lenient, own},
 };
 
 /// What a user says before a model that speaks first.
@@ -124,7 +122,7 @@ impl<'a> Writer<'a> {
 
     /// What the model said.
     fn answer(&mut self, message: &'a Message) -> Vec<Part<'a>> {
-        let own = self.is_own(message);
+        let own = own::wrote(self.provider, &self.prompt.model, message);
         let mut written = Vec::new();
         let mut called = false;
         for (position, part) in parts(message).enumerate() {
@@ -255,19 +253,6 @@ impl<'a> Writer<'a> {
         self.calls.get(call).cloned().unwrap_or_else(unknown)
     }
 
-    /// Whether the model that is asked now wrote the message.
-    fn is_own(&self, message: &Message) -> bool {
-        let named = |reference: &str| {
-            reference
-                .split_once('/')
-                .is_some_and(|(_, name)| name == self.prompt.model)
-        };
-        message
-            .response
-            .as_ref()
-            .is_some_and(|response| response.provider == self.provider && named(&response.model))
-    }
-
     fn note(&mut self, message: &Message, part: Option<usize>, text: &str) {
         self.conversation.left_out.push(PromptNote {
             kind: PromptNoteKind::Dropped,
@@ -376,19 +361,7 @@ fn arguments(call: &ToolCall) -> Json<'_> {
 
 /// The words that this kind of provider attached to a part.
 fn attached(part: &StoredPart) -> BTreeMap<String, String> {
-    let own = || {
-        let json = part.provider_metadata.as_deref()?;
-        let mut all: Map<String, Value> = serde_json::from_str(json).ok()?;
-        match all.remove(KIND)? {
-            Value::Object(own) => Some(own),
-            Value::Null
-            | Value::Bool(_)
-            | Value::Number(_)
-            | Value::String(_)
-            | Value::Array(_) => None,
-        }
-    };
-    let words = own().into_iter().flatten();
+    let words = own::attached(KIND, part).into_iter().flatten();
     words
         .filter_map(|(key, value)| Some((key, value.as_str()?.to_owned())))
         .filter(|(_, word)| !word.is_empty())

@@ -29,6 +29,7 @@ const CODES: &[(&str, Kind, Option<bool>)] = &[
         Some(false),
     ), // Moonshot: used up, or suspended
     ("1113", Kind::RateLimited, Some(false)), // Z.ai: no balance
+    ("usage_not_included", Kind::RateLimited, Some(false)), // ChatGPT: not in the plan
     ("invalid_api_key", Kind::Auth, None),
     ("authentication_error", Kind::Auth, None),
     ("API_KEY_INVALID", Kind::Auth, None),
@@ -48,6 +49,23 @@ const VAGUE_CODES: &[(&str, Kind)] = &[
     ("api_error", Kind::Overloaded),
     ("invalid_request_error", Kind::BadRequest),
     ("permission_error", Kind::Auth),
+    // In a response that failed, what the model was given is at fault.
+    ("invalid_prompt", Kind::BadRequest),
+    ("bio_policy", Kind::BadRequest),
+    ("invalid_image", Kind::BadRequest),
+    ("invalid_image_format", Kind::BadRequest),
+    ("invalid_base64_image", Kind::BadRequest),
+    ("invalid_image_url", Kind::BadRequest),
+    ("image_too_large", Kind::BadRequest),
+    ("image_too_small", Kind::BadRequest),
+    ("image_parse_error", Kind::BadRequest),
+    ("image_content_policy_violation", Kind::BadRequest),
+    ("invalid_image_mode", Kind::BadRequest),
+    ("image_file_too_large", Kind::BadRequest),
+    ("unsupported_image_media_type", Kind::BadRequest),
+    ("empty_image_file", Kind::BadRequest),
+    ("image_file_not_found", Kind::BadRequest),
+    ("vector_store_timeout", Kind::Timeout),
 ];
 
 /// Codes of a prompt that is too long.

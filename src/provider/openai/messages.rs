@@ -10,11 +10,13 @@ use super::{
     encode::Form,
     media, order, wire,
 };
-use crate::model::{
-    Arrangement, Content, Contents, Given, Message, Part, Prompt, Role, ToolCall, ToolOutcome,
-    ToolResult, message::StoredPart, transcript,
+use crate::{
+    model::{
+        Arrangement, Content, Contents, Given, Message, Part, Prompt, Role, ToolCall, ToolOutcome,
+        ToolResult, message::StoredPart, transcript,
+    },
+    provider::{call_ids::Ids, own},
 };
-use crate::provider::call_ids::Ids;
 
 /// All messages, the instructions first, in an order that the service takes. An assistant message
 /// with nothing to send is left out. Media of results follow the results as a user's message, and
@@ -200,7 +202,7 @@ impl Back {
     pub(super) fn of(message: &Message, in_loop: bool, model: &str, form: Form<'_>) -> Self {
         Self {
             dialect: form.dialect,
-            own: is_own(message, model, form.provider),
+            own: own::wrote(form.provider, model, message),
             in_loop,
         }
     }
@@ -246,7 +248,7 @@ pub(super) fn assistant<'a>(
                     name: &call.name,
                     arguments: arguments(call),
                 },
-                extra_content: attached(part)
+                extra_content: own::attached(KIND, part)
                     .and_then(|mut own| own.remove("extra_content"))
                     .filter(|_| back.own),
             }),
@@ -322,37 +324,11 @@ fn arguments(call: &ToolCall) -> &str {
     }
 }
 
-/// What this kind of provider attached to a part.
-fn attached(part: &Part) -> Option<Map<String, Value>> {
-    let mut all: Map<String, Value> =
-        serde_json::from_str(part.provider_metadata.as_deref()?).ok()?;
-    match all.remove(KIND)? {
-        Value::Object(own) => Some(own),
-        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_) => {
-            None
-        }
-    }
-}
-
 fn blocks(part: &Part) -> Vec<Map<String, Value>> {
-    let details = attached(part).and_then(|mut own| own.remove("reasoning_details"));
+    let details = own::attached(KIND, part).and_then(|mut own| own.remove("reasoning_details"));
     details
         .and_then(|details| serde_json::from_value(details).ok())
         .unwrap_or_default()
-}
-
-/// Whether the model that is asked now wrote the message. What was attached means nothing to
-/// another one.
-fn is_own(message: &Message, model: &str, provider: &str) -> bool {
-    let named = |reference: &str| {
-        reference
-            .split_once('/')
-            .is_some_and(|(_, name)| name == model)
-    };
-    message
-        .response
-        .as_ref()
-        .is_some_and(|response| response.provider == provider && named(&response.model))
 }
 
 fn content(part: &StoredPart) -> &Content {

@@ -24,7 +24,7 @@ mod exact;
 mod media;
 mod messages;
 mod omitted;
-mod options;
+pub(super) mod options;
 mod order;
 mod usage;
 mod wire;

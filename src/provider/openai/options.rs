@@ -269,7 +269,7 @@ fn form(format: &ResponseFormat, dialect: &Dialect) -> Value {
 
 /// Whether OpenAI can hold an answer to the schema: every object names all of its properties as
 /// required and allows no others.
-fn can_be_strict(schema: &Value) -> bool {
+pub(in crate::provider) fn can_be_strict(schema: &Value) -> bool {
     match schema {
         Value::Array(list) => list.iter().all(can_be_strict),
         Value::Object(map) => {
@@ -298,7 +298,7 @@ fn can_be_strict(schema: &Value) -> bool {
 }
 
 /// Whether a model of OpenAI's reasons: `o1`, `o3-mini`, `gpt-5.1`, but not `gpt-5-chat`.
-fn thinks(model: &str) -> bool {
+pub(in crate::provider) fn thinks(model: &str) -> bool {
     let generation = |family: &str| {
         let digits: String = model
             .strip_prefix(family)?

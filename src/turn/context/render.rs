@@ -90,7 +90,10 @@ impl Engine {
                     carried.notes(),
                 ))
             }
-            PromptShape::Native | PromptShape::OpenAiChat | PromptShape::Anthropic => {
+            PromptShape::Native
+            | PromptShape::OpenAiChat
+            | PromptShape::OpenAiResponses
+            | PromptShape::Anthropic => {
                 // No owner closes it.
                 let _place = self.renderings.acquire().await.ok();
                 let (transcript, carried) =
@@ -256,7 +259,7 @@ fn rendered(
     let request = match shape {
         PromptShape::Neutral => None,
         PromptShape::Native => own(),
-        PromptShape::OpenAiChat | PromptShape::Anthropic => own()
+        PromptShape::OpenAiChat | PromptShape::OpenAiResponses | PromptShape::Anthropic => own()
             .filter(|own| own.shape == shape)
             .or_else(|| provider::request_in(shape, &prompt)),
     };

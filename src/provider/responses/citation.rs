@@ -1,0 +1,43 @@
+//! Annotations of a text as citations.
+
+use serde_json::value::RawValue;
+
+use super::wire::Annotation;
+use crate::{
+    model::Citation,
+    provider::http::lenient::{Number, Word},
+};
+
+/// The source that an annotation names. `text` is what was said at its place, of which the part
+/// that it belongs to begins at `part_begins`.
+pub(super) fn citation(raw: &RawValue, text: &str, part_begins: usize) -> Citation {
+    let annotation: Annotation = serde_json::from_str(raw.get()).unwrap_or_default();
+    let Annotation {
+        url,
+        title,
+        filename,
+        start_index,
+        end_index,
+        index,
+    } = annotation;
+    let word = |word: Option<Word>| word.unwrap_or_default().0;
+    // A text is stored without NUL.
+    let text = text.replace('\0', "\u{fffd}");
+    let byte = |index: Option<Number>| {
+        let chars = usize::try_from(index.and_then(|index| index.0)?).ok()?;
+        let byte = text.char_indices().nth(chars).map_or(text.len(), |it| it.0);
+        u32::try_from(byte.saturating_sub(part_begins)).ok()
+    };
+    let range = byte(start_index).zip(byte(end_index));
+    let point = || byte(index).map(|byte| (byte, byte));
+    let range = range.or_else(point).filter(|(start, end)| start <= end);
+    let (start_byte, end_byte) = range.unwrap_or_default();
+    Citation {
+        url: word(url),
+        title: title.or(filename).map(|title| title.0).unwrap_or_default(),
+        cited_text: String::new(),
+        start_byte,
+        end_byte,
+        provider_metadata: Some(raw.get().to_owned()),
+    }
+}

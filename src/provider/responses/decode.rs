@@ -1,0 +1,259 @@
+//! Events of an answer to chunks.
+//!
+//! The answer is complete with the event that carries it as a whole. Its absence is an error even
+//! when text arrived. What the events say before that one is not repeated there by every service, so
+//! the answer is made of them.
+
+use std::collections::VecDeque;
+
+use serde::Deserialize;
+use serde_json::{json, value::RawValue};
+
+use super::{
+    KIND,
+    dialect::Dialect,
+    items::{Items, Place, Voice},
+    usage, wire,
+};
+use crate::{
+    model::FinishReason,
+    provider::{
+        Chunk, Finish,
+        http::{
+            Fault, Said, classify,
+            lenient::{self, Number, Piece},
+            sse, stream,
+        },
+    },
+};
+
+/// What OpenRouter sends after the last event.
+const DONE: &str = "[DONE]";
+
+/// An answer that is being decoded.
+#[derive(Debug)]
+pub struct Decoder {
+    id: String,
+    model: String,
+    items: Items,
+}
+
+impl Decoder {
+    /// A decoder of one answer.
+    pub fn new(dialect: &'static Dialect) -> Self {
+        Self {
+            id: String::new(),
+            model: String::new(),
+            items: Items::new(dialect.runs_custom_tools),
+        }
+    }
+
+    /// Takes an event of that type. Unknown types say nothing.
+    fn take(
+        &mut self,
+        kind: &str,
+        event: wire::Event,
+        chunks: &mut VecDeque<Chunk>,
+    ) -> Result<(), Fault> {
+        let items = &mut self.items;
+        let output = number(event.output_index);
+        let piece = |raw: Option<Box<RawValue>>| raw.map(|raw| Piece::of(&raw)).unwrap_or_default();
+        let raw = |raw: Option<Box<RawValue>>| raw.unwrap_or_else(|| RawValue::NULL.to_owned());
+        match kind {
+            "response.created" | "response.queued" | "response.in_progress" => {
+                self.identify(&response(event.response));
+                Ok(())
+            }
+            "response.output_item.added" => items.begin(output, &raw(event.item), chunks),
+            "response.output_item.done" => items.end(output, &raw(event.item), chunks),
+            "response.output_text.annotation.added" => {
+                let place = Place {
+                    output,
+                    voice: Voice::Text,
+                    index: number(event.content_index),
+                };
+                items.cite(place, &raw(event.annotation), chunks)
+            }
+            "response.function_call_arguments.delta" | "response.custom_tool_call_input.delta" => {
+                items.extend_call(output, &piece(event.delta), chunks)
+            }
+            "response.function_call_arguments.done" => {
+                items.complete_call(output, &piece(event.arguments), chunks)
+            }
+            "response.custom_tool_call_input.done" => {
+                items.complete_call(output, &piece(event.input), chunks)
+            }
+            "response.completed"
+            | "response.incomplete"
+            | "response.failed"
+            | "response.cancelled"
+            | "response.done" => self.complete(kind, response(event.response), chunks),
+            kind => match words(kind, &event) {
+                Some((place, false)) => items.say(place, &piece(event.delta), chunks),
+                Some((place, true)) => {
+                    let whole = piece(event.text.or(event.refusal));
+                    items.complete(place, &whole, chunks)
+                }
+                None => Ok(()),
+            },
+        }
+    }
+
+    /// The last event that names the answer is right: some services change its id on its way.
+    fn identify(&mut self, response: &wire::Response) {
+        for (kept, word) in [
+            (&mut self.id, &response.id),
+            (&mut self.model, &response.model),
+        ] {
+            let word = word.as_ref().map(|word| word.0.as_str());
+            if let Some(word) = word.filter(|word| !word.is_empty()) {
+                word.clone_into(kept);
+            }
+        }
+    }
+
+    /// The answer is complete, or the service gave it up.
+    fn complete(
+        &mut self,
+        kind: &str,
+        response: wire::Response,
+        chunks: &mut VecDeque<Chunk>,
+    ) -> Result<(), Fault> {
+        self.identify(&response);
+        let wire::Response {
+            status,
+            service_tier,
+            error,
+            incomplete_details,
+            usage,
+            output,
+            ..
+        } = response;
+        let said = kind.strip_prefix("response.").unwrap_or(kind);
+        let status = status.map(|status| status.0);
+        let status = status
+            .filter(|status| !status.is_empty())
+            .unwrap_or_else(|| said.to_owned());
+        if let Some(error) = error.filter(|error| error.get() != "null") {
+            return Err(failed(&error));
+        }
+        let details: wire::IncompleteDetails =
+            incomplete_details.as_deref().map(read).unwrap_or_default();
+        let detail = details.reason.unwrap_or_default().0;
+        let output: Vec<Box<RawValue>> = output.as_deref().map(read).unwrap_or_default();
+        self.items.finish(output, chunks)?;
+        let reason = match (status.as_str(), detail.as_str()) {
+            ("completed", _) if self.items.called() => FinishReason::ToolCalls,
+            ("completed", _) if self.items.refused() => FinishReason::Refusal,
+            ("completed", _) => FinishReason::Stop,
+            ("incomplete", "content_filter") => FinishReason::ContentFilter,
+            ("incomplete", "steered") => FinishReason::Stop,
+            ("incomplete", _) => FinishReason::Length,
+            (other, _) => {
+                let message = format!("the service gave up on the answer: {other}");
+                return Err(Fault::broken(message));
+            }
+        };
+        let tier = service_tier.map(|tier| tier.0);
+        let tier = tier.filter(|tier| !tier.is_empty());
+        chunks.push_back(Chunk::Finished(Finish {
+            reason,
+            provider_reason: if detail.is_empty() { status } else { detail },
+            usage: usage.as_deref().and_then(usage::read),
+            provider_model: std::mem::take(&mut self.model),
+            response_id: std::mem::take(&mut self.id),
+            prompt_fingerprint: None,
+            metadata: tier.map(|tier| json!({KIND: {"service_tier": tier}}).to_string()),
+        }));
+        Ok(())
+    }
+}
+
+impl stream::Decoder for Decoder {
+    fn event(&mut self, event: &sse::Event, chunks: &mut VecDeque<Chunk>) -> Result<(), Fault> {
+        let data = event.data.trim();
+        if data == DONE {
+            return Err(unfinished());
+        }
+        // Some services keep the connection awake so.
+        if data.is_empty() {
+            return Ok(());
+        }
+        let mut read: wire::Event = match serde_json::from_str(data) {
+            Ok(read) => read,
+            // A named event of another API, a proxy's perhaps.
+            Err(_) if is_foreign(&event.name) => return Ok(()),
+            Err(error) => return Err(Fault::unreadable(&error)),
+        };
+        let named = read.kind.take().unwrap_or_default().0;
+        let kind = if named.is_empty() {
+            event.name.as_str()
+        } else {
+            named.as_str()
+        };
+        let error = read.error.as_ref().filter(|error| error.get() != "null");
+        if kind == "error" || (kind.is_empty() && error.is_some()) {
+            let said = Said::of_body(data.as_bytes());
+            return Err(classify::fault(classify::Place::Stream, &said));
+        }
+        self.take(kind, read, chunks)
+    }
+
+    fn end(&mut self, _: &mut VecDeque<Chunk>) -> Result<(), Fault> {
+        Err(unfinished())
+    }
+}
+
+/// Where an event writes words, and whether it brings all of them. `None` means it writes none.
+fn words(kind: &str, event: &wire::Event) -> Option<(Place, bool)> {
+    let (voice, whole) = match kind {
+        "response.output_text.delta" => (Voice::Text, false),
+        "response.output_text.done" => (Voice::Text, true),
+        "response.refusal.delta" => (Voice::Refusal, false),
+        "response.refusal.done" => (Voice::Refusal, true),
+        "response.reasoning_summary_text.delta" => (Voice::Summary, false),
+        "response.reasoning_summary_text.done" => (Voice::Summary, true),
+        "response.reasoning_text.delta" => (Voice::Reasoning, false),
+        "response.reasoning_text.done" => (Voice::Reasoning, true),
+        _ => return None,
+    };
+    let index = match voice {
+        Voice::Summary => event.summary_index,
+        Voice::Text | Voice::Refusal | Voice::Reasoning => event.content_index,
+    };
+    let place = Place {
+        output: number(event.output_index),
+        voice,
+        index: number(index),
+    };
+    Some((place, whole))
+}
+
+fn number(number: Option<Number>) -> i64 {
+    number.and_then(|number| number.0).unwrap_or(0)
+}
+
+fn response(raw: Option<Box<RawValue>>) -> wire::Response {
+    raw.as_deref().map(read).unwrap_or_default()
+}
+
+/// A value of another type says nothing.
+fn read<'a, T: Deserialize<'a> + Default>(raw: &'a RawValue) -> T {
+    serde_json::from_str(raw.get()).unwrap_or_default()
+}
+
+/// What the service says of an answer that it gave up.
+fn failed(error: &RawValue) -> Fault {
+    let error = lenient::value(error.get()).unwrap_or_default();
+    let said = Said::of_json(&json!({ "error": error }));
+    classify::fault(classify::Place::Stream, &said)
+}
+
+fn unfinished() -> Fault {
+    Fault::broken("the answer ended without its last event")
+}
+
+/// Whether an event is none of this API, as its name tells.
+fn is_foreign(name: &str) -> bool {
+    !matches!(name, "" | "message" | "error") && !name.starts_with("response.")
+}

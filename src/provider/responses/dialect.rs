@@ -1,0 +1,209 @@
+//! What sets the services apart that speak the Responses API: a table, so that the rest of the code
+//! asks no names.
+
+use crate::provider::call_ids::CallIds;
+
+/// Which ids of calls all of them take.
+pub(super) const CALL_IDS: CallIds = CallIds::Short;
+
+/// How one kind of service differs. Everything else is as OpenAI documents it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Dialect {
+    /// Its name in the configuration.
+    pub name: &'static str,
+    /// Hosts that speak it, those below them included.
+    pub hosts: &'static [&'static str],
+    /// The header of the key. `None` means the usual one.
+    pub key_header: Option<&'static str>,
+    /// Whether the role `developer` is known.
+    pub developer_role: bool,
+    /// Whether instructions must be given.
+    pub needs_instructions: bool,
+    /// For which models encrypted reasoning is asked for.
+    pub encrypted_reasoning: Encrypted,
+    /// Whether all models are OpenAI's: their names tell what they can.
+    pub openai_models: bool,
+    /// Whether a limit of the answer and randomness can be set.
+    pub limits: bool,
+    /// Whether a key tells which prompts share a cache.
+    pub cache_key: bool,
+    /// Whether custom tools are its own, and run by it.
+    pub runs_custom_tools: bool,
+    /// Whether it counts prompts.
+    pub counts: bool,
+    /// As the prompts of which service its own are counted.
+    pub counted_as: &'static str,
+    /// Whether it is a server that people run themselves.
+    pub local: bool,
+    /// Which media it can be sent. Which of them a model takes is the model's matter.
+    pub takes: Takes,
+}
+
+/// For which models encrypted reasoning is asked for: some services refuse the question for models
+/// that do not reason.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Encrypted {
+    /// All.
+    Always,
+    /// Those that are known to reason.
+    Reasoning,
+}
+
+/// Which media a service can be sent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Takes {
+    /// Pictures by their address alone.
+    pub addresses: bool,
+    /// Files, as `input_file`.
+    pub files: bool,
+    /// Media in the results of tools; elsewhere they follow the results as a user's message.
+    pub in_results: bool,
+}
+
+/// What a service of unknown make is taken for.
+pub const COMPATIBLE: Dialect = Dialect {
+    name: "compatible",
+    hosts: &[],
+    key_header: None,
+    developer_role: false,
+    needs_instructions: false,
+    encrypted_reasoning: Encrypted::Reasoning,
+    openai_models: false,
+    limits: true,
+    cache_key: false,
+    runs_custom_tools: false,
+    counts: false,
+    counted_as: "",
+    local: false,
+    takes: Takes {
+        addresses: true,
+        files: false,
+        in_results: false,
+    },
+};
+
+/// What OpenAI itself speaks.
+pub const ORIGINAL: Dialect = Dialect {
+    name: "openai",
+    hosts: &["api.openai.com"],
+    developer_role: true,
+    openai_models: true,
+    cache_key: true,
+    counts: true,
+    counted_as: "openai-responses",
+    takes: Takes {
+        addresses: true,
+        files: true,
+        in_results: true,
+    },
+    ..COMPATIBLE
+};
+
+/// All of them; the last one is taken for whatever no host tells.
+pub const DIALECTS: &[Dialect] = &[
+    ORIGINAL,
+    Dialect {
+        name: "azure",
+        hosts: &[
+            "openai.azure.com",
+            "services.ai.azure.com",
+            "cognitiveservices.azure.com",
+        ],
+        key_header: Some("api-key"),
+        counts: false,
+        ..ORIGINAL
+    },
+    Dialect {
+        name: "chatgpt",
+        hosts: &["chatgpt.com"],
+        needs_instructions: true,
+        limits: false,
+        counts: false,
+        ..ORIGINAL
+    },
+    Dialect {
+        name: "xai",
+        counted_as: "xai",
+        hosts: &["api.x.ai"],
+        encrypted_reasoning: Encrypted::Always,
+        cache_key: true,
+        runs_custom_tools: true,
+        ..COMPATIBLE
+    },
+    Dialect {
+        name: "openrouter",
+        counted_as: "openrouter",
+        hosts: &["openrouter.ai"],
+        encrypted_reasoning: Encrypted::Always,
+        takes: Takes {
+            files: true,
+            ..COMPATIBLE.takes
+        },
+        ..COMPATIBLE
+    },
+    Dialect {
+        name: "deepseek",
+        counted_as: "deepseek",
+        hosts: &["api.deepseek.com"],
+        ..COMPATIBLE
+    },
+    Dialect {
+        name: "lmstudio",
+        counted_as: "lmstudio",
+        local: true,
+        takes: Takes {
+            addresses: false,
+            ..COMPATIBLE.takes
+        },
+        ..COMPATIBLE
+    },
+    COMPATIBLE,
+];
+
+/// The dialect of that name.
+pub fn named(name: &str) -> Option<&'static Dialect> {
+    DIALECTS.iter().find(|dialect| dialect.name == name)
+}
+
+/// The dialect that a host speaks.
+pub fn of_host(host: &str) -> &'static Dialect {
+    let speaks = |known: &&str| {
+        host == *known
+            || host
+                .strip_suffix(*known)
+                .is_some_and(|below| below.ends_with('.'))
+    };
+    DIALECTS
+        .iter()
+        .find(|dialect| dialect.hosts.iter().any(speaks))
+        .unwrap_or(&COMPATIBLE)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_host_tells_the_dialect() {
+        let table = [
+            ("api.openai.com", "openai"),
+            ("eu.api.openai.com", "openai"),
+            ("mine.openai.azure.com", "azure"),
+            ("chatgpt.com", "chatgpt"),
+            ("api.x.ai", "xai"),
+            ("api.x.ai.example.org", "compatible"),
+            ("127.0.0.1", "compatible"),
+        ];
+        for (host, expected) in table {
+            assert_eq!(of_host(host).name, expected, "{host}");
+        }
+    }
+
+    #[test]
+    fn every_dialect_is_found_by_its_name() {
+        for dialect in DIALECTS {
+            assert_eq!(named(dialect.name), Some(dialect));
+        }
+        assert_eq!(named("klingon"), None);
+    }
+}

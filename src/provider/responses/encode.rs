@@ -1,0 +1,101 @@
+//! A prompt as the body of a request. Pure, and the same for the same prompt.
+
+use serde_json::value::RawValue;
+
+use super::{
+    dialect::{CALL_IDS, Dialect},
+    input, options, wire,
+};
+use crate::{
+    model::{Message, Prompt, Tool, derive},
+    provider::{body::Body, call_ids::Ids, own},
+};
+
+/// What a tool without arguments takes.
+const NO_ARGUMENTS: &str = r#"{"type":"object","properties":{}}"#;
+
+/// What a model is told by a service that wants it to be told something.
+const NO_INSTRUCTIONS: &str = "You are a helpful assistant.";
+
+/// How requests of one provider are written.
+#[derive(Debug, Clone, Copy)]
+pub struct Form<'a> {
+    /// What the service speaks.
+    pub dialect: &'static Dialect,
+    /// Configured name of the provider.
+    pub provider: &'a str,
+    /// The model that is asked is known to reason.
+    pub reasons: bool,
+    /// Summaries of reasoning are asked for.
+    pub summaries: bool,
+    /// What the model that is asked made goes back as it was; else only its words and its calls.
+    pub with_own: bool,
+}
+
+impl Form<'_> {
+    /// Whether a message goes back as the model that is asked made it.
+    pub(super) fn is_own(self, model: &str, message: &Message) -> bool {
+        self.with_own && own::wrote(self.provider, model, message)
+    }
+}
+
+/// The body of the request for a prompt. The service keeps nothing of it.
+pub fn body(prompt: &Prompt, form: Form<'_>) -> Vec<u8> {
+    let mut body = content(prompt, form);
+    body.set("stream", true);
+    body.set("store", false);
+    if form.dialect.cache_key {
+        body.set_some("prompt_cache_key", cache_key(prompt));
+    }
+    options::write(&mut body, prompt, form);
+    body.bytes()
+}
+
+/// The body of the question how many tokens a prompt has.
+pub(super) fn question(prompt: &Prompt, form: Form<'_>) -> Vec<u8> {
+    let mut body = content(prompt, form);
+    options::write_counted(&mut body, prompt, form);
+    body.bytes()
+}
+
+/// What the model reads, without how it is to answer.
+fn content(prompt: &Prompt, form: Form<'_>) -> Body {
+    let ids = Ids::of(prompt.transcript.messages(), CALL_IDS);
+    let mut body = Body::default();
+    body.set("model", &prompt.model);
+    let instructions = prompt.instructions();
+    if !instructions.is_empty() {
+        body.set("instructions", instructions);
+    } else if form.dialect.needs_instructions {
+        body.set("instructions", NO_INSTRUCTIONS);
+    }
+    body.set("input", input::items(prompt, form, &ids));
+    let host = prompt.tools.iter().map(tool);
+    let own = prompt.provider_tools.iter();
+    let own = own.filter_map(|json| serde_json::from_str(json).ok().map(wire::Tool::Provider));
+    let tools: Vec<wire::Tool<'_>> = host.chain(own).collect();
+    body.set_some("tools", Some(tools).filter(|tools| !tools.is_empty()));
+    body
+}
+
+fn tool(tool: &Tool) -> wire::Tool<'_> {
+    let schema = tool.input_schema.as_deref().unwrap_or(NO_ARGUMENTS);
+    // Schemas are checked where they come in.
+    let parameters: Result<&RawValue, _> =
+        serde_json::from_str(schema).or_else(|_| serde_json::from_str(NO_ARGUMENTS));
+    wire::Tool::Host {
+        kind: "function",
+        name: &tool.name,
+        description: &tool.description,
+        parameters: parameters.expect("a constant"),
+        strict: tool.strict.unwrap_or(false),
+    }
+}
+
+/// What the requests of one conversation have in common, until it is compacted: then they have
+/// nothing in common with those before either.
+fn cache_key(prompt: &Prompt) -> Option<String> {
+    let first = prompt.transcript.messages().first()?;
+    let key = derive::fingerprint(["prompt cache", first.id.as_str()]);
+    Some(key.chars().take(32).collect())
+}

@@ -1,0 +1,204 @@
+//! The conversation as items, in the order of the transcript.
+
+use std::{borrow::Cow, collections::BTreeSet};
+
+use super::{
+    encode::Form,
+    media,
+    said::{Answer, answer},
+    wire::{Content as Piece, Input, Message as Said, Text},
+};
+use crate::{
+    model::{
+        CallId, Content, Contents, Given, Message, Part, Prompt, Role, ToolOutcome, ToolResult,
+        message::StoredPart,
+    },
+    provider::call_ids::Ids,
+};
+
+/// What stands before the words of a result that is none.
+const FAILED: &str = "Error";
+const DENIED: &str = "Denied";
+
+/// All messages as items.
+pub(super) fn items<'a>(prompt: &'a Prompt, form: Form<'_>, ids: &'a Ids) -> Vec<Input<'a>> {
+    let stored = prompt.transcript.messages();
+    let contents = &prompt.contents;
+    let custom = custom_calls(stored, &prompt.model, form);
+    let mut items = Vec::new();
+    for message in stored {
+        match message.role {
+            Role::System => {
+                let role = if form.dialect.developer_role {
+                    "developer"
+                } else {
+                    "system"
+                };
+                items.extend(said(role, message, contents));
+            }
+            Role::User => items.extend(said("user", message, contents)),
+            Role::Assistant => {
+                let own = form.is_own(&prompt.model, message);
+                let Answer { items: written, .. } = answer(message, own, form, ids);
+                items.extend(written);
+            }
+            Role::Tool => items.extend(results(message, contents, &custom, form, ids)),
+        }
+    }
+    items
+}
+
+/// The calls of tools whose input is a text, which the model that is asked made.
+fn custom_calls<'a>(stored: &'a [Message], model: &str, form: Form<'_>) -> BTreeSet<&'a CallId> {
+    let custom = |part: &'a StoredPart| match &part.part.content {
+        Content::ToolCall(call) if super::said::is_custom(&part.part) => Some(&call.id),
+        Content::Text(_)
+        | Content::Reasoning { .. }
+        | Content::ToolCall(_)
+        | Content::ToolResult(_)
+        | Content::Refusal(_)
+        | Content::Media(_)
+        | Content::ProviderItem(_)
+        | Content::Unknown(_) => None,
+    };
+    stored
+        .iter()
+        .filter(|message| form.is_own(model, message))
+        .flat_map(|message| &message.parts)
+        .filter_map(custom)
+        .collect()
+}
+
+/// What a user says, or an instruction. `None` means nothing.
+pub(super) fn said<'a>(
+    role: &'static str,
+    message: &'a Message,
+    contents: &Contents,
+) -> Option<Input<'a>> {
+    let piece = |part: &'a StoredPart| match &part.part.content {
+        Content::Text(text) if !text.is_empty() => Some(Piece::InputText {
+            text: Cow::Borrowed(text),
+        }),
+        Content::Media(medium) => Some(media::content(medium, contents)),
+        Content::Text(_)
+        | Content::Reasoning { .. }
+        | Content::ToolCall(_)
+        | Content::ToolResult(_)
+        | Content::Refusal(_)
+        | Content::ProviderItem(_)
+        | Content::Unknown(_) => None,
+    };
+    let pieces: Vec<Piece<'a>> = message.parts.iter().filter_map(piece).collect();
+    (!pieces.is_empty()).then(|| spoken(role, pieces))
+}
+
+fn spoken<'a>(role: &'static str, pieces: Vec<Piece<'a>>) -> Input<'a> {
+    Input::Message(Said {
+        role,
+        id: None,
+        status: None,
+        phase: None,
+        content: text(pieces),
+    })
+}
+
+/// One text as it is, anything else as contents.
+fn text(mut pieces: Vec<Piece<'_>>) -> Text<'_> {
+    match (pieces.pop(), pieces.is_empty()) {
+        (None, _) => Text::One(Cow::Borrowed("")),
+        (Some(Piece::InputText { text }), true) => Text::One(text),
+        (Some(last), _) => {
+            pieces.push(last);
+            Text::Several(pieces)
+        }
+    }
+}
+
+/// The results of a message; then their media, where the service takes none in results.
+fn results<'a>(
+    message: &'a Message,
+    contents: &Contents,
+    custom: &BTreeSet<&CallId>,
+    form: Form<'_>,
+    ids: &'a Ids,
+) -> Vec<Input<'a>> {
+    let results = || message.parts.iter().filter_map(|part| result(&part.part));
+    let mut items: Vec<Input<'a>> = Vec::new();
+    for result in results() {
+        let call_id = ids.get(&result.call);
+        let output = output(result, contents, form.dialect.takes.in_results);
+        items.push(if custom.contains(&result.call) {
+            Input::CustomToolCallOutput { call_id, output }
+        } else {
+            Input::FunctionCallOutput { call_id, output }
+        });
+    }
+    if !form.dialect.takes.in_results {
+        let shown: Vec<Piece<'a>> = results()
+            .flat_map(|result| shown(result, contents))
+            .collect();
+        items.extend((!shown.is_empty()).then(|| spoken("user", shown)));
+    }
+    items
+}
+
+fn result(part: &Part) -> Option<&ToolResult> {
+    match &part.content {
+        Content::ToolResult(result) => Some(result),
+        Content::Text(_)
+        | Content::Reasoning { .. }
+        | Content::ToolCall(_)
+        | Content::Refusal(_)
+        | Content::Media(_)
+        | Content::ProviderItem(_)
+        | Content::Unknown(_) => None,
+    }
+}
+
+/// A result. There is no field for failures, so the words say it.
+fn output<'a>(result: &'a ToolResult, contents: &Contents, with_media: bool) -> Text<'a> {
+    let mark = match result.outcome {
+        ToolOutcome::Success | ToolOutcome::TimedOut | ToolOutcome::Cancelled => None,
+        ToolOutcome::Error => Some(FAILED),
+        ToolOutcome::Denied => Some(DENIED),
+    };
+    if with_media && result.media().next().is_some() {
+        let mark = mark.map(|mark| Piece::InputText {
+            text: Cow::Borrowed(mark),
+        });
+        let given = result.parts.iter().map(|given| match given {
+            Given::Text(text) => Piece::InputText {
+                text: Cow::Borrowed(text),
+            },
+            Given::Media(medium) => media::content(medium, contents),
+        });
+        return Text::Several(mark.into_iter().chain(given).collect());
+    }
+    let words: Vec<Cow<'_, str>> = result
+        .parts
+        .iter()
+        .map(|given| match given {
+            Given::Text(text) => Cow::Borrowed(text.as_str()),
+            Given::Media(medium) => {
+                Cow::Owned(format!("[{}: shown after the results]", medium.title()))
+            }
+        })
+        .collect();
+    let words = words.join("\n");
+    Text::One(Cow::Owned(match (mark, words.as_str()) {
+        (None, _) => words,
+        (Some(mark), "") => mark.to_owned(),
+        (Some(mark), _) => format!("{mark}: {words}"),
+    }))
+}
+
+/// The media of a result, each after what says where it is from.
+fn shown<'a>(result: &'a ToolResult, contents: &Contents) -> Vec<Piece<'a>> {
+    let from = |title: String| Piece::InputText {
+        text: Cow::Owned(format!("[From the result of {}: {title}]", result.name)),
+    };
+    result
+        .media()
+        .flat_map(|medium| [from(medium.title()), media::content(medium, contents)])
+        .collect()
+}

@@ -1,0 +1,606 @@
+//! The items of an answer as they arrive: words, calls, and what only the provider can read. What is
+//! handed out is never taken back; a later and longer report of the same words adds what is new.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use serde_json::{Map, Value, json, value::RawValue};
+
+use super::{KIND, citation::citation, hosted, wire};
+use crate::provider::{
+    Chunk,
+    http::{
+        Fault,
+        lenient::{self, Joiner, Piece, Text, Word},
+    },
+};
+
+/// Items of one answer.
+const MAX_ITEMS: usize = 4_096;
+
+/// Bytes of arguments that may come before the name of their call.
+const MAX_HELD_BYTES: usize = 64 << 10;
+
+/// What words are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Voice {
+    /// Text of a message.
+    Text,
+    /// A refusal in a message.
+    Refusal,
+    /// A part of a summary of reasoning.
+    Summary,
+    /// Reasoning itself, which models with open weights show.
+    Reasoning,
+}
+
+/// Where words stand in an answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Place {
+    /// Which item.
+    pub(super) output: i64,
+    pub(super) voice: Voice,
+    /// Which content or part of the item.
+    pub(super) index: i64,
+}
+
+/// The items of one answer.
+#[derive(Debug)]
+pub(super) struct Items {
+    items: BTreeMap<i64, Item>,
+    /// Calls that were handed out.
+    calls: u32,
+    /// The words that are being written: nothing else was written since.
+    open: Option<Place>,
+    /// The service runs custom tools itself.
+    runs_custom_tools: bool,
+    refused: bool,
+    /// Reasoning came that does not go back. The service ties what follows to it by ids, so these
+    /// do not go back either.
+    forgets_reasoning: bool,
+}
+
+/// An item.
+#[derive(Debug, Default)]
+struct Item {
+    id: String,
+    phase: String,
+    words: BTreeMap<(Voice, i64), Words>,
+    call: Call,
+    done: bool,
+}
+
+/// Words at one place.
+#[derive(Debug, Default)]
+struct Words {
+    /// Those that were handed out.
+    text: String,
+    joiner: Joiner,
+    /// Where the part begins that was written last: another one was written between its words.
+    part_begins: usize,
+    citations: usize,
+}
+
+/// A call that is being made.
+#[derive(Debug, Default)]
+struct Call {
+    /// Its number, once it was handed out.
+    index: Option<u32>,
+    /// The arguments so far.
+    arguments: Text,
+    joiner: Joiner,
+}
+
+impl Items {
+    /// No items yet.
+    pub(super) fn new(runs_custom_tools: bool) -> Self {
+        Self {
+            items: BTreeMap::new(),
+            calls: 0,
+            open: None,
+            runs_custom_tools,
+            refused: false,
+            forgets_reasoning: false,
+        }
+    }
+
+    /// Whether the model refused.
+    pub(super) fn refused(&self) -> bool {
+        self.refused
+    }
+
+    /// Whether the model called a tool.
+    pub(super) fn called(&self) -> bool {
+        self.calls > 0
+    }
+
+    /// An item begins.
+    pub(super) fn begin(
+        &mut self,
+        output: i64,
+        raw: &RawValue,
+        chunks: &mut VecDeque<Chunk>,
+    ) -> Result<(), Fault> {
+        let item: wire::Item = read(raw);
+        self.identify(output, &item)?;
+        let name = word(&item.name);
+        if word(&item.kind) == "function_call" && !name.is_empty() {
+            self.begin_call(output, &item, chunks)?;
+        }
+        Ok(())
+    }
+
+    /// More words.
+    pub(super) fn say(
+        &mut self,
+        place: Place,
+        piece: &Piece,
+        chunks: &mut VecDeque<Chunk>,
+    ) -> Result<(), Fault> {
+        if piece.is_empty() {
+            return Ok(());
+        }
+        self.turn_to(place, chunks)?;
+        let words = self.words(place)?;
+        let text = words.joiner.join(piece);
+        words.text.push_str(&text.text);
+        self.refused |= place.voice == Voice::Refusal;
+        add(place.voice, text, chunks);
+        Ok(())
+    }
+
+    /// All words at a place. Some services send them only once they are complete.
+    pub(super) fn complete(
+        &mut self,
+        place: Place,
+        whole: &Piece,
+        chunks: &mut VecDeque<Chunk>,
+    ) -> Result<(), Fault> {
+        let mut said = self.words(place)?.text.clone();
+        self.complete_next(place, whole, &mut said, chunks)
+    }
+
+    /// A source of words. It is a source of the part that was written last, or of none.
+    pub(super) fn cite(
+        &mut self,
+        place: Place,
+        raw: &RawValue,
+        chunks: &mut VecDeque<Chunk>,
+    ) -> Result<(), Fault> {
+        let is_open = self.open == Some(place);
+        let words = self.words(place)?;
+        words.citations += 1;
+        if is_open {
+            let part = words.text.get(words.part_begins..).unwrap_or_default();
+            let before = words.text.len() - part.len();
+            let cited = citation(raw, &words.text, before);
+            chunks.push_back(Chunk::Citation(cited));
+        }
+        Ok(())
+    }
+
+    /// More arguments of a call.
+    pub(super) fn extend_call(
+        &mut self,
+        output: i64,
+        piece: &Piece,
+        chunks: &mut VecDeque<Chunk>,
+    ) -> Result<(), Fault> {
+        let call = &mut self.item(output)?.call;
+        let text = call.joiner.join(piece);
+        call.arguments.text.push_str(&text.text);
+        call.arguments.replaced |= text.replaced;
+        match call.index {
+            Some(index) => write_arguments(index, text, chunks),
+            None if call.arguments.text.len() > MAX_HELD_BYTES => {
+                return Err(Fault::broken(
+                    "the arguments of a tool call came without its name",
+                ));
+            }
+            None => {}
+        }
+        Ok(())
+    }
+
+    /// All arguments of a call.
+    pub(super) fn complete_call(
+        &mut self,
+        output: i64,
+        whole: &Piece,
+        chunks: &mut VecDeque<Chunk>,
+    ) -> Result<(), Fault> {
+        let call = &mut self.item(output)?.call;
+        let Text { text, replaced } = whole.whole();
+        if let Some(rest) = text.strip_prefix(&call.arguments.text) {
+            call.joiner = Joiner::default();
+            call.arguments.replaced |= replaced;
+            let rest = Piece::from(rest);
+            self.extend_call(output, &rest, chunks)?;
+        }
+        Ok(())
+    }
+
+    /// An item is complete.
+    pub(super) fn end(
+        &mut self,
+        output: i64,
+        raw: &RawValue,
+        chunks: &mut VecDeque<Chunk>,
+    ) -> Result<(), Fault> {
+        let item: wire::Item = read(raw);
+        self.identify(output, &item)?;
+        if std::mem::replace(&mut self.item(output)?.done, true) {
+            return Ok(());
+        }
+        match word(&item.kind) {
+            "message" => self.end_message(output, &item, chunks),
+            "reasoning" => self.end_reasoning(output, &item, chunks),
+            "function_call" => self.end_call(output, &item, chunks),
+            "custom_tool_call" if !self.runs_custom_tools => {
+                self.end_custom_call(output, &item, chunks)
+            }
+            // Nothing can be done with it.
+            "" => Ok(()),
+            kind => {
+                self.close(chunks);
+                chunks.push_back(Chunk::Item(hosted::item(kind, raw)));
+                Ok(())
+            }
+        }
+    }
+
+    /// The answer is complete; `output` are its items once more. Some services do not say of every
+    /// item that it is complete, and some repeat none here.
+    pub(super) fn finish(
+        &mut self,
+        output: Vec<Box<RawValue>>,
+        chunks: &mut VecDeque<Chunk>,
+    ) -> Result<(), Fault> {
+        let done = self.items.values().filter(|item| item.done).count();
+        if output.len() > done {
+            for (at, raw) in (0..).zip(&output) {
+                if let Some(place) = self.missing(at, raw) {
+                    self.end(place, raw, chunks)?;
+                }
+            }
+        }
+        self.close(chunks);
+        let unnamed = |item: &Item| {
+            item.call.index.is_none() && !item.call.arguments.text.is_empty() && !item.done
+        };
+        if self.items.values().any(unnamed) {
+            return Err(unnamed_call());
+        }
+        Ok(())
+    }
+
+    /// Where an item belongs that the whole answer holds. `None` means that it is complete already.
+    fn missing(&self, at: i64, raw: &RawValue) -> Option<i64> {
+        let item: wire::Item = read(raw);
+        let id = word(&item.id);
+        let known = self
+            .items
+            .iter()
+            .find(|(_, item)| !id.is_empty() && item.id == id);
+        match (known, self.items.get(&at)) {
+            (Some((_, known)), _) if known.done => None,
+            (Some((output, _)), _) => Some(*output),
+            (None, Some(other)) if !other.done => Some(at),
+            (None, None) => Some(at),
+            (None, Some(_)) => self.items.keys().next_back().map(|last| last + 1),
+        }
+    }
+
+    fn end_message(
+        &mut self,
+        output: i64,
+        item: &wire::Item,
+        chunks: &mut VecDeque<Chunk>,
+    ) -> Result<(), Fault> {
+        let parts: Vec<wire::ContentPart> = item.content.as_deref().map(read).unwrap_or_default();
+        let mut said = [Voice::Text, Voice::Refusal].map(|voice| (voice, self.said(output, voice)));
+        let texts = |words: &Words| words.citations;
+        let mut cited: usize = self.item(output)?.words.values().map(texts).sum();
+        for (index, part) in (0..).zip(&parts) {
+            for ((voice, said), whole) in said.iter_mut().zip([&part.text, &part.refusal]) {
+                let place = Place {
+                    output,
+                    voice: *voice,
+                    index,
+                };
+                if let Some(whole) = whole {
+                    self.complete_next(place, &Piece::of(whole), said, chunks)?;
+                }
+            }
+            let place = Place {
+                output,
+                voice: Voice::Text,
+                index,
+            };
+            let sources: Vec<&RawValue> = part.annotations.as_deref().map(read).unwrap_or_default();
+            for raw in sources {
+                match cited.checked_sub(1) {
+                    Some(left) => cited = left,
+                    None => self.cite(place, raw, chunks)?,
+                }
+            }
+        }
+        self.close(chunks);
+        Ok(())
+    }
+
+    /// What was handed out of an item in one voice.
+    fn said(&self, output: i64, voice: Voice) -> String {
+        let words = self.items.get(&output).map(|item| &item.words);
+        words
+            .into_iter()
+            .flatten()
+            .filter(|((known, _), _)| *known == voice)
+            .map(|(_, words)| words.text.as_str())
+            .collect()
+    }
+
+    /// The next words of a whole item, `said` being what was handed out and not met in it yet. Some
+    /// services number contents in another way in events, so the numbers are not compared.
+    fn complete_next(
+        &mut self,
+        place: Place,
+        whole: &Piece,
+        said: &mut String,
+        chunks: &mut VecDeque<Chunk>,
+    ) -> Result<(), Fault> {
+        let Text { text, replaced } = whole.whole();
+        if let Some(left) = said.strip_prefix(&text) {
+            *said = left.to_owned();
+        } else if let Some(more) = text.strip_prefix(said.as_str()) {
+            said.clear();
+            self.words(place)?.joiner = Joiner::default();
+            self.say(place, &Piece::from(more), chunks)?;
+            chunks.extend(replaced.then_some(Chunk::Sanitized));
+        }
+        Ok(())
+    }
+
+    /// Reasoning that the provider encrypted goes back to it, whatever it shows of it.
+    fn end_reasoning(
+        &mut self,
+        output: i64,
+        item: &wire::Item,
+        chunks: &mut VecDeque<Chunk>,
+    ) -> Result<(), Fault> {
+        for (voice, parts) in [
+            (Voice::Summary, &item.summary),
+            (Voice::Reasoning, &item.content),
+        ] {
+            let parts: Vec<wire::ContentPart> = parts.as_deref().map(read).unwrap_or_default();
+            let mut said = self.said(output, voice);
+            for (index, part) in (0..).zip(&parts) {
+                let place = Place {
+                    output,
+                    voice,
+                    index,
+                };
+                if let Some(whole) = &part.text {
+                    self.complete_next(place, &Piece::of(whole), &mut said, chunks)?;
+                }
+            }
+        }
+        let encrypted = word(&item.encrypted_content);
+        if encrypted.is_empty() {
+            self.forgets_reasoning = true;
+            self.close(chunks);
+            return Ok(());
+        }
+        match self.open {
+            Some(place) if place.output == output => self.end_words(chunks),
+            Some(_) | None => {
+                self.close(chunks);
+                chunks.push_back(Chunk::Reasoning(String::new()));
+            }
+        }
+        self.open = None;
+        let item = self.item(output)?;
+        let raw = |(voice, _): &(Voice, i64)| *voice == Voice::Reasoning;
+        let mut own = json!({"id": item.id, "encrypted_content": encrypted});
+        if item.words.keys().any(raw) {
+            own["raw"] = json!(true);
+        }
+        chunks.push_back(Chunk::PartMetadata(json!({KIND: own}).to_string()));
+        Ok(())
+    }
+
+    fn begin_call(
+        &mut self,
+        output: i64,
+        item: &wire::Item,
+        chunks: &mut VecDeque<Chunk>,
+    ) -> Result<(), Fault> {
+        let name = word(&item.name).to_owned();
+        if name.is_empty() {
+            return Err(unnamed_call());
+        }
+        if self.item(output)?.call.index.is_some() {
+            return Ok(());
+        }
+        self.close(chunks);
+        let index = self.calls;
+        self.calls += 1;
+        let id = [&item.call_id, &item.id]
+            .map(word)
+            .into_iter()
+            .find(|id| !id.is_empty())
+            .unwrap_or_default()
+            .to_owned();
+        chunks.push_back(Chunk::ToolCall { index, id, name });
+        let call = &mut self.item(output)?.call;
+        call.index = Some(index);
+        write_arguments(index, call.arguments.clone(), chunks);
+        Ok(())
+    }
+
+    fn end_call(
+        &mut self,
+        output: i64,
+        item: &wire::Item,
+        chunks: &mut VecDeque<Chunk>,
+    ) -> Result<(), Fault> {
+        self.begin_call(output, item, chunks)?;
+        if let Some(whole) = &item.arguments {
+            self.complete_call(output, &Piece::of(whole), chunks)?;
+        }
+        let call = &mut self.item(output)?.call;
+        let mut last = Text::default();
+        call.joiner.close(&mut last);
+        let index = call.index.unwrap_or_default();
+        write_arguments(index, last, chunks);
+        let mut own = self.names(output);
+        let caller = item.caller.as_deref().map(RawValue::get);
+        let caller = caller.and_then(lenient::value).filter(|it| !it.is_null());
+        own.extend(caller.map(|caller| ("caller".to_owned(), caller)));
+        attach_to_call(index, own, chunks);
+        Ok(())
+    }
+
+    /// A call whose input is a text becomes one whose arguments hold it.
+    fn end_custom_call(
+        &mut self,
+        output: i64,
+        item: &wire::Item,
+        chunks: &mut VecDeque<Chunk>,
+    ) -> Result<(), Fault> {
+        if let Some(whole) = &item.input {
+            self.complete_call(output, &Piece::of(whole), chunks)?;
+        }
+        let call = &mut self.item(output)?.call;
+        let Text { text, replaced } = std::mem::take(&mut call.arguments);
+        let mut own = self.names(output);
+        own.insert("type".to_owned(), json!("custom_tool_call"));
+        self.begin_call(output, item, chunks)?;
+        let index = self.item(output)?.call.index.unwrap_or_default();
+        let text = json!({"input": text}).to_string();
+        write_arguments(index, Text { text, replaced }, chunks);
+        attach_to_call(index, own, chunks);
+        Ok(())
+    }
+
+    /// Remembers what an item is called. Some services change its id on its way: the last one is
+    /// what they know later.
+    fn identify(&mut self, output: i64, item: &wire::Item) -> Result<(), Fault> {
+        let known = self.item(output)?;
+        for (kept, word) in [
+            (&mut known.id, word(&item.id)),
+            (&mut known.phase, word(&item.phase)),
+        ] {
+            if !word.is_empty() {
+                word.clone_into(kept);
+            }
+        }
+        Ok(())
+    }
+
+    fn item(&mut self, output: i64) -> Result<&mut Item, Fault> {
+        if self.items.len() == MAX_ITEMS && !self.items.contains_key(&output) {
+            return Err(Fault::broken("the answer has too many items"));
+        }
+        Ok(self.items.entry(output).or_default())
+    }
+
+    fn words(&mut self, place: Place) -> Result<&mut Words, Fault> {
+        let words = &mut self.item(place.output)?.words;
+        Ok(words.entry((place.voice, place.index)).or_default())
+    }
+
+    /// What is written next stands at that place.
+    fn turn_to(&mut self, place: Place, chunks: &mut VecDeque<Chunk>) -> Result<(), Fault> {
+        if self.open != Some(place) {
+            self.close(chunks);
+            let words = self.words(place)?;
+            words.part_begins = words.text.len();
+            self.open = Some(place);
+        }
+        Ok(())
+    }
+
+    /// The words that are being written are complete, or something else is written next.
+    fn close(&mut self, chunks: &mut VecDeque<Chunk>) {
+        self.end_words(chunks);
+        let Some(place) = self.open.take() else {
+            return;
+        };
+        let own = match place.voice {
+            Voice::Text | Voice::Refusal => self.names(place.output),
+            Voice::Summary | Voice::Reasoning => Map::new(),
+        };
+        chunks.push_back(if own.is_empty() {
+            Chunk::PartEnded
+        } else {
+            Chunk::PartMetadata(json!({KIND: own}).to_string())
+        });
+    }
+
+    /// What the service calls an item.
+    fn names(&self, output: i64) -> Map<String, Value> {
+        let Some(Item { id, phase, .. }) = self.items.get(&output) else {
+            return Map::new();
+        };
+        let id = Some(id).filter(|_| !self.forgets_reasoning);
+        [("id", id), ("phase", Some(phase))]
+            .into_iter()
+            .filter_map(|(key, word)| Some((key, word.filter(|word| !word.is_empty())?)))
+            .map(|(key, word)| (key.to_owned(), json!(word)))
+            .collect()
+    }
+
+    /// Nothing follows the words that are being written: half of a character stays half of one.
+    fn end_words(&mut self, chunks: &mut VecDeque<Chunk>) {
+        let Some(place) = self.open else {
+            return;
+        };
+        let item = self.items.get_mut(&place.output);
+        if let Some(words) = item.and_then(|item| item.words.get_mut(&(place.voice, place.index))) {
+            let mut last = Text::default();
+            words.joiner.close(&mut last);
+            words.text.push_str(&last.text);
+            add(place.voice, last, chunks);
+        }
+    }
+}
+
+fn add(voice: Voice, Text { text, replaced }: Text, chunks: &mut VecDeque<Chunk>) {
+    if !text.is_empty() {
+        chunks.push_back(match voice {
+            Voice::Text => Chunk::Text(text),
+            Voice::Refusal => Chunk::Refusal(text),
+            Voice::Summary | Voice::Reasoning => Chunk::Reasoning(text),
+        });
+    }
+    chunks.extend(replaced.then_some(Chunk::Sanitized));
+}
+
+fn write_arguments(index: u32, Text { text, replaced }: Text, chunks: &mut VecDeque<Chunk>) {
+    if !text.is_empty() {
+        chunks.push_back(Chunk::ToolInput { index, json: text });
+    }
+    chunks.extend(replaced.then_some(Chunk::Sanitized));
+}
+
+fn attach_to_call(index: u32, own: Map<String, Value>, chunks: &mut VecDeque<Chunk>) {
+    if !own.is_empty() {
+        let json = json!({KIND: own}).to_string();
+        chunks.push_back(Chunk::CallMetadata { index, json });
+    }
+}
+
+fn unnamed_call() -> Fault {
+    Fault::broken("the answer holds a tool call without a name")
+}
+
+/// A value of another type says nothing.
+fn read<'a, T: serde::Deserialize<'a> + Default>(raw: &'a RawValue) -> T {
+    serde_json::from_str(raw.get()).unwrap_or_default()
+}
+
+fn word(word: &Option<Word>) -> &str {
+    word.as_ref()
+        .map(|word| word.0.as_str())
+        .unwrap_or_default()
+}

@@ -1,0 +1,78 @@
+//! Media in the form of the Responses API: pictures and files as contents.
+
+use std::borrow::Cow;
+
+use base64::{Engine as _, engine::general_purpose::STANDARD};
+
+use super::{dialect::Takes, wire::Content};
+use crate::model::{
+    Contents, Media, Role,
+    media::{Kind, Source, UNSUPPORTED_WORDS},
+};
+
+/// Pictures that every service reads which reads any.
+const PICTURES: [&str; 4] = ["image/png", "image/jpeg", "image/gif", "image/webp"];
+
+/// Why a medium cannot be sent to a service, whatever the model. `None` means it can.
+pub(super) fn cannot_read(takes: Takes, media: &Media, role: Role) -> Option<String> {
+    let elsewhere = matches!(media.source, Source::Url(_));
+    let why = match (role, media.kind()) {
+        (Role::Assistant, _) => "The service takes media from users and tools only.",
+        (_, Kind::Image) if !PICTURES.contains(&media.essence().as_str()) => {
+            "The service takes PNG, JPEG, GIF and WebP pictures only."
+        }
+        (_, Kind::Document) if !takes.files => "The service takes no files.",
+        (_, Kind::Image | Kind::Document) if elsewhere && !takes.addresses => {
+            "The service fetches nothing: store the content."
+        }
+        (_, Kind::Audio) => "The service takes no sounds.",
+        (_, Kind::Video) => "The service takes no videos.",
+        (_, Kind::Image | Kind::Document) => return None,
+    };
+    Some(why.to_owned())
+}
+
+/// A medium as a content; words where its content did not come with the prompt.
+pub(super) fn content<'a>(media: &'a Media, contents: &Contents) -> Content<'a> {
+    let unsupported = Content::InputText {
+        text: Cow::Borrowed(UNSUPPORTED_WORDS),
+    };
+    let stored = || {
+        let content = contents.get(&media.kept()?.id)?;
+        let data = STANDARD.encode(content);
+        Some(format!("data:{};base64,{data}", media.essence()))
+    };
+    let address = match &media.source {
+        Source::Url(url) => Some(url.as_str()),
+        Source::Blob(_) => None,
+    };
+    match media.kind() {
+        Kind::Image => {
+            let image_url = address
+                .map(Cow::Borrowed)
+                .or_else(|| stored().map(Cow::Owned));
+            let picture = |image_url| Content::InputImage {
+                image_url,
+                detail: "auto",
+            };
+            image_url.map_or(unsupported, picture)
+        }
+        Kind::Document => {
+            let named = (!media.filename.is_empty()).then_some(media.filename.as_str());
+            match (address, stored()) {
+                (Some(url), _) => Content::InputFile {
+                    filename: None,
+                    file_data: None,
+                    file_url: Some(url),
+                },
+                (None, Some(data)) => Content::InputFile {
+                    filename: named.or(Some("file")),
+                    file_data: Some(data),
+                    file_url: None,
+                },
+                (None, None) => unsupported,
+            }
+        }
+        Kind::Audio | Kind::Video => unsupported,
+    }
+}

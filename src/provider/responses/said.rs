@@ -1,0 +1,286 @@
+//! What a model said, as items: those of the model that is asked as they were, of any other its
+//! words and its calls.
+
+use std::borrow::Cow;
+
+use serde_json::{Map, Value, value::RawValue};
+
+use super::{
+    KIND,
+    encode::Form,
+    hosted,
+    wire::{Content as Piece, Input, Message as Said, Reasoning, Summary, Text},
+};
+use crate::{
+    model::{Content, Message, Part, ProviderItem, ToolCall, message::StoredPart},
+    provider::{call_ids::Ids, http::lenient, own},
+};
+
+/// Bytes of an item's id.
+const MAX_ID_BYTES: usize = 64;
+
+/// An answer as items.
+#[derive(Debug, Default)]
+pub(super) struct Answer<'a> {
+    pub(super) items: Vec<Input<'a>>,
+    /// The parts that are in none of them, by their position.
+    pub(super) left_out: Vec<usize>,
+}
+
+/// An item that is being written, with the positions of the parts that it is made of.
+#[derive(Debug)]
+struct Draft<'a> {
+    item: Input<'a>,
+    parts: Vec<usize>,
+    /// What was attached to the words of a message.
+    of: Option<Map<String, Value>>,
+}
+
+/// What is being written.
+#[derive(Debug)]
+struct Writer<'a> {
+    own: bool,
+    drafts: Vec<Draft<'a>>,
+    /// Reasoning whose item has not ended yet.
+    summary: Vec<(usize, &'a str)>,
+    left_out: Vec<usize>,
+}
+
+/// What the model said. `own`: the model that is asked wrote it.
+pub(super) fn answer<'a>(
+    message: &'a Message,
+    own: bool,
+    form: Form<'_>,
+    ids: &'a Ids,
+) -> Answer<'a> {
+    let mut writer = Writer {
+        own,
+        drafts: Vec::new(),
+        summary: Vec::new(),
+        left_out: Vec::new(),
+    };
+    for (at, StoredPart { part, .. }) in message.parts.iter().enumerate() {
+        match &part.content {
+            Content::Reasoning { text, .. } => writer.reason(at, part, text),
+            Content::Text(text) if !text.is_empty() => writer.say(at, part, text, false),
+            Content::Refusal(text) if !text.is_empty() => writer.say(at, part, text, true),
+            Content::ToolCall(call) => writer.call(at, part, call, ids),
+            Content::ProviderItem(item) => writer.add(at, item, form),
+            // The transcript is checked: a result is never an assistant's. A medium that it shows
+            // became words before.
+            Content::Text(_)
+            | Content::Refusal(_)
+            | Content::ToolResult(_)
+            | Content::Media(_)
+            | Content::Unknown(_) => {}
+        }
+    }
+    writer.finish()
+}
+
+/// Whether reasoning goes back: the one rule, for what is written and for what is counted.
+pub(super) fn takes_back(attached: bool, own: bool) -> bool {
+    attached && own
+}
+
+/// Whether a part is a call of a tool whose input is a text.
+pub(super) fn is_custom(part: &Part) -> bool {
+    own::attached(KIND, part).is_some_and(|own| word(&own, "type") == Some("custom_tool_call"))
+}
+
+impl<'a> Writer<'a> {
+    /// Reasoning goes back in its encrypted form, with what was shown of it.
+    fn reason(&mut self, at: usize, part: &'a Part, text: &'a str) {
+        self.summary.push((at, text));
+        let metadata = own::attached(KIND, part).filter(|_| self.own);
+        let Some(metadata) = metadata else {
+            return;
+        };
+        let Some(encrypted) = word(&metadata, "encrypted_content") else {
+            return;
+        };
+        let shown = std::mem::take(&mut self.summary);
+        let is_raw = metadata.get("raw") == Some(&Value::Bool(true));
+        let summary = shown
+            .iter()
+            .filter(|(_, text)| !is_raw && !text.is_empty())
+            .map(|(_, text)| Summary::SummaryText {
+                text: (*text).to_owned(),
+            })
+            .collect();
+        let item = Input::Reasoning(Reasoning {
+            // It belongs to what is encrypted, whatever its form.
+            id: word(&metadata, "id").map(str::to_owned),
+            summary,
+            encrypted_content: encrypted.to_owned(),
+        });
+        let parts = shown.iter().map(|(at, _)| *at).collect();
+        self.push(item, parts, None);
+    }
+
+    /// Words. Those of one message of the service's become one again; those of another service are
+    /// one text.
+    fn say(&mut self, at: usize, part: &'a Part, text: &'a str, refused: bool) {
+        self.end_summary();
+        let of = own::attached(KIND, part);
+        let text = Cow::Borrowed(text);
+        let piece = if refused {
+            Piece::Refusal { refusal: text }
+        } else {
+            Piece::OutputText {
+                text,
+                annotations: [],
+            }
+        };
+        if let Some(last) = self.drafts.last_mut().filter(|last| last.of == of)
+            && let Input::Message(Said {
+                content: Text::Several(pieces),
+                ..
+            }) = &mut last.item
+        {
+            pieces.push(piece);
+            last.parts.push(at);
+            return;
+        }
+        let metadata = of.as_ref().filter(|_| self.own);
+        let phase = metadata.and_then(|it| word(it, "phase")).map(str::to_owned);
+        let id = self.id(metadata, "msg_");
+        let item = Input::Message(Said {
+            role: "assistant",
+            status: id.is_some().then_some("completed"),
+            id,
+            phase,
+            content: Text::Several(vec![piece]),
+        });
+        self.push(item, vec![at], of);
+    }
+
+    /// A call. One whose arguments are no JSON object was never run, and goes back without any.
+    fn call(&mut self, at: usize, part: &'a Part, call: &'a ToolCall, ids: &'a Ids) {
+        self.end_summary();
+        let metadata = own::attached(KIND, part).filter(|_| self.own);
+        let call_id = ids.get(&call.id);
+        let name = &call.name;
+        let item = if metadata.is_some() && is_custom(part) {
+            Input::CustomToolCall {
+                id: self.id(metadata.as_ref(), "ctc_"),
+                call_id,
+                name,
+                input: custom_input(call),
+            }
+        } else {
+            let arguments = if call.has_object() {
+                &call.arguments
+            } else {
+                "{}"
+            };
+            Input::FunctionCall {
+                id: self.id(metadata.as_ref(), "fc_"),
+                call_id,
+                name,
+                arguments,
+                caller: metadata.and_then(|mut own| own.remove("caller")),
+            }
+        };
+        self.push(item, vec![at], None);
+    }
+
+    /// An item that only the model which made it can read.
+    fn add(&mut self, at: usize, item: &ProviderItem, form: Form<'_>) {
+        self.end_summary();
+        let readable = self.own && item.provider == form.provider;
+        let whole = lenient::value(&item.json).is_some_and(|json| hosted::is_whole(&json));
+        match RawValue::from_string(item.json.clone()) {
+            Ok(raw) if readable && whole => self.push(Input::Own(raw), vec![at], None),
+            Ok(_) | Err(_) => {
+                // Reasoning goes with the item that follows it, or not at all.
+                self.drop_reasoning();
+                self.left_out.push(at);
+            }
+        }
+    }
+
+    fn push(&mut self, item: Input<'a>, parts: Vec<usize>, of: Option<Map<String, Value>>) {
+        self.drafts.push(Draft { item, parts, of });
+    }
+
+    /// Reasoning whose item never ended does not go back.
+    fn end_summary(&mut self) {
+        let never_ended = std::mem::take(&mut self.summary);
+        self.left_out.extend(never_ended.iter().map(|(at, _)| at));
+    }
+
+    /// Leaves out the reasoning at the end.
+    fn drop_reasoning(&mut self) {
+        let is_reasoning = |draft: &mut Draft<'_>| matches!(draft.item, Input::Reasoning(_));
+        while let Some(draft) = self.drafts.pop_if(is_reasoning) {
+            self.left_out.extend(draft.parts);
+        }
+    }
+
+    /// An id of the service's own.
+    fn id(&self, metadata: Option<&Map<String, Value>>, prefix: &str) -> Option<String> {
+        metadata
+            .and_then(|own| word(own, "id"))
+            .filter(|id| self.own && id.starts_with(prefix) && id.len() <= MAX_ID_BYTES)
+            .map(str::to_owned)
+    }
+
+    fn finish(mut self) -> Answer<'a> {
+        self.end_summary();
+        self.drop_reasoning();
+        self.left_out.sort_unstable();
+        Answer {
+            items: self
+                .drafts
+                .into_iter()
+                .map(|draft| plain(draft.item))
+                .collect(),
+            left_out: self.left_out,
+        }
+    }
+}
+
+/// A message without an id is one text.
+fn plain(item: Input<'_>) -> Input<'_> {
+    match item {
+        Input::Message(Said {
+            role,
+            id: None,
+            status,
+            phase,
+            content: Text::Several(pieces),
+        }) => {
+            let words = |piece| match piece {
+                Piece::InputText { text } | Piece::OutputText { text, .. } => text,
+                Piece::Refusal { refusal } => refusal,
+                Piece::InputImage { .. } | Piece::InputFile { .. } => Cow::Borrowed(""),
+            };
+            let words: Vec<Cow<'_, str>> = pieces.into_iter().map(words).collect();
+            Input::Message(Said {
+                role,
+                id: None,
+                status,
+                phase,
+                content: Text::One(Cow::Owned(words.concat())),
+            })
+        }
+        other @ (Input::Message(_)
+        | Input::Reasoning(_)
+        | Input::FunctionCall { .. }
+        | Input::FunctionCallOutput { .. }
+        | Input::CustomToolCall { .. }
+        | Input::CustomToolCallOutput { .. }
+        | Input::Own(_)) => other,
+    }
+}
+
+/// The input of a call that is a text; its arguments where they are something else.
+fn custom_input(call: &ToolCall) -> String {
+    let arguments: Map<String, Value> = serde_json::from_str(&call.arguments).unwrap_or_default();
+    word(&arguments, "input").map_or_else(|| call.arguments.clone(), str::to_owned)
+}
+
+fn word<'a>(own: &'a Map<String, Value>, key: &str) -> Option<&'a str> {
+    own.get(key)?.as_str().filter(|word| !word.is_empty())
+}

@@ -1,0 +1,121 @@
+//! The decoder against everything that was recorded and against what services may send, and
+//! requests as they go out.
+
+use proptest::prelude::*;
+use serde_json::{Value, json};
+
+use super::{decode::Decoder, dialect};
+use crate::{
+    model::{Citation, Content, FinishReason, Part},
+    provider::{
+        Chunk, Finish,
+        assemble::Assembled,
+        error::Kind,
+        http::Fault,
+        recordings::{self, Outcome, assembled},
+    },
+};
+
+mod bodies;
+mod events;
+mod requests;
+
+/// Decodes a stream that comes whole.
+fn decode(name: &str, body: &str) -> Outcome {
+    let dialect = dialect::named(name).expect("a dialect");
+    recordings::decode(Decoder::new(dialect), [body.as_bytes()])
+}
+
+/// A stream of these events.
+fn stream(events: &[Value]) -> String {
+    let framed = |event: &Value| {
+        let kind = event["type"].as_str().unwrap_or_default();
+        format!("event: {kind}\ndata: {event}\n\n")
+    };
+    events.iter().map(framed).collect()
+}
+
+/// The last event of a good answer.
+fn completed() -> Value {
+    ended("completed", json!({}))
+}
+
+/// The last event of an answer, with these fields of the response.
+fn ended(status: &str, fields: Value) -> Value {
+    let mut response = json!({"id": "resp_1", "model": "gpt", "status": status});
+    for (key, value) in fields.as_object().expect("fields") {
+        response[key] = value.clone();
+    }
+    json!({"type": format!("response.{status}"), "response": response})
+}
+
+/// An item begins.
+fn added(output: u32, item: Value) -> Value {
+    json!({"type": "response.output_item.added", "output_index": output, "item": item})
+}
+
+/// An item is complete.
+fn done(output: u32, item: Value) -> Value {
+    json!({"type": "response.output_item.done", "output_index": output, "item": item})
+}
+
+/// A piece of words.
+fn delta(kind: &str, output: u32, index: u32, delta: &str) -> Value {
+    let index_name = if kind == "reasoning_summary_text" {
+        "summary_index"
+    } else {
+        "content_index"
+    };
+    json!({"type": format!("response.{kind}.delta"), "output_index": output, index_name: index, "delta": delta})
+}
+
+fn message(id: &str, texts: &[&str]) -> Value {
+    let text = |text: &&str| json!({"type": "output_text", "text": text});
+    json!({"type": "message", "id": id, "role": "assistant", "content": texts.iter().map(text).collect::<Vec<_>>()})
+}
+
+/// The answer that a stream brings, which ends well.
+fn answer(events: &[Value]) -> Assembled {
+    answer_of("openai", events)
+}
+
+fn answer_of(name: &str, events: &[Value]) -> Assembled {
+    let mut events = events.to_vec();
+    events.push(completed());
+    assembled(&chunks(name, &events))
+}
+
+fn chunks(name: &str, events: &[Value]) -> Vec<Chunk> {
+    let (chunks, result) = decode(name, &stream(events));
+    assert_eq!(result, Ok(()), "{events:?}");
+    chunks
+}
+
+/// The fault of a stream that ends badly.
+fn fault(events: &[Value]) -> Fault {
+    decode("openai", &stream(events)).1.expect_err("a fault")
+}
+
+/// The parts in short: what they are, and what is attached.
+fn shown(parts: &[Part]) -> Vec<String> {
+    let show = |part: &Part| {
+        let content = match &part.content {
+            Content::Text(text) => format!("text {text}"),
+            Content::Reasoning { text, redacted } => {
+                format!("{}{text}", if *redacted { "hidden" } else { "reasoning " })
+            }
+            Content::ToolCall(call) => format!("call {} {} {}", call.id, call.name, call.arguments),
+            Content::Refusal(text) => format!("refusal {text}"),
+            Content::ProviderItem(item) => format!("item {} {}", item.kind, item.title),
+            Content::ToolResult(_) | Content::Media(_) | Content::Unknown(_) => "other".to_owned(),
+        };
+        match &part.provider_metadata {
+            Some(json) => {
+                let metadata: Value = serde_json::from_str(json).expect("JSON");
+                format!("{content} {}", metadata[super::KIND])
+            }
+            None => content,
+        }
+    };
+    parts.iter().map(show).collect()
+}

@@ -1,0 +1,217 @@
+//! The same conversation over every protocol: a turn of several steps with reasoning, parallel
+//! calls, a picture of the user's and one of a tool's, a retry, a prompt that is too long, a cancel
+//! within the answer, a compaction, and another model in between. Every request is held against
+//! what the real API of its protocol refuses.
+
+mod speaks;
+
+use contextd::pb::{self, CompletionReason, media::Source, part::Content};
+use serde_json::{Value, json};
+
+use crate::harness::{
+    Host, Options,
+    events::{all, completed, kind, kinds, messages, said, until_written},
+    requests::{text, tools, turn},
+    upstream::Upstream,
+};
+use speaks::{Protocol, Says};
+
+const PICTURE: &[u8] =
+    b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR\0\0\x01\x40\0\0\0\xf0\x08\x02\0\0\0 a picture";
+
+fn picture() -> pb::Part {
+    pb::Part {
+        content: Some(Content::Media(pb::Media {
+            media_type: "image/png".to_owned(),
+            source: Some(Source::Data(PICTURE.to_vec())),
+            ..pb::Media::default()
+        })),
+        ..pb::Part::default()
+    }
+}
+
+/// What a tool gives: words that are worth clearing, or a picture.
+fn gives(call: &pb::ToolCall) -> pb::ToolResult {
+    let parts = match call.tool_name.as_str() {
+        "list" => vec![text("As shown:"), picture()],
+        _ => vec![text(&"x".repeat(8_000))],
+    };
+    pb::ToolResult {
+        call_id: call.call_id.clone(),
+        parts,
+        ..pb::ToolResult::default()
+    }
+}
+
+/// A session on a model, and what it is asked.
+fn asks(model: &str, words: &str, parts: Vec<pb::Part>) -> pb::ExecuteTurnRequest {
+    let mut request = turn("s", model, words);
+    let input = request.input.get_or_insert_default();
+    input.parts.extend(parts);
+    pb::ExecuteTurnRequest {
+        session: Some(pb::Session {
+            system_prompt: "Be brief.".to_owned(),
+            tools: tools(&["look", "list"]),
+            generation: Some(pb::Generation {
+                reasoning_effort: pb::ReasoningEffort::Low.into(),
+                ..pb::Generation::default()
+            }),
+            ..pb::Session::default()
+        }),
+        ..request
+    }
+}
+
+/// A service of each protocol, and a host that calls them all.
+async fn served() -> (Vec<(Protocol, Upstream)>, Host) {
+    let mut options = Options {
+        call_attempts: 2,
+        ..Options::default()
+    };
+    let mut services = Vec::new();
+    for protocol in Protocol::ALL {
+        let upstream = Upstream::start().await;
+        options = options.provider(protocol.name(), protocol.provider(&upstream));
+        services.push((protocol, upstream));
+    }
+    (services, Host::with(options).await)
+}
+
+/// The thoughts that a request carries.
+fn thoughts(protocol: Protocol, body: &Value) -> usize {
+    let body = body.to_string();
+    protocol
+        .thought()
+        .map_or(0, |mark| body.matches(mark).count())
+}
+
+/// Rows D5, D20 and D27
+#[tokio::test(flavor = "multi_thread")]
+async fn a_whole_conversation_is_the_same_over_every_protocol() {
+    let (services, host) = served().await;
+    for (protocol, upstream) in &services {
+        let session = protocol.name();
+        let asks = |words: &str, parts| pb::ExecuteTurnRequest {
+            session_id: session.to_owned(),
+            ..asks(&protocol.model(), words, parts)
+        };
+
+        let first = Says::thinking("Both at once.").text("I look.");
+        let first = first.call("c1", "look", &json!({"at": "a"}));
+        upstream.answer(protocol.answer(first.call("c2", "list", &json!({}))));
+        upstream.answer(protocol.limited());
+        let second = Says::thinking("Once more.").call("c3", "look", &json!({"at": "b"}));
+        upstream.answer(protocol.answer(second));
+        upstream.answer(protocol.answer(Says::thinking("").text("All done.")));
+        let seen = host
+            .run_with(asks("What is this?", vec![picture()]), gives)
+            .await;
+        assert_eq!(
+            completed(&seen).reason(),
+            CompletionReason::Stop,
+            "{session}"
+        );
+        assert!(kinds(&seen).contains(&"turn_retrying"), "{session}");
+        assert_eq!(
+            said(messages(&seen).last().unwrap()),
+            "All done.",
+            "{session}"
+        );
+        let sent = upstream.requests();
+        assert_eq!(sent.len(), 4, "{session}");
+        assert_eq!(
+            sent[1].json, sent[2].json,
+            "a retry sends the same: {session}"
+        );
+        let seen_thoughts: Vec<usize> = sent
+            .iter()
+            .map(|request| thoughts(*protocol, &request.json))
+            .collect();
+        if protocol.thought().is_some() {
+            assert_eq!(seen_thoughts, [0, 1, 1, 2], "{session}");
+        }
+        assert_eq!(
+            protocol.pictures(&sent[3].json),
+            2,
+            "the user's and the tool's: {session}"
+        );
+
+        upstream.answer(protocol.too_long());
+        upstream.answer(protocol.answer(Says::default().text("Shorter now.")));
+        let seen = host.run(asks("And this?", Vec::new())).await;
+        assert!(kinds(&seen).contains(&"context_pruned"), "{session}");
+        assert_eq!(
+            said(messages(&seen).last().unwrap()),
+            "Shorter now.",
+            "{session}"
+        );
+
+        upstream.answer(protocol.begun("So far"));
+        let mut stream = host.execute(asks("Go on.", Vec::new())).await;
+        until_written(&mut stream, "So far").await;
+        host.cancel(session, "").await;
+        upstream.left(1).await;
+        let seen = all(&mut stream).await;
+        assert_eq!(kind(seen.last().unwrap()), "turn_cancelled", "{session}");
+
+        upstream.answer(protocol.answer(Says::default().text("They looked twice.")));
+        let mut contexts = host.contexts();
+        let compacted = contexts.compact(pb::CompactRequest {
+            session_id: session.to_owned(),
+            request_id: format!("compact-{session}"),
+            wait: true,
+            ..pb::CompactRequest::default()
+        });
+        let compacted = compacted.await.unwrap().into_inner();
+        let state = compacted.compaction.unwrap().state();
+        assert_eq!(state, pb::CompactionState::Applied, "{session}");
+        upstream.answer(protocol.answer(Says::thinking("After all.").text("Yes.")));
+        let seen = host.run(asks("Still there?", Vec::new())).await;
+        assert_eq!(
+            completed(&seen).reason(),
+            CompletionReason::Stop,
+            "{session}"
+        );
+        host.assert_counted(session).await;
+    }
+}
+
+/// Rows D27 and A1
+#[tokio::test(flavor = "multi_thread")]
+async fn a_session_changes_between_all_protocols_and_back() {
+    let (services, host) = served().await;
+    for (from, first) in &services {
+        for (to, second) in services.iter().filter(|(to, _)| to != from) {
+            let session = format!("{}-{}", from.name(), to.name());
+            let asks = |protocol: &Protocol, words: &str| pb::ExecuteTurnRequest {
+                session_id: session.clone(),
+                ..asks(&protocol.model(), words, vec![picture()])
+            };
+            let answers = |protocol: &Protocol, upstream: &Upstream| {
+                let calls = Says::thinking("Let me look.")
+                    .call("c1", "look", &json!({}))
+                    .call("c2", "list", &json!({}));
+                upstream.answer(protocol.answer(calls));
+                upstream.answer(protocol.answer(Says::thinking("Now I know.").text("So it is.")));
+            };
+            for (protocol, upstream) in [(from, first), (to, second), (from, first)] {
+                answers(protocol, upstream);
+                let seen = host.run_with(asks(protocol, "What is this?"), gives).await;
+                assert_eq!(
+                    completed(&seen).reason(),
+                    CompletionReason::Stop,
+                    "{session}"
+                );
+            }
+            let newest = first.requests().pop().expect("a request").json;
+            if from.thought().is_some() {
+                assert_eq!(
+                    thoughts(*from, &newest),
+                    from.thoughts_after_a_switch(),
+                    "its own thoughts, and no other's: {session}"
+                );
+            }
+            assert_eq!(host.messages(&session).await.len(), 12, "{session}");
+        }
+    }
+}
