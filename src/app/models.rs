@@ -8,13 +8,14 @@ use secrecy::{ExposeSecret as _, SecretString};
 
 use crate::{
     config::{
-        AnthropicConfig, Config, Environment, HttpConfig, OpenAiConfig, PromptCache,
+        AnthropicConfig, Config, Environment, GeminiConfig, HttpConfig, OpenAiConfig, PromptCache,
         ProviderConfig, ResponsesConfig,
     },
     context::template::Template,
     provider::{
         Provider, Registry,
         anthropic::{self, Anthropic},
+        gemini::Gemini,
         http::Settings,
         openai::{OpenAi, dialect},
         responses::{self, Responses},
@@ -45,6 +46,7 @@ fn provider(
         ProviderConfig::OpenAi(config) => Arc::new(openai(name, config, environment)?),
         ProviderConfig::Responses(config) => Arc::new(responses(name, config, environment)?),
         ProviderConfig::Anthropic(config) => Arc::new(anthropic(name, config, environment)?),
+        ProviderConfig::Gemini(config) => Arc::new(gemini(name, config, environment)?),
     })
 }
 
@@ -117,6 +119,14 @@ fn anthropic(
     };
     let provider = Anthropic::new(name, settings, config.models.clone())?;
     Ok(provider.with_prompt_cache(cache))
+}
+
+fn gemini(name: &str, config: &GeminiConfig, environment: &Environment) -> anyhow::Result<Gemini> {
+    let key = config.http.key(environment)?;
+    let key = key.map(|key| (HeaderName::from_static("x-goog-api-key"), key));
+    let headers = key.into_iter().collect();
+    let settings = settings(&config.base_url, &config.http, headers)?;
+    Ok(Gemini::new(name, settings, config.models.clone())?)
 }
 
 fn openai(name: &str, config: &OpenAiConfig, environment: &Environment) -> anyhow::Result<OpenAi> {

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::anthropic::AnthropicConfig;
 use super::check::Checks;
+use super::gemini::GeminiConfig;
 use super::openai::OpenAiConfig;
 use super::responses::ResponsesConfig;
 
@@ -29,6 +30,8 @@ pub enum ProviderConfig {
     Responses(Box<ResponsesConfig>),
     /// Speaks Anthropic Messages.
     Anthropic(Box<AnthropicConfig>),
+    /// Speaks Gemini's generateContent.
+    Gemini(Box<GeminiConfig>),
 }
 
 /// `kind = "scripted"`.
@@ -58,6 +61,7 @@ impl ProviderConfig {
             Self::OpenAi(config) => config.check(checks, &key),
             Self::Responses(config) => config.check(checks, &key),
             Self::Anthropic(config) => config.check(checks, &key),
+            Self::Gemini(config) => config.check(checks, &key),
         }
     }
 }

@@ -45,12 +45,15 @@ pub const SERVICES: &[Service] = &[
             "claude-sonnet-5-5",
         )
     },
-    service(
-        "gemini",
-        "GEMINI_API_KEY",
-        "https://generativelanguage.googleapis.com/v1beta/openai",
-        "gemini-flash-latest",
-    ),
+    Service {
+        kind: "gemini",
+        ..service(
+            "gemini",
+            "GEMINI_API_KEY",
+            "https://generativelanguage.googleapis.com/v1beta",
+            "gemini-flash-latest",
+        )
+    },
     service(
         "openrouter",
         "OPENROUTER_API_KEY",

@@ -109,6 +109,8 @@ pub enum PromptShape {
     OpenAiResponses,
     /// A request of Anthropic Messages.
     Anthropic,
+    /// A request of Gemini's generateContent.
+    Gemini,
     /// The request that contextd itself would send; where it would send none, neutral.
     Native,
 }

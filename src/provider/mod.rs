@@ -17,6 +17,7 @@ mod call_ids;
 pub mod catalog;
 pub mod discovery;
 pub mod error;
+pub mod gemini;
 pub mod http;
 pub mod info;
 pub mod openai;
@@ -148,6 +149,7 @@ pub fn request_in(shape: PromptShape, prompt: &Prompt) -> Option<Request> {
         PromptShape::OpenAiChat => Some(openai::request(prompt)),
         PromptShape::OpenAiResponses => Some(responses::request(prompt)),
         PromptShape::Anthropic => Some(anthropic::request(prompt)),
+        PromptShape::Gemini => Some(gemini::request(prompt)),
         PromptShape::Neutral | PromptShape::Native => None,
     }
 }

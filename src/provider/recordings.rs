@@ -30,7 +30,7 @@ const MAX_PIECE: u64 = 700;
 const BEGINS: &[u8] = br#"{"type":"message_start""#;
 
 /// Services whose answers need no end marker, so that one that was cut off may be complete.
-const UNMARKED: &[&str] = &["perplexity/"];
+const UNMARKED: &[&str] = &["gemini/", "gemini-vertex/", "perplexity/"];
 
 /// A place where `expected.json` is wrong.
 struct Wrong {
@@ -313,7 +313,7 @@ fn framed(dialect: &str, lines: &[u8]) -> Vec<u8> {
     let lines = lines.lines().filter(|line| !line.trim().is_empty());
     let mut body = String::new();
     for line in lines {
-        if dialect != "openai_chat" {
+        if dialect != "openai_chat" && dialect != "gemini" {
             let payload: Value = serde_json::from_str(line).expect("JSON");
             body.push_str(&format!("event: {}\n", text(&payload, "type")));
         }
@@ -458,12 +458,12 @@ fn check_finish(file: &str, answer: &Assembled, expected: &Value) {
     let refused = !Words::of(parts).refusal.is_empty();
     let reason = match word {
         _ if cut_off => FinishReason::Length,
-        "length" | "max_tokens" | "max_output_tokens" => FinishReason::Length,
+        "length" | "max_tokens" | "max_output_tokens" | "MAX_TOKENS" => FinishReason::Length,
         "tool_calls" | "tool_use" => FinishReason::ToolCalls,
         "refusal" => FinishReason::Refusal,
         "stop" | "completed" if refused => FinishReason::Refusal,
-        "completed" if !calls.is_empty() => FinishReason::ToolCalls,
-        "stop" | "completed" | "end_turn" | "stop_sequence" => FinishReason::Stop,
+        "completed" | "STOP" if !calls.is_empty() => FinishReason::ToolCalls,
+        "stop" | "completed" | "end_turn" | "stop_sequence" | "STOP" => FinishReason::Stop,
         other => panic!("{file}: {other}"),
     };
     assert_eq!(

@@ -193,7 +193,7 @@ fn session_asks() -> Vec<Ask> {
 fn turn_asks() -> Vec<Ask> {
     let mut asks = Vec::new();
     use pb::PromptFormat as F;
-    for format in [F::Gemini, F::AiSdk].map(i32::from) {
+    for format in [F::AiSdk].map(i32::from) {
         let render = pb::RenderContextRequest {
             session_id: "s".to_owned(),
             format,

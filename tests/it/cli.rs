@@ -253,7 +253,7 @@ fn all_configuration_problems_are_reported_together() {
     let problems = given.problems();
     let expected = [
         "unknown environment variable `CONTEXTD_LOGS`; did you mean `CONTEXTD_LOG`?",
-        "`providers.mine` (from DIR/contextd.toml): unknown variant `magic`, expected one of `scripted`, `openai`, `anthropic`, `openai-responses`",
+        "`providers.mine` (from DIR/contextd.toml): unknown variant `magic`, expected one of `scripted`, `openai`, `openai-responses`, `anthropic`, `gemini`",
         "`server.listen` (from DIR/contextd.toml): invalid socket address syntax",
         "`server.max_request_bytes` (from DIR/contextd.toml): invalid type: string \"4 MiB\", expected usize",
         "`telemetry.log_format` (from CONTEXTD_LOG_FORMAT): unknown variant `xml`, expected `text` or `json`",

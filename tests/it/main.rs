@@ -48,6 +48,7 @@ mod execute_turn;
 mod failures;
 mod faults;
 mod fork_session;
+mod gemini;
 mod generation;
 mod invariants;
 mod limits;

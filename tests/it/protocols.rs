@@ -16,12 +16,13 @@ use crate::harness::{
 };
 use speaks::{Protocol, Says};
 
-const PICTURE: &[u8] = b"GIF89a\x40\x01\xf0\x00 a picture";
+const PICTURE: &[u8] =
+    b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR\0\0\x01\x40\0\0\0\xf0\x08\x02\0\0\0 a picture";
 
 fn picture() -> pb::Part {
     pb::Part {
         content: Some(Content::Media(pb::Media {
-            media_type: "image/gif".to_owned(),
+            media_type: "image/png".to_owned(),
             source: Some(Source::Data(PICTURE.to_vec())),
             ..pb::Media::default()
         })),

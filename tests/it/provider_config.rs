@@ -375,6 +375,7 @@ fn a_well_known_variable_configures_its_provider_and_the_default_model() {
             ProviderConfig::Responses(provider) => {
                 ("openai-responses", &provider.base_url, &provider.http)
             }
+            ProviderConfig::Gemini(provider) => ("gemini", &provider.base_url, &provider.http),
             ProviderConfig::Scripted(_) => panic!("another kind"),
         };
         assert_eq!((kind, base_url.as_str()), (service.kind, service.base_url));

@@ -204,8 +204,9 @@ fn shape(at: Path<'_>, format: i32, found: &mut Findings) -> PromptShape {
         Some(Format::OpenaiChat) => PromptShape::OpenAiChat,
         Some(Format::OpenaiResponses) => PromptShape::OpenAiResponses,
         Some(Format::Anthropic) => PromptShape::Anthropic,
+        Some(Format::Gemini) => PromptShape::Gemini,
         Some(Format::Native) => PromptShape::Native,
-        Some(Format::Gemini | Format::AiSdk) => {
+        Some(Format::AiSdk) => {
             found.not_implemented(at);
             PromptShape::Neutral
         }

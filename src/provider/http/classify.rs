@@ -126,7 +126,7 @@ fn kind(place: Place, said: &Said) -> (Kind, Option<bool>) {
     if is_too_long(place, status, said) {
         return (Kind::TooLong, None);
     }
-    if overflow::beyond_rates(&said.message) {
+    if overflow::beyond_rates(&said.message) || said.used_up {
         return (Kind::RateLimited, Some(false));
     }
     if let Some((_, kind, retry)) = CODES.iter().find(|(code, ..)| said.has_code(code)) {

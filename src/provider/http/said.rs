@@ -30,6 +30,8 @@ pub struct Said {
     pub counts_too_many: bool,
     /// The input was held back by a filter.
     pub flagged: bool,
+    /// What is allowed for the day is used up.
+    pub used_up: bool,
     /// There was no body at all.
     pub empty: bool,
 }
@@ -139,6 +141,11 @@ impl Said {
             self.retry_after = self
                 .retry_after
                 .or_else(|| seconds_with_unit(detail.get("retryDelay")?.as_str()?));
+            let violations = detail.get("violations").and_then(Value::as_array);
+            self.used_up |= violations.into_iter().flatten().any(|violation| {
+                let quota = violation.get("quotaId").and_then(Value::as_str);
+                quota.is_some_and(|quota| quota.contains("PerDay"))
+            });
         }
         if let Some(metadata) = object.get("metadata") {
             self.read_metadata(metadata);

@@ -93,7 +93,8 @@ impl Engine {
             PromptShape::Native
             | PromptShape::OpenAiChat
             | PromptShape::OpenAiResponses
-            | PromptShape::Anthropic => {
+            | PromptShape::Anthropic
+            | PromptShape::Gemini => {
                 // No owner closes it.
                 let _place = self.renderings.acquire().await.ok();
                 let (transcript, carried) =
@@ -259,7 +260,10 @@ fn rendered(
     let request = match shape {
         PromptShape::Neutral => None,
         PromptShape::Native => own(),
-        PromptShape::OpenAiChat | PromptShape::OpenAiResponses | PromptShape::Anthropic => own()
+        PromptShape::OpenAiChat
+        | PromptShape::OpenAiResponses
+        | PromptShape::Anthropic
+        | PromptShape::Gemini => own()
             .filter(|own| own.shape == shape)
             .or_else(|| provider::request_in(shape, &prompt)),
     };

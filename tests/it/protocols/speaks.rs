@@ -7,6 +7,7 @@ use contextd::{
     provider::{
         Provider,
         anthropic::Anthropic,
+        gemini::Gemini,
         openai::{OpenAi, dialect},
         responses::{Responses, dialect as dialect_of_responses},
     },
@@ -14,7 +15,7 @@ use contextd::{
 use serde_json::{Value, json};
 
 use crate::harness::{
-    upstream::{Reply, Upstream, anthropic, event, finished, responses},
+    upstream::{Reply, Upstream, anthropic, event, finished, gemini, responses},
     validate::Api,
 };
 
@@ -27,6 +28,8 @@ pub(super) enum Protocol {
     Anthropic,
     /// The Responses API.
     Responses,
+    /// Gemini's generateContent.
+    Gemini,
 }
 
 /// What a model says.
@@ -62,7 +65,7 @@ impl Says {
 
 impl Protocol {
     /// All of them.
-    pub(super) const ALL: [Self; 3] = [Self::Chat, Self::Anthropic, Self::Responses];
+    pub(super) const ALL: [Self; 4] = [Self::Chat, Self::Anthropic, Self::Responses, Self::Gemini];
 
     /// The provider's configured name, which serves as that of a session too.
     pub(super) fn name(self) -> &'static str {
@@ -70,6 +73,7 @@ impl Protocol {
             Self::Chat => "chat",
             Self::Anthropic => "anthropic",
             Self::Responses => "responses",
+            Self::Gemini => "gemini",
         }
     }
 
@@ -79,6 +83,7 @@ impl Protocol {
             Self::Chat => "gpt-4o",
             Self::Anthropic => "claude-haiku-5-5",
             Self::Responses => "gpt-5",
+            Self::Gemini => "gemini-3-pro-preview",
         };
         format!("{}/{model}", self.name())
     }
@@ -107,6 +112,10 @@ impl Protocol {
                 let settings = upstream.settings_for(Api::Responses);
                 let dialect = dialect_of_responses::named("openai").unwrap();
                 Arc::new(Responses::new(self.name(), settings, dialect, models).unwrap())
+            }
+            Self::Gemini => {
+                let settings = upstream.settings_for(Api::Gemini);
+                Arc::new(Gemini::new(self.name(), settings, models).unwrap())
             }
         }
     }
@@ -163,6 +172,26 @@ impl Protocol {
                 }
                 answer.reply()
             }
+            Self::Gemini => {
+                let mut answer = gemini::Answer::default();
+                if let Some(words) = thinking.iter().find(|words| !words.is_empty()) {
+                    answer = answer.thinking(words);
+                }
+                if let Some(text) = text {
+                    answer = answer.said(&[&text]);
+                    // What comes without a call is signed itself.
+                    if calls.is_empty() && thinking.is_some() {
+                        answer = answer.signed();
+                    }
+                }
+                for (number, (_, name, input)) in calls.into_iter().enumerate() {
+                    answer = answer.call(&name, &input);
+                    if number == 0 {
+                        answer = answer.signed();
+                    }
+                }
+                answer.reply()
+            }
         }
     }
 
@@ -172,6 +201,7 @@ impl Protocol {
             Self::Chat => Reply::events(event(&json!({"content": words}))).stall(),
             Self::Anthropic => anthropic::Answer::default().said(&[words]).begun().stall(),
             Self::Responses => responses::Answer::default().said(&[words]).begun().stall(),
+            Self::Gemini => gemini::Answer::default().said(&[words]).begun().stall(),
         }
     }
 
@@ -182,6 +212,7 @@ impl Protocol {
                 Reply::error(429, "rate_limit_exceeded", "Too many requests.")
             }
             Self::Anthropic => anthropic::refused(429, "rate_limit_error", "Too many requests."),
+            Self::Gemini => gemini::refused(429, "RESOURCE_EXHAUSTED", "Too many requests."),
         }
         .header("retry-after", "0")
     }
@@ -197,6 +228,11 @@ impl Protocol {
                 "invalid_request_error",
                 "prompt is too long: 208310 tokens > 200000 maximum",
             ),
+            Self::Gemini => gemini::refused(
+                400,
+                "INVALID_ARGUMENT",
+                "The input token count (1196265) exceeds the maximum number of tokens allowed (1048575).",
+            ),
         }
     }
 
@@ -206,6 +242,7 @@ impl Protocol {
             Self::Chat => None,
             Self::Anthropic => Some(r#""type":"thinking""#),
             Self::Responses => Some(r#""type":"reasoning""#),
+            Self::Gemini => Some(r#""thoughtSignature""#),
         }
     }
 
@@ -215,6 +252,8 @@ impl Protocol {
         match self {
             Self::Chat => 0,
             Self::Anthropic | Self::Responses => 3,
+            // One stands in for that of the other model's first call.
+            Self::Gemini => 4,
         }
     }
 
@@ -224,6 +263,7 @@ impl Protocol {
             Self::Chat => r#""type":"image_url""#,
             Self::Anthropic => r#""type":"image""#,
             Self::Responses => r#""type":"input_image""#,
+            Self::Gemini => r#""inlineData""#,
         };
         body.to_string().matches(mark).count()
     }

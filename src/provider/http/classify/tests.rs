@@ -372,6 +372,17 @@ fn permanent_errors_are_recognized_whatever_their_status() {
         Kind::RateLimited,
         None,
     );
+    for (quota, retry) in [
+        (
+            "GenerateRequestsPerDayPerProjectPerModel-FreeTier",
+            Some(false),
+        ),
+        ("GenerateRequestsPerMinutePerProjectPerModel-FreeTier", None),
+    ] {
+        let body = json!({"error": {"code": 429, "message": gemini, "status": "RESOURCE_EXHAUSTED", "details": [
+            {"violations": [{"quotaId": quota}]}, {"retryDelay": "34.4s"}]}});
+        check(Place::Body(429), &body, Kind::RateLimited, retry);
+    }
     for words in [
         "JSON schema conversion failed: Unrecognized schema: {}",
         "Failed to initialize samplers: failed to parse grammar",

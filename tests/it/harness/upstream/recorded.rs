@@ -17,23 +17,21 @@ pub fn recorded(file: &str) -> Vec<u8> {
     }
     let lines = String::from_utf8(bytes).unwrap();
     let lines = lines.lines().filter(|line| !line.trim().is_empty());
-    match file.split('/').next().unwrap_or_default() {
-        "anthropic" | "azure" | "chatgpt" | "openai-responses" => lines.flat_map(named).collect(),
-        "gemini" | "gemini-vertex" => lines.flat_map(framed).collect(),
-        _ => lines
-            .flat_map(framed)
-            .chain(chat::DONE.iter().copied())
-            .collect(),
+    let mut body: Vec<u8> = lines.clone().flat_map(event).collect();
+    if lines.clone().any(|line| parsed(line)["choices"].is_array()) {
+        body.extend(chat::DONE);
     }
+    body
 }
 
-fn framed(line: &str) -> Vec<u8> {
-    format!("data: {line}\n\n").into_bytes()
+/// The event of a payload; one that has a type is named so.
+fn event(line: &str) -> Vec<u8> {
+    let payload = parsed(line);
+    let name = payload["type"].as_str();
+    let name = name.map(|name| format!("event: {name}\n"));
+    format!("{}data: {line}\n\n", name.unwrap_or_default()).into_bytes()
 }
 
-/// The event of a payload whose type is its name.
-fn named(line: &str) -> Vec<u8> {
-    let payload: Value = serde_json::from_str(line).unwrap();
-    let kind = payload["type"].as_str().unwrap_or_default();
-    format!("event: {kind}\ndata: {line}\n\n").into_bytes()
+fn parsed(line: &str) -> Value {
+    serde_json::from_str(line).unwrap()
 }

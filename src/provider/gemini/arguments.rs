@@ -1,0 +1,175 @@
+//! Arguments of a call that come piece by piece: each a value and where it stands.
+
+use serde_json::{Map, Value};
+
+use super::wire::PartialArg;
+use crate::provider::http::lenient;
+
+/// Steps of a path at most.
+const MAX_STEPS: usize = 64;
+
+/// Arguments that are arriving.
+#[derive(Debug, Default)]
+pub(super) struct Arguments {
+    object: Map<String, Value>,
+    /// A piece could not be put in its place.
+    broken: bool,
+}
+
+/// A step of a path: `$.list[2].name` has three.
+#[derive(Debug, PartialEq, Eq)]
+enum Step {
+    Key(String),
+    Index(usize),
+}
+
+impl Arguments {
+    /// Adds a piece: to the text that stands there, or as a new value.
+    pub(super) fn add(&mut self, piece: &PartialArg) {
+        let Some(value) = value(piece) else { return };
+        let steps = steps(&piece.json_path.0);
+        let place = steps.and_then(|steps| {
+            let (Step::Key(first), rest) = steps.split_first()? else {
+                return None;
+            };
+            let begin = self.object.entry(first.as_str()).or_insert(Value::Null);
+            rest.iter().try_fold(begin, inside)
+        });
+        match (place, value) {
+            (Some(Value::String(text)), Value::String(more)) => text.push_str(&more),
+            (Some(place), value) => *place = value,
+            (None, _) => self.broken = true,
+        }
+    }
+
+    /// The arguments as JSON. What is not `complete` is no object, so that it is never run.
+    pub(super) fn json(self, complete: bool) -> String {
+        let mut json = Value::Object(self.object).to_string();
+        if !complete || self.broken {
+            json.pop();
+        }
+        json
+    }
+}
+
+/// The value of a piece. `None` means it has none.
+fn value(piece: &PartialArg) -> Option<Value> {
+    let PartialArg {
+        json_path: _,
+        string_value,
+        number_value,
+        bool_value,
+        null_value,
+    } = piece;
+    let text = string_value.as_ref();
+    let text = text.map(|text| Value::String(text.whole().text));
+    let other = number_value.as_ref().or(bool_value.as_ref());
+    text.or_else(|| lenient::value(other?.get()))
+        .or_else(|| null_value.as_ref().map(|_| Value::Null))
+}
+
+/// What stands a step further in; it is made where nothing stands yet.
+fn inside<'a>(value: &'a mut Value, step: &Step) -> Option<&'a mut Value> {
+    if value.is_null() {
+        *value = match step {
+            Step::Key(_) => Value::Object(Map::new()),
+            Step::Index(_) => Value::Array(Vec::new()),
+        };
+    }
+    match (value, step) {
+        (Value::Object(object), Step::Key(key)) => {
+            Some(object.entry(key.as_str()).or_insert(Value::Null))
+        }
+        (Value::Array(list), Step::Index(index)) => {
+            if *index == list.len() {
+                list.push(Value::Null);
+            }
+            list.get_mut(*index)
+        }
+        (_, _) => None,
+    }
+}
+
+/// The steps of `$.a.b[0]['c d']`. `None` means it cannot be read.
+fn steps(path: &str) -> Option<Vec<Step>> {
+    let mut rest = path.strip_prefix('$')?;
+    let mut steps = Vec::new();
+    while !rest.is_empty() {
+        let (step, after) = step(rest)?;
+        rest = after;
+        steps.push(step);
+        if steps.len() > MAX_STEPS {
+            return None;
+        }
+    }
+    Some(steps)
+}
+
+fn step(rest: &str) -> Option<(Step, &str)> {
+    if let Some(name) = rest.strip_prefix('.') {
+        let end = name.find(['.', '[']).unwrap_or(name.len());
+        let (name, after) = name.split_at(end);
+        return Some((Step::Key(name.to_owned()), after));
+    }
+    let inner = rest.strip_prefix('[')?;
+    for quote in ['\'', '"'] {
+        if let Some(quoted) = inner.strip_prefix(quote) {
+            let (name, after) = quoted.split_once(&format!("{quote}]"))?;
+            return Some((Step::Key(name.to_owned()), after));
+        }
+    }
+    let (index, after) = inner.split_once(']')?;
+    Some((Step::Index(index.parse().ok()?), after))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn check(pieces: Value, complete: bool, expected: &str) {
+        let pieces: Vec<PartialArg> = serde_json::from_str(&pieces.to_string()).expect("pieces");
+        let mut arguments = Arguments::default();
+        pieces.iter().for_each(|piece| arguments.add(piece));
+        assert_eq!(arguments.json(complete), expected);
+    }
+
+    #[test]
+    fn pieces_are_put_where_their_paths_say() {
+        check(json!([]), true, "{}");
+        check(
+            json!([
+                {"jsonPath": "$.id", "stringValue": "A", "willContinue": true},
+                {"jsonPath": "$.id", "stringValue": "bc"},
+                {"jsonPath": "$.list[0].on", "boolValue": true},
+                {"jsonPath": "$.list[1]['a b']", "numberValue": 1.5},
+                {"jsonPath": "$.none", "nullValue": "NULL_VALUE"},
+            ]),
+            true,
+            r#"{"id":"Abc","list":[{"on":true},{"a b":1.5}],"none":null}"#,
+        );
+    }
+
+    #[test]
+    fn arguments_that_are_cut_off_or_cannot_be_placed_are_no_object() {
+        let one = json!([{"jsonPath": "$.id", "stringValue": "A"}]);
+        check(one, false, r#"{"id":"A""#);
+        for path in [
+            "id",
+            "$[0]",
+            "$",
+            "$.a[7]",
+            "$.a[99999999999999999999]",
+            "$.a['b",
+        ] {
+            let pieces = json!([{"jsonPath": path, "numberValue": 1}]);
+            let pieces: Vec<PartialArg> =
+                serde_json::from_str(&pieces.to_string()).expect("pieces");
+            let mut arguments = Arguments::default();
+            pieces.iter().for_each(|piece| arguments.add(piece));
+            let json = arguments.json(true);
+            assert!(serde_json::from_str::<Value>(&json).is_err(), "{path}");
+        }
+    }
+}

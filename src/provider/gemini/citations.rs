@@ -1,0 +1,75 @@
+//! The sources of a text: which passage rests on which of them.
+
+use serde_json::value::RawValue;
+
+use super::wire::{Grounding, GroundingChunk, Segment};
+use crate::{model::Citation, provider::http::lenient::Number};
+
+/// The sources of a text that a report of them names.
+pub(super) fn citations(report: &RawValue, text: &str) -> Vec<Citation> {
+    let Grounding {
+        grounding_chunks,
+        grounding_supports,
+    } = serde_json::from_str(report.get()).unwrap_or_default();
+    let sources = grounding_chunks.unwrap_or_default();
+    let supports = grounding_supports.into_iter().flatten();
+    supports
+        .flat_map(|support| {
+            let indices = support.grounding_chunk_indices.unwrap_or_default();
+            let indices = indices.into_iter().filter_map(|index| index.0);
+            let named = indices.filter_map(|index| sources.get(usize::try_from(index).ok()?));
+            let segment = support.segment.unwrap_or_default();
+            let cited: Vec<Citation> = named
+                .map(|source| citation(source, &segment, text))
+                .collect();
+            cited
+        })
+        .collect()
+}
+
+fn citation(source: &RawValue, segment: &Segment, text: &str) -> Citation {
+    let GroundingChunk {
+        web,
+        retrieved_context,
+        maps,
+    } = serde_json::from_str(source.get()).unwrap_or_default();
+    let place = web.or(retrieved_context).or(maps).unwrap_or_default();
+    let (start_byte, end_byte) = passage(segment, text).unwrap_or((0, 0));
+    Citation {
+        url: place.uri.0,
+        title: place.title.0,
+        cited_text: place.text.0,
+        start_byte,
+        end_byte,
+        provider_metadata: Some(source.get().to_owned()),
+    }
+}
+
+/// Where the passage stands. The service counts bytes, of a part that may be another one: its words
+/// tell. `None` means it stands nowhere, or nowhere alone.
+fn passage(segment: &Segment, text: &str) -> Option<(u32, u32)> {
+    let Segment {
+        start_index,
+        end_index,
+        text: words,
+    } = segment;
+    let index = |number: &Option<Number>| usize::try_from(number.as_ref()?.0?).ok();
+    // Zero is left out.
+    let said = index(end_index).map(|end| (index(start_index).unwrap_or(0), end));
+    let as_said = said.filter(|(start, end)| {
+        let there = text.get(*start..*end);
+        there.is_some_and(|there| there == words.0 || words.0.is_empty() && !there.is_empty())
+    });
+    let (start, end) = match as_said {
+        Some(range) => range,
+        None => {
+            let mut found = text.match_indices(words.0.as_str());
+            let (start, _) = found.next().filter(|_| !words.0.is_empty())?;
+            if found.next().is_some() {
+                return None;
+            }
+            (start, start + words.0.len())
+        }
+    };
+    Some((u32::try_from(start).ok()?, u32::try_from(end).ok()?))
+}

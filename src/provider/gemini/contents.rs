@@ -1,0 +1,369 @@
+//! The conversation in the form of generateContent.
+//!
+//! User and model take turns: what one says in several messages becomes one content. The content
+//! after calls begins with a response for each of them, in their order. Parts that the model wrote
+//! go back as they came, each with its own signature.
+
+use std::{borrow::Cow, collections::BTreeMap};
+
+use super::{
+    KIND,
+    family::Family,
+    media,
+    wire::{Call, Content as Written, Data, Json, Outcome, OwnPart, Part, Response, Speaker},
+};
+use crate::{
+    model::{
+        CallId, Content, Contents, Given, Media, Message, Part as StoredPart, Prompt, PromptNote,
+        PromptNoteKind, ProviderItem, Role, ToolCall, ToolOutcome, ToolResult,
+    },
+    provider::{http::lenient, own},
+};
+
+/// What a user says before a model that speaks first.
+const OPENING: &str = "[The conversation begins.]";
+
+/// What stands before instructions within the conversation, which are a user's here.
+const INSTRUCTIONS: &str = "[Instructions]\n";
+
+/// In place of a signature that there is none of: the service does not look at it.
+const UNSIGNED: &str = "skip_thought_signature_validator";
+
+/// A conversation as it is sent.
+#[derive(Debug, Default)]
+pub(super) struct Conversation<'a> {
+    /// The instructions before it, block by block.
+    pub(super) system: Vec<&'a str>,
+    /// The contents.
+    pub(super) contents: Vec<Written<'a>>,
+    /// What was left out, in order.
+    pub(super) left_out: Vec<PromptNote>,
+}
+
+/// The conversation of a prompt for that provider and a model of that family.
+pub(super) fn conversation<'a>(
+    prompt: &'a Prompt,
+    provider: &'a str,
+    family: Family,
+) -> Conversation<'a> {
+    let stored = prompt.transcript.messages();
+    let leading = stored
+        .iter()
+        .take_while(|message| message.role == Role::System);
+    let instructions = prompt.system.iter().map(String::as_str);
+    let system = instructions
+        .chain(leading.clone().flat_map(texts))
+        .filter(|text| !is_blank(text))
+        .collect();
+    let mut writer = Writer {
+        prompt,
+        provider,
+        family,
+        calls: BTreeMap::new(),
+        conversation: Conversation {
+            system,
+            ..Conversation::default()
+        },
+    };
+    // Results of one answer's calls may be several messages.
+    let both_results =
+        |one: &Message, next: &Message| one.role == Role::Tool && next.role == Role::Tool;
+    for group in stored[leading.count()..].chunk_by(both_results) {
+        writer.write(group);
+    }
+    writer.conversation
+}
+
+/// A call that was written.
+#[derive(Debug, Clone)]
+struct Asked {
+    /// How many were written before it.
+    number: usize,
+    /// The service's own id, where it gave one.
+    id: Option<String>,
+}
+
+/// A conversation that is being written.
+struct Writer<'a> {
+    prompt: &'a Prompt,
+    provider: &'a str,
+    family: Family,
+    calls: BTreeMap<&'a CallId, Asked>,
+    conversation: Conversation<'a>,
+}
+
+impl<'a> Writer<'a> {
+    /// Writes a message, or several of results.
+    fn write(&mut self, group: &'a [Message]) {
+        let contents = &self.prompt.contents;
+        let message = &group[0];
+        match message.role {
+            Role::System => {
+                let texts = texts(message).filter(|text| !is_blank(text));
+                let parts = texts.map(|text| Part::text(format!("{INSTRUCTIONS}{text}")));
+                let parts = parts.collect();
+                self.push_or_note(message, Speaker::User, parts);
+            }
+            Role::User => {
+                let parts = parts(message).filter_map(|part| said(part, contents));
+                let parts = parts.collect();
+                self.push_or_note(message, Speaker::User, parts);
+            }
+            Role::Tool => self.results(group),
+            Role::Assistant => {
+                if self.conversation.contents.is_empty() {
+                    self.push(Speaker::User, vec![Part::text(OPENING)]);
+                }
+                let parts = self.answer(message);
+                self.push_or_note(message, Speaker::Model, parts);
+            }
+        }
+    }
+
+    /// What the model said.
+    fn answer(&mut self, message: &'a Message) -> Vec<Part<'a>> {
+        let own = own::wrote(self.provider, &self.prompt.model, message);
+        let mut written = Vec::new();
+        let mut called = false;
+        for (position, part) in parts(message).enumerate() {
+            let mut attached = attached(part);
+            let signature = attached.remove("thoughtSignature").filter(|_| own);
+            let data = match &part.content {
+                Content::Text(text) | Content::Refusal(text) => {
+                    let sendable = !text.is_empty() || signature.is_some();
+                    sendable.then(|| Data::Text(Cow::Borrowed(text)))
+                }
+                Content::Reasoning { text, .. } => {
+                    let data = signature.is_some().then(|| Data::Text(Cow::Borrowed(text)));
+                    if data.is_none() {
+                        let why = "The reasoning is not sent back to this model.";
+                        self.note(message, Some(position), why);
+                    }
+                    data
+                }
+                Content::ToolCall(call) => Some(self.call(call, attached.remove("id"))),
+                Content::ProviderItem(item) => {
+                    let item = self.item(item, own);
+                    if item.is_none() {
+                        let why = "This model cannot read the item.";
+                        self.note(message, Some(position), why);
+                    }
+                    written.extend(item);
+                    None
+                }
+                // The transcript is checked: a result is never an assistant's. A medium that it
+                // shows became words before.
+                Content::ToolResult(_) | Content::Media(_) | Content::Unknown(_) => None,
+            };
+            let is_call = matches!(data, Some(Data::FunctionCall(_)));
+            // Only the first of several calls is signed.
+            let stand_in = is_call && !called && self.family.signs_calls;
+            called |= is_call;
+            let thought = matches!(&part.content, Content::Reasoning { .. });
+            let stand_in = stand_in.then_some(Cow::Borrowed(UNSIGNED));
+            written.extend(data.map(|data| {
+                Part::Own(OwnPart {
+                    data,
+                    thought,
+                    thought_signature: signature.map(Cow::Owned).or(stand_in),
+                })
+            }));
+        }
+        written
+    }
+
+    fn call(&mut self, call: &'a ToolCall, id: Option<String>) -> Data<'a> {
+        let number = self.calls.len();
+        let asked = Asked {
+            number,
+            id: id.clone(),
+        };
+        self.calls.insert(&call.id, asked);
+        Data::FunctionCall(Call {
+            id,
+            name: &call.name,
+            args: arguments(call),
+        })
+    }
+
+    /// A part of the service's own. What signs it means nothing to another model.
+    fn item(&self, item: &'a ProviderItem, own: bool) -> Option<Part<'a>> {
+        if item.provider != self.provider {
+            return None;
+        }
+        if own {
+            return Some(Part::Item(Json(Cow::Borrowed(&item.json))));
+        }
+        let mut fields = lenient::members(&item.json);
+        fields.remove("thoughtSignature");
+        let json = serde_json::to_string(&fields).ok()?;
+        Some(Part::Item(Json(Cow::Owned(json))))
+    }
+
+    /// The results of calls in the order of the calls, and their media where those cannot stand in
+    /// them.
+    fn results(&mut self, messages: &'a [Message]) {
+        let contents = &self.prompt.contents;
+        let mut results: Vec<(Asked, &ToolResult)> = messages
+            .iter()
+            .flat_map(parts)
+            .filter_map(|part| match &part.content {
+                Content::ToolResult(result) => Some((self.asked(&result.call), result)),
+                Content::Text(_)
+                | Content::Reasoning { .. }
+                | Content::ToolCall(_)
+                | Content::Refusal(_)
+                | Content::Media(_)
+                | Content::ProviderItem(_)
+                | Content::Unknown(_) => None,
+            })
+            .collect();
+        results.sort_by_key(|(asked, _)| asked.number);
+        let mut after = Vec::new();
+        let mut written = Vec::new();
+        for (asked, result) in results {
+            let (inside, outside): (Vec<&Media>, Vec<&Media>) =
+                result.media().partition(|medium| {
+                    self.family.media_in_results && media::fits_in_result(medium, contents)
+                });
+            for medium in &outside {
+                let from = format!("[From the result of {}: {}]", result.name, medium.title());
+                after.push(Part::text(from));
+                after.push(media::part(medium, contents));
+            }
+            written.push(Part::new(Data::FunctionResponse(Response {
+                id: asked.id,
+                name: &result.name,
+                response: outcome(result, &outside),
+                parts: inside
+                    .into_iter()
+                    .map(|medium| media::part(medium, contents))
+                    .collect(),
+            })));
+        }
+        written.extend(after);
+        self.push(Speaker::User, written);
+    }
+
+    fn asked(&self, call: &CallId) -> Asked {
+        let unknown = || Asked {
+            number: usize::MAX,
+            id: None,
+        };
+        self.calls.get(call).cloned().unwrap_or_else(unknown)
+    }
+
+    fn note(&mut self, message: &Message, part: Option<usize>, text: &str) {
+        self.conversation.left_out.push(PromptNote {
+            kind: PromptNoteKind::Dropped,
+            message: Some(message.id.clone()),
+            part,
+            text: text.to_owned(),
+        });
+    }
+
+    /// Adds parts of a message, or notes that nothing of it can be sent.
+    fn push_or_note(&mut self, message: &Message, speaker: Speaker, parts: Vec<Part<'a>>) {
+        if parts.is_empty() {
+            let why = "Nothing in the message can be sent to this model.";
+            self.note(message, None, why);
+        }
+        self.push(speaker, parts);
+    }
+
+    /// Adds parts to what was said last by the same speaker, or as a content of their own.
+    fn push(&mut self, speaker: Speaker, parts: Vec<Part<'a>>) {
+        if parts.is_empty() {
+            return;
+        }
+        match self.conversation.contents.last_mut() {
+            Some(last) if last.role == speaker => last.parts.extend(parts),
+            Some(_) | None => self.conversation.contents.push(Written {
+                role: speaker,
+                parts,
+            }),
+        }
+    }
+}
+
+fn parts(message: &Message) -> impl Iterator<Item = &StoredPart> {
+    message.parts.iter().map(|stored| &stored.part)
+}
+
+/// The texts of a message.
+fn texts(message: &Message) -> impl Iterator<Item = &str> {
+    parts(message).filter_map(|part| match &part.content {
+        Content::Text(text) => Some(text.as_str()),
+        Content::Reasoning { .. }
+        | Content::ToolCall(_)
+        | Content::ToolResult(_)
+        | Content::Refusal(_)
+        | Content::Media(_)
+        | Content::ProviderItem(_)
+        | Content::Unknown(_) => None,
+    })
+}
+
+fn is_blank(text: &str) -> bool {
+    text.trim().is_empty()
+}
+
+/// A part of what a user says. `None` means nothing that can be sent.
+fn said<'a>(part: &'a StoredPart, contents: &Contents) -> Option<Part<'a>> {
+    match &part.content {
+        Content::Text(text) if !text.is_empty() => Some(Part::text(text.as_str())),
+        Content::Media(medium) => Some(media::part(medium, contents)),
+        Content::Text(_)
+        | Content::Reasoning { .. }
+        | Content::ToolCall(_)
+        | Content::ToolResult(_)
+        | Content::Refusal(_)
+        | Content::ProviderItem(_)
+        | Content::Unknown(_) => None,
+    }
+}
+
+/// What a tool gave, in words; where media stand that follow, that they do.
+fn outcome(result: &ToolResult, outside: &[&Media]) -> Outcome {
+    let words = result.parts.iter().filter_map(|given| match given {
+        Given::Text(text) => Some(Cow::Borrowed(text.as_str())),
+        Given::Media(medium) => outside
+            .contains(&medium)
+            .then(|| Cow::Owned(format!("[{}: shown after the results]", medium.title()))),
+    });
+    let words: Vec<Cow<'_, str>> = words.collect();
+    let words = words.join("\n");
+    let or = |silent: &str| {
+        if words.is_empty() {
+            silent.to_owned()
+        } else {
+            words.clone()
+        }
+    };
+    match result.outcome {
+        ToolOutcome::Success => Outcome::Output(words),
+        ToolOutcome::Error => Outcome::Error(or("Error")),
+        ToolOutcome::Denied => Outcome::Error(or("Denied")),
+        ToolOutcome::TimedOut => Outcome::Error(or("Timed out")),
+        ToolOutcome::Cancelled => Outcome::Error(or("Cancelled")),
+    }
+}
+
+/// The arguments as the model wrote them. A call whose arguments are no JSON object was never run,
+/// and goes back without any.
+fn arguments(call: &ToolCall) -> Json<'_> {
+    Json(if call.has_object() {
+        lenient::sound(&call.arguments)
+    } else {
+        Cow::Borrowed("{}")
+    })
+}
+
+/// The words that this kind of provider attached to a part.
+fn attached(part: &StoredPart) -> BTreeMap<String, String> {
+    let words = own::attached(KIND, part).into_iter().flatten();
+    words
+        .filter_map(|(key, value)| Some((key, value.as_str()?.to_owned())))
+        .filter(|(_, word)| !word.is_empty())
+        .collect()
+}

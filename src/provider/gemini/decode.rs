@@ -1,0 +1,445 @@
+//! Events of an answer to chunks.
+//!
+//! Each event holds whole new parts; texts of one kind that follow each other are one part, unless
+//! one of them is signed: a signature belongs to the very part that it came with. There is no end
+//! marker. The answer is complete when the connection ends after a reason for the end, of which
+//! there may be several.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use serde_json::{Map, Value, json, value::RawValue};
+
+use super::{
+    KIND,
+    arguments::Arguments,
+    citations::citations,
+    usage::Report,
+    wire::{self, Candidate, FunctionCall, SaidPart},
+};
+use crate::{
+    model::{FinishReason, ProviderItem},
+    provider::{
+        Chunk, Finish,
+        error::Kind,
+        http::{
+            Fault, Said,
+            classify::{self, Place},
+            lenient::{self, Joiner, Piece, Text},
+            sse, stream,
+        },
+    },
+};
+
+/// Fields beside what a part holds.
+const BESIDE: &[&str] = &[
+    "thought",
+    "thoughtSignature",
+    "partMetadata",
+    "videoMetadata",
+];
+
+/// Characters of an item's title.
+const MAX_TITLE_CHARS: usize = 200;
+
+/// Bytes that are kept until the end of the answer.
+const MAX_HELD_BYTES: usize = 8 << 20;
+
+/// What words belong to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+enum Voice {
+    #[default]
+    Text,
+    Reasoning,
+}
+
+/// A call whose arguments are arriving.
+#[derive(Debug)]
+struct OpenCall {
+    index: u32,
+    arguments: Arguments,
+}
+
+/// An answer that is being decoded.
+#[derive(Debug, Default)]
+pub struct Decoder {
+    id: String,
+    model: String,
+    /// Calls that began.
+    calls: u32,
+    open: Option<OpenCall>,
+    /// What the words so far end with.
+    voice: Voice,
+    joiner: Joiner,
+    /// The next words begin a part of their own.
+    sealed: bool,
+    /// The text part that was written last; empty if something else was.
+    text: String,
+    /// A signature without words, until something follows: sources of the text come before it.
+    signature: Option<(Voice, String)>,
+    /// Something was said.
+    said: bool,
+    report: Report,
+    finish: Option<String>,
+    /// Why there is no answer.
+    blocked: Option<String>,
+    /// What the service attached to the whole answer.
+    attached: BTreeMap<&'static str, Box<RawValue>>,
+}
+
+impl Decoder {
+    /// A decoder of one answer.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    fn chunk(&mut self, chunk: wire::Chunk, chunks: &mut VecDeque<Chunk>) -> Result<(), Fault> {
+        keep(&mut self.id, chunk.response_id.0);
+        keep(&mut self.model, chunk.model_version.0);
+        if let Some(report) = chunk.usage_metadata {
+            self.report.add(&report);
+        }
+        if let Some(word) = word(chunk.prompt_feedback.unwrap_or_default().block_reason.0) {
+            self.blocked = Some(word);
+        }
+        // Of several answers only the first was asked for.
+        let first =
+            |candidate: &Candidate| candidate.index.and_then(|index| index.0).unwrap_or(0) == 0;
+        for candidate in chunk.candidates.into_iter().flatten().filter(first) {
+            self.candidate(candidate, chunks)?;
+        }
+        Ok(())
+    }
+
+    fn candidate(
+        &mut self,
+        candidate: Candidate,
+        chunks: &mut VecDeque<Chunk>,
+    ) -> Result<(), Fault> {
+        let Candidate {
+            index: _,
+            content,
+            finish_reason,
+            grounding_metadata,
+            url_context_metadata,
+            citation_metadata,
+        } = candidate;
+        for raw in content.and_then(|said| said.parts).unwrap_or_default() {
+            self.part(&raw, chunks);
+        }
+        self.finish = word(finish_reason.0).or(self.finish.take());
+        let attached = [
+            ("groundingMetadata", grounding_metadata),
+            ("urlContextMetadata", url_context_metadata),
+            ("citationMetadata", citation_metadata),
+        ];
+        let attached = attached
+            .into_iter()
+            .filter_map(|(name, value)| Some((name, value?)))
+            .filter(|(_, value)| !matches!(value.get(), "null" | "{}"));
+        self.attached.extend(attached);
+        let held: usize = self.attached.values().map(|raw| raw.get().len()).sum();
+        if held > MAX_HELD_BYTES {
+            return Err(Fault {
+                should_retry: Some(false),
+                ..Fault::broken("what is attached to the answer is too large")
+            });
+        }
+        Ok(())
+    }
+
+    fn part(&mut self, raw: &RawValue, chunks: &mut VecDeque<Chunk>) {
+        let fields = lenient::members(raw.get());
+        let SaidPart {
+            text,
+            thought,
+            thought_signature,
+            function_call,
+        } = serde_json::from_str(raw.get()).unwrap_or_default();
+        let signature = thought_signature.0;
+        let holds = fields.keys().find(|key| !BESIDE.contains(&key.as_str()));
+        match (holds, function_call, text) {
+            (_, Some(call), _) => self.call(call, &signature, chunks),
+            (None, None, _) => self.say(Voice::Text, &Piece::default(), signature, chunks),
+            (Some(_), None, Some(text)) => {
+                let voice = if thought == Some(true) {
+                    Voice::Reasoning
+                } else {
+                    Voice::Text
+                };
+                self.say(voice, &text, signature, chunks);
+            }
+            (Some(kind), None, None) => {
+                self.interrupt(chunks);
+                self.said = true;
+                chunks.push_back(Chunk::Item(item(kind, raw)));
+            }
+        }
+    }
+
+    /// More words, or words of their own that are signed.
+    fn say(
+        &mut self,
+        voice: Voice,
+        piece: &Piece,
+        signature: String,
+        chunks: &mut VecDeque<Chunk>,
+    ) {
+        if piece.is_empty() && signature.is_empty() {
+            return;
+        }
+        self.said = true;
+        self.close_call(true, chunks);
+        self.hand_out_signature(chunks);
+        if piece.is_empty() {
+            self.end_words(chunks);
+            self.signature = Some((voice, signature));
+            return;
+        }
+        if voice != self.voice || !signature.is_empty() || self.sealed {
+            self.end_words(chunks);
+            self.text.clear();
+            self.voice = voice;
+        }
+        self.sealed = !signature.is_empty();
+        if self.sealed {
+            chunks.push_back(Chunk::PartEnded);
+        }
+        let joined = self.joiner.join(piece);
+        self.add(joined, chunks);
+        if self.sealed {
+            self.end_words(chunks);
+            chunks.push_back(Chunk::PartMetadata(signed(&signature)));
+        }
+    }
+
+    fn add(&mut self, Text { text, replaced }: Text, chunks: &mut VecDeque<Chunk>) {
+        if !text.is_empty() {
+            match self.voice {
+                Voice::Text => {
+                    self.text.push_str(&text);
+                    chunks.push_back(Chunk::Text(text));
+                }
+                Voice::Reasoning => chunks.push_back(Chunk::Reasoning(text)),
+            }
+        }
+        chunks.extend(replaced.then_some(Chunk::Sanitized));
+    }
+
+    /// What is said next is said in another voice: half of a character stays half of one.
+    fn end_words(&mut self, chunks: &mut VecDeque<Chunk>) {
+        let mut text = Text::default();
+        self.joiner.close(&mut text);
+        self.add(text, chunks);
+    }
+
+    /// A part without words that has nothing but a signature.
+    fn hand_out_signature(&mut self, chunks: &mut VecDeque<Chunk>) {
+        let Some((voice, signature)) = self.signature.take() else {
+            return;
+        };
+        self.text.clear();
+        chunks.push_back(Chunk::PartEnded);
+        chunks.push_back(match voice {
+            Voice::Text => Chunk::Text(String::new()),
+            Voice::Reasoning => Chunk::Reasoning(String::new()),
+        });
+        chunks.push_back(Chunk::PartMetadata(signed(&signature)));
+    }
+
+    /// Something else than words comes.
+    fn interrupt(&mut self, chunks: &mut VecDeque<Chunk>) {
+        self.close_call(true, chunks);
+        self.hand_out_signature(chunks);
+        self.end_words(chunks);
+        self.text.clear();
+    }
+
+    /// A call, whole or its beginning; one without a name goes on with the call before it.
+    fn call(&mut self, call: FunctionCall, signature: &str, chunks: &mut VecDeque<Chunk>) {
+        let FunctionCall {
+            id,
+            name,
+            args,
+            partial_args,
+            will_continue,
+        } = call;
+        if !name.0.is_empty() {
+            self.interrupt(chunks);
+            self.said = true;
+            let index = self.calls;
+            self.calls += 1;
+            let attached = attached(signature, &id.0);
+            chunks.push_back(Chunk::ToolCall {
+                index,
+                id: id.0,
+                name: name.0,
+            });
+            chunks.extend(attached.map(|json| Chunk::CallMetadata { index, json }));
+            if let Some(args) = args.filter(|args| args.get() != "null") {
+                let json = args.get().to_owned();
+                chunks.push_back(Chunk::ToolInput { index, json });
+            } else {
+                self.open = Some(OpenCall {
+                    index,
+                    arguments: Arguments::default(),
+                });
+            }
+        }
+        if let Some(open) = &mut self.open {
+            let pieces = partial_args.unwrap_or_default();
+            pieces.iter().for_each(|piece| open.arguments.add(piece));
+        }
+        if will_continue != Some(true) {
+            self.close_call(true, chunks);
+        }
+    }
+
+    fn close_call(&mut self, complete: bool, chunks: &mut VecDeque<Chunk>) {
+        if let Some(OpenCall { index, arguments }) = self.open.take() {
+            let json = arguments.json(complete);
+            chunks.push_back(Chunk::ToolInput { index, json });
+        }
+    }
+
+    /// The answer is complete.
+    fn complete(&mut self, chunks: &mut VecDeque<Chunk>) -> Result<(), Fault> {
+        // The service did not say that the call is whole.
+        self.close_call(false, chunks);
+        self.end_words(chunks);
+        let (reason, word) = match (self.finish.take(), self.blocked.take()) {
+            (Some(word), _) => (finish_reason(&word, self.calls > 0)?, word),
+            (None, Some(word)) => (FinishReason::ContentFilter, word),
+            (None, None) => return Err(Fault::broken("the answer ended without a reason")),
+        };
+        if reason == FinishReason::Stop && !self.said {
+            return Err(Fault::broken("the answer was empty"));
+        }
+        let sources = self.attached.get("groundingMetadata");
+        if let Some(sources) = sources.filter(|_| !self.text.is_empty()) {
+            chunks.extend(
+                citations(sources, &self.text)
+                    .into_iter()
+                    .map(Chunk::Citation),
+            );
+        }
+        self.hand_out_signature(chunks);
+        let attached = std::mem::take(&mut self.attached);
+        let attached = (!attached.is_empty()).then(|| json!({ KIND: attached }).to_string());
+        chunks.push_back(Chunk::Finished(Finish {
+            reason,
+            provider_reason: word,
+            usage: self.report.read(),
+            provider_model: std::mem::take(&mut self.model),
+            response_id: std::mem::take(&mut self.id),
+            metadata: attached.map(|json| lenient::sound(&json).into_owned()),
+            prompt_fingerprint: None,
+        }));
+        Ok(())
+    }
+}
+
+impl stream::Decoder for Decoder {
+    fn event(&mut self, event: &sse::Event, chunks: &mut VecDeque<Chunk>) -> Result<(), Fault> {
+        let data = event.data.trim();
+        // Gateways end with the marker of another API.
+        if data.is_empty() || data == "[DONE]" {
+            return Ok(());
+        }
+        let fault = || {
+            let said = Said::of_body(data.as_bytes());
+            classify::fault(Place::Stream, &said)
+        };
+        // An error may come as the only one of a list.
+        if event.name == "error" || data.starts_with('[') {
+            return Err(fault());
+        }
+        match serde_json::from_str::<wire::Chunk>(data) {
+            Ok(wire::Chunk { error: Some(_), .. }) => Err(fault()),
+            Ok(chunk) => self.chunk(chunk, chunks),
+            Err(error) => Err(Fault::unreadable(&error)),
+        }
+    }
+
+    fn end(&mut self, chunks: &mut VecDeque<Chunk>) -> Result<(), Fault> {
+        self.complete(chunks)
+    }
+}
+
+/// Why the model stopped. An unknown word ends a complete answer.
+fn finish_reason(word: &str, calls: bool) -> Result<FinishReason, Fault> {
+    let failed = |kind, message: &str| Fault {
+        code: word.to_owned(),
+        ..Fault::new(kind, message)
+    };
+    match word.to_ascii_uppercase().as_str() {
+        "MAX_TOKENS" => Ok(FinishReason::Length),
+        "SAFETY"
+        | "RECITATION"
+        | "LANGUAGE"
+        | "BLOCKLIST"
+        | "PROHIBITED_CONTENT"
+        | "SPII"
+        | "IMAGE_SAFETY"
+        | "IMAGE_PROHIBITED_CONTENT"
+        | "IMAGE_RECITATION"
+        | "MODEL_ARMOR" => Ok(FinishReason::ContentFilter),
+        // The model may do better the next time.
+        "MALFORMED_FUNCTION_CALL"
+        | "UNEXPECTED_TOOL_CALL"
+        | "TOO_MANY_TOOL_CALLS"
+        | "MALFORMED_RESPONSE" => Err(failed(
+            Kind::Broken,
+            "the model wrote a call that the service could not read",
+        )),
+        "MISSING_THOUGHT_SIGNATURE" => Err(failed(
+            Kind::BadRequest,
+            "the service misses a signature of what the model thought before",
+        )),
+        _ if calls => Ok(FinishReason::ToolCalls),
+        _ => Ok(FinishReason::Stop),
+    }
+}
+
+/// A part that only the service can read.
+fn item(kind: &str, raw: &RawValue) -> ProviderItem {
+    let json = lenient::sound(raw.get()).into_owned();
+    let value = lenient::value(&json).unwrap_or_default();
+    let title = ["code", "output", "mimeType", "fileUri", "toolType"]
+        .iter()
+        .find_map(|field| value[kind][field].as_str())
+        .and_then(|words| words.lines().next())
+        .unwrap_or_default();
+    ProviderItem {
+        provider: String::new(),
+        kind: kind.to_owned(),
+        title: title.chars().take(MAX_TITLE_CHARS).collect(),
+        json,
+    }
+}
+
+/// What is attached to a part that is signed.
+fn signed(signature: &str) -> String {
+    json!({ KIND: { "thoughtSignature": signature } }).to_string()
+}
+
+/// What is attached to a call; `None` if nothing is.
+fn attached(signature: &str, id: &str) -> Option<String> {
+    let fields: Map<String, Value> = [("thoughtSignature", signature), ("id", id)]
+        .into_iter()
+        .filter(|(_, word)| !word.is_empty())
+        .map(|(key, word)| (key.to_owned(), json!(word)))
+        .collect();
+    (!fields.is_empty()).then(|| json!({ KIND: fields }).to_string())
+}
+
+/// A word that says something.
+fn word(word: String) -> Option<String> {
+    Some(word).filter(|word| !word.is_empty())
+}
+
+/// Keeps the first value that is not empty.
+fn keep(kept: &mut String, value: String) {
+    if kept.is_empty() {
+        *kept = value;
+    }
+}

@@ -1,0 +1,106 @@
+//! A prompt as the body of a request. Pure, and the same for the same prompt.
+
+use std::borrow::Cow;
+
+use serde_json::json;
+
+use super::{
+    contents::{Conversation, conversation},
+    family::Family,
+    options,
+    wire::{Data, Function, Json, OwnPart, Part, Tools},
+};
+use crate::{
+    model::{Prompt, PromptNote, Tool},
+    provider::{ModelInfo, body::Body},
+};
+
+/// How requests to a model are written.
+#[derive(Debug, Clone)]
+pub(super) struct Manner<'a> {
+    /// Configured name of the provider.
+    pub(super) provider: &'a str,
+    /// What is known of the model.
+    pub(super) model: ModelInfo,
+}
+
+/// A request as it is sent.
+#[derive(Debug)]
+pub(super) struct Encoded {
+    /// Its body.
+    pub(super) body: Vec<u8>,
+    /// What of the conversation is not in it.
+    pub(super) left_out: Vec<PromptNote>,
+}
+
+/// The request for a prompt.
+pub(super) fn request(prompt: &Prompt, manner: &Manner<'_>) -> Encoded {
+    let (mut body, left_out) = content(prompt, manner);
+    options::write(&mut body, prompt, &manner.model);
+    Encoded {
+        body: body.bytes(),
+        left_out,
+    }
+}
+
+/// The question how many tokens a prompt has. At Vertex AI the prompt is the question; elsewhere it
+/// is within it, with the model's name.
+pub(super) fn question(prompt: &Prompt, manner: &Manner<'_>, vertex: bool) -> Vec<u8> {
+    let (mut body, _) = content(prompt, manner);
+    if vertex {
+        return body.bytes();
+    }
+    body.set("model", super::resource(&prompt.model));
+    let mut question = Body::default();
+    question.set("generateContentRequest", Json(text(&body.bytes())));
+    question.bytes()
+}
+
+fn text(json: &[u8]) -> Cow<'_, str> {
+    String::from_utf8_lossy(json)
+}
+
+/// What the model reads, without how it is to answer.
+fn content(prompt: &Prompt, manner: &Manner<'_>) -> (Body, Vec<PromptNote>) {
+    let family = Family::of(&manner.model);
+    let Conversation {
+        system,
+        contents,
+        left_out,
+    } = conversation(prompt, manner.provider, family);
+    let mut body = Body::default();
+    body.set("contents", contents);
+    if !system.is_empty() {
+        let part = |text| {
+            Part::Own(OwnPart {
+                data: Data::Text(Cow::Borrowed(text)),
+                thought: false,
+                thought_signature: None,
+            })
+        };
+        let parts: Vec<Part<'_>> = system.into_iter().map(part).collect();
+        body.set("systemInstruction", json!({ "parts": parts }));
+    }
+    let tools = tools(prompt);
+    if !tools.is_empty() {
+        body.set("tools", tools);
+    }
+    (body, left_out)
+}
+
+fn tools(prompt: &Prompt) -> Vec<Tools<'_>> {
+    let functions: Vec<Function<'_>> = prompt.tools.iter().map(function).collect();
+    let host = (!functions.is_empty()).then_some(Tools::Host { functions });
+    let service = prompt.provider_tools.iter();
+    let service = service.map(|json| Tools::Service(Json(Cow::Borrowed(json))));
+    host.into_iter().chain(service).collect()
+}
+
+fn function(tool: &Tool) -> Function<'_> {
+    let schema = tool.input_schema.as_deref();
+    Function {
+        name: &tool.name,
+        description: &tool.description,
+        parameters_json_schema: schema.map(|json| Json(Cow::Borrowed(json))),
+    }
+}

@@ -1,0 +1,222 @@
+//! How the model is to answer, as far as it has settings for it.
+
+use serde_json::{Map, Value, json};
+
+use super::{
+    KIND,
+    family::{Family, LEVELS, Thinking},
+};
+use crate::{
+    model::{
+        Generation, Prompt,
+        generation::{ReasoningEffort, ResponseFormat, Setting, ToolChoice, Unsupported},
+    },
+    provider::{
+        ModelInfo,
+        body::{Body, options_of},
+    },
+};
+
+/// Fields that no option replaces: what is said would not be what is stored.
+const OURS: &[&str] = &["model", "contents", "systemInstruction", "tools"];
+
+/// Objects whose fields options are merged into.
+const MERGED: [&str; 2] = ["generationConfig", "toolConfig"];
+
+/// Sequences that end an answer, at most.
+const MAX_STOPS: usize = 5;
+
+/// The settings, the effort as the nearest level of the model.
+pub(super) fn fitted(model: &ModelInfo, wanted: &Generation) -> Generation {
+    let nearest = |effort: ReasoningEffort| match Family::of(model).thinking {
+        Thinking::Level => {
+            let known = model.reasoning_efforts.as_deref();
+            let levels = known.filter(|levels| !levels.is_empty());
+            effort.nearest_of(levels.unwrap_or(&LEVELS))
+        }
+        Thinking::Budget { off: false, .. } if effort == ReasoningEffort::None => {
+            Some(ReasoningEffort::Minimal)
+        }
+        Thinking::Budget { .. } | Thinking::Never => Some(effort),
+    };
+    Generation {
+        reasoning_effort: wanted.reasoning_effort.and_then(nearest),
+        ..wanted.clone()
+    }
+}
+
+/// The settings that the model does not support.
+pub(super) fn cannot_take(model: &ModelInfo, wanted: &Generation) -> Vec<Unsupported> {
+    let thinking = Family::of(model).thinking;
+    let no_budget = matches!(thinking, Thinking::Never | Thinking::Level);
+    let effort = wanted.reasoning_effort;
+    let asks = effort.is_some_and(|effort| effort != ReasoningEffort::None);
+    let table = [
+        (
+            Setting::StopSequences,
+            wanted.stop_sequences.len() > MAX_STOPS,
+            "The service takes fewer stop sequences.",
+        ),
+        (
+            Setting::ReasoningEffort,
+            asks && thinking == Thinking::Never,
+            "The model does not think.",
+        ),
+        (
+            Setting::ReasoningBudget,
+            wanted.reasoning_budget_tokens.is_some() && no_budget,
+            "The model takes no budget for reasoning.",
+        ),
+        (
+            Setting::ParallelToolCalls,
+            wanted.parallel_tool_calls == Some(false),
+            "The service cannot keep a model from several calls at once.",
+        ),
+    ];
+    let unsupported = table.into_iter().filter(|(_, applies, _)| *applies);
+    let mut unsupported: Vec<Unsupported> = unsupported
+        .map(|(setting, _, why)| Unsupported {
+            setting,
+            why: why.to_owned(),
+        })
+        .collect();
+    for more in model.cannot_take(wanted) {
+        let known = |it: &Unsupported| it.setting == more.setting;
+        if !unsupported.iter().any(known) {
+            unsupported.push(more);
+        }
+    }
+    unsupported
+}
+
+/// Writes the settings, the provider's own options last.
+pub(super) fn write(body: &mut Body, prompt: &Prompt, model: &ModelInfo) {
+    let generation = &prompt.generation;
+    let mut merged = [config(prompt, model), Map::new()];
+    if let Some(choice) = generation.tool_choice.as_ref()
+        && !prompt.tools.is_empty()
+    {
+        merged[1].insert("functionCallingConfig".to_owned(), mode(choice));
+    }
+    let options = generation.provider_options.as_deref();
+    let own = options_of(KIND, options);
+    body.merge(KIND, options, OURS);
+    for (name, mut fields) in MERGED.into_iter().zip(merged) {
+        let given = own
+            .get(name)
+            .and_then(|raw| serde_json::from_str::<Map<String, Value>>(raw.get()).ok());
+        for (key, value) in given.into_iter().flatten() {
+            extend(&mut fields, key, value);
+        }
+        if !fields.is_empty() {
+            body.set(name, fields);
+        }
+    }
+}
+
+/// Sets a field; one that is an object already gets more fields.
+fn extend(fields: &mut Map<String, Value>, key: String, value: Value) {
+    match (fields.get_mut(&key), value) {
+        (Some(Value::Object(known)), Value::Object(more)) => known.extend(more),
+        (_, value) => {
+            fields.insert(key, value);
+        }
+    }
+}
+
+/// The field `generationConfig`.
+fn config(prompt: &Prompt, model: &ModelInfo) -> Map<String, Value> {
+    let Generation {
+        temperature,
+        top_p,
+        top_k,
+        stop_sequences,
+        seed,
+        reasoning_effort,
+        reasoning_budget_tokens,
+        tool_choice: _,
+        parallel_tool_calls: _,
+        response_format,
+        provider_options: _,
+    } = &prompt.generation;
+    let thinking = thinking(
+        Family::of(model).thinking,
+        *reasoning_effort,
+        *reasoning_budget_tokens,
+    );
+    let stops = Some(stop_sequences).filter(|stops| !stops.is_empty());
+    let (media_type, schema) = match response_format {
+        Some(format) => (Some("application/json"), schema(format)),
+        None => (None, None),
+    };
+    let fields = [
+        ("temperature", json!(temperature.map(|number| number.get()))),
+        ("topP", json!(top_p.map(|number| number.get()))),
+        ("topK", json!(top_k)),
+        ("seed", json!(seed)),
+        ("stopSequences", json!(stops)),
+        ("maxOutputTokens", json!(prompt.max_output_tokens)),
+        ("thinkingConfig", json!(thinking)),
+        ("responseMimeType", json!(media_type)),
+        ("responseJsonSchema", json!(schema)),
+    ];
+    let given = fields.into_iter().filter(|(_, value)| !value.is_null());
+    given.map(|(key, value)| (key.to_owned(), value)).collect()
+}
+
+fn schema(format: &ResponseFormat) -> Option<Value> {
+    serde_json::from_str(format.schema.as_deref()?).ok()
+}
+
+/// Whether and how much the model is to think. `None` leaves it to the model.
+fn thinking(kind: Thinking, effort: Option<ReasoningEffort>, budget: Option<u32>) -> Option<Value> {
+    match kind {
+        Thinking::Never => None,
+        Thinking::Level => {
+            let level = level(effort?)?;
+            Some(json!({"thinkingLevel": level, "includeThoughts": true}))
+        }
+        Thinking::Budget { least, most, off } => {
+            let wanted = budget.or(effort.map(tokens))?;
+            let budget = if wanted == 0 && off {
+                0
+            } else {
+                wanted.clamp(least, most)
+            };
+            Some(json!({"thinkingBudget": budget, "includeThoughts": budget > 0}))
+        }
+    }
+}
+
+/// The service's name of a level. `None` means it has none.
+fn level(effort: ReasoningEffort) -> Option<&'static str> {
+    match effort {
+        ReasoningEffort::None => None,
+        ReasoningEffort::Minimal => Some("MINIMAL"),
+        ReasoningEffort::Low => Some("LOW"),
+        ReasoningEffort::Medium => Some("MEDIUM"),
+        ReasoningEffort::High => Some("HIGH"),
+        ReasoningEffort::Xhigh | ReasoningEffort::Max => Some("XHIGH"),
+    }
+}
+
+/// The budget that stands for a level; Google's own, as far as it goes.
+fn tokens(effort: ReasoningEffort) -> u32 {
+    match effort {
+        ReasoningEffort::None => 0,
+        ReasoningEffort::Minimal => 512,
+        ReasoningEffort::Low => 1_024,
+        ReasoningEffort::Medium => 8_192,
+        ReasoningEffort::High => 24_576,
+        ReasoningEffort::Xhigh | ReasoningEffort::Max => 32_768,
+    }
+}
+
+fn mode(choice: &ToolChoice) -> Value {
+    match choice {
+        ToolChoice::Auto => json!({"mode": "AUTO"}),
+        ToolChoice::None => json!({"mode": "NONE"}),
+        ToolChoice::Required => json!({"mode": "ANY"}),
+        ToolChoice::Tool(name) => json!({"mode": "ANY", "allowedFunctionNames": [name]}),
+    }
+}

@@ -1,0 +1,4 @@
+//! Recorded answers, answers in pieces, and requests.
+
+mod answers;
+mod requests;

@@ -1,0 +1,116 @@
+//! What the service reports of tokens: thoughts come beside the answer, and what its own tools read
+//! beside the prompt.
+
+use std::collections::BTreeMap;
+
+use serde_json::value::{RawValue, to_raw_value};
+
+use crate::{
+    model::Usage,
+    provider::http::{
+        lenient,
+        report::{self, tokens},
+    },
+};
+
+/// The reports of one answer. Each is cumulative, and replaces of the ones before what it has
+/// itself: some have nothing but the kind of traffic.
+#[derive(Debug, Default)]
+pub(super) struct Report(BTreeMap<String, Box<RawValue>>);
+
+impl Report {
+    /// Takes a report.
+    pub(super) fn add(&mut self, report: &RawValue) {
+        let given = lenient::members(report.get())
+            .into_iter()
+            .filter(|(_, value)| value.get() != "null");
+        self.0.extend(given);
+    }
+
+    /// The usage; `None` if nothing is reported.
+    pub(super) fn read(&self) -> Option<Usage> {
+        let number = |key: &str| self.0.get(key).and_then(|raw| lenient::count(raw));
+        let prompt = number("promptTokenCount");
+        let answer = number("candidatesTokenCount");
+        let thoughts = number("thoughtsTokenCount");
+        if prompt.is_none() && answer.is_none() && thoughts.is_none() {
+            return None;
+        }
+        let read_by_tools = number("toolUsePromptTokenCount").unwrap_or(0);
+        let input = prompt.unwrap_or(0).saturating_add(read_by_tools);
+        let thoughts = thoughts.unwrap_or(0);
+        let output = answer.unwrap_or(0).saturating_add(thoughts);
+        let cached = number("cachedContentTokenCount").unwrap_or(0);
+        let whole = to_raw_value(&self.0);
+        Some(Usage {
+            input: tokens(input),
+            output: tokens(output),
+            reasoning: tokens(thoughts),
+            cache_read: tokens(cached.min(input)),
+            cache_write: 0,
+            provider_json: whole.map(|whole| report::kept(&whole)).unwrap_or_default(),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn check(reports: &[Value], expected: Option<[u32; 5]>) {
+        let mut report = Report::default();
+        for given in reports {
+            report.add(&to_raw_value(given).expect("JSON"));
+        }
+        let numbers = report.read().map(|usage| {
+            [
+                usage.input,
+                usage.output,
+                usage.reasoning,
+                usage.cache_read,
+                usage.cache_write,
+            ]
+        });
+        assert_eq!(numbers, expected, "{reports:?}");
+    }
+
+    #[test]
+    fn thoughts_and_what_tools_read_are_added_to_the_answer_and_the_prompt() {
+        check(
+            &[
+                json!({"promptTokenCount": 32, "candidatesTokenCount": 25, "thoughtsTokenCount": 37, "toolUsePromptTokenCount": 4610, "cachedContentTokenCount": 30}),
+            ],
+            Some([4642, 62, 37, 30, 0]),
+        );
+    }
+
+    #[test]
+    fn the_last_report_wins_where_it_says_something() {
+        check(
+            &[
+                json!({"promptTokenCount": 20, "candidatesTokenCount": 1}),
+                json!({"trafficType": "ON_DEMAND", "candidatesTokenCount": null}),
+                json!({"promptTokenCount": 89}),
+            ],
+            Some([89, 1, 0, 0, 0]),
+        );
+    }
+
+    #[test]
+    fn impossible_usage_numbers_are_clamped_and_empty_reports_ignored() {
+        check(&[], None);
+        check(&[json!({"trafficType": "ON_DEMAND"}), json!([1])], None);
+        check(
+            &[
+                json!({"promptTokenCount": u64::MAX, "cachedContentTokenCount": 7, "thoughtsTokenCount": "3"}),
+            ],
+            Some([i32::MAX as u32, 3, 3, 7, 0]),
+        );
+        check(
+            &[json!({"promptTokenCount": 5, "cachedContentTokenCount": 7})],
+            Some([5, 0, 0, 5, 0]),
+        );
+    }
+}
