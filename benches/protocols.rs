@@ -22,6 +22,7 @@ use contextd::{
     provider::{
         Chunk, Provider,
         anthropic::{self, Anthropic},
+        gemini::{self, Gemini},
         http::{Decoder, Settings, sse},
         openai::{self, OpenAi, dialect},
     },
@@ -64,11 +65,15 @@ fn main() {
         &messages,
         "claude-opus-5-5",
     );
+    let gemini = Gemini::new("main", settings(), BTreeMap::new()).unwrap();
+    encode(rounds, "Gemini", &gemini, "gemini-3-pro-preview");
     println!("\nreading an answer of {DELTAS} deltas");
     let chat = || openai::decode::Decoder::new(dialect::named("openai").unwrap());
     decode(rounds, "Chat Completions", chat, &chat_stream());
     let messages = || anthropic::decode::Decoder::new(None);
     decode(rounds, "Anthropic Messages", messages, &messages_stream());
+    let gemini = gemini::decode::Decoder::new;
+    decode(rounds, "Gemini", gemini, &gemini_stream());
 }
 
 fn encode(rounds: u32, name: &str, provider: &dyn Provider, model: &str) {
@@ -249,5 +254,24 @@ fn messages_stream() -> Vec<u8> {
     let mut stream = [start, open].map(event).concat();
     stream.push_str(&event(delta).repeat(DELTAS));
     stream.push_str(&[stop, end, last].map(event).concat());
+    stream.into_bytes()
+}
+
+fn gemini_stream() -> Vec<u8> {
+    let usage = json!({
+        "promptTokenCount": 26, "candidatesTokenCount": 79, "thoughtsTokenCount": 176,
+        "totalTokenCount": 281, "promptTokensDetails": [{"modality": "TEXT", "tokenCount": 26}],
+    });
+    let event = |finish: Value| {
+        let content = json!({"role": "model", "parts": [{"text": DELTA}]});
+        let candidate = json!({"content": content, "finishReason": finish, "index": 0});
+        let payload = json!({
+            "candidates": [candidate], "usageMetadata": usage,
+            "modelVersion": "gemini-3-pro-preview", "responseId": "id_1",
+        });
+        format!("data: {payload}\r\n\r\n")
+    };
+    let mut stream = event(Value::Null).repeat(DELTAS);
+    stream.push_str(&event(json!("STOP")));
     stream.into_bytes()
 }

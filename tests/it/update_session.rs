@@ -185,7 +185,7 @@ fn given(prompts: &[Arc<Prompt>]) -> Vec<(&str, &str, Vec<&str>)> {
             let names = prompt.tools.iter().map(|tool| tool.name.as_str()).collect();
             (
                 prompt.model.as_str(),
-                prompt.system.first().map_or("", String::as_str),
+                prompt.instructions().leak(),
                 names,
             )
         })

@@ -148,7 +148,6 @@ impl Decoder {
     }
 
     fn part(&mut self, raw: &RawValue, chunks: &mut VecDeque<Chunk>) {
-        let fields = lenient::members(raw.get());
         let SaidPart {
             text,
             thought,
@@ -156,11 +155,9 @@ impl Decoder {
             function_call,
         } = serde_json::from_str(raw.get()).unwrap_or_default();
         let signature = thought_signature.0;
-        let holds = fields.keys().find(|key| !BESIDE.contains(&key.as_str()));
-        match (holds, function_call, text) {
-            (_, Some(call), _) => self.call(call, &signature, chunks),
-            (None, None, _) => self.say(Voice::Text, &Piece::default(), signature, chunks),
-            (Some(_), None, Some(text)) => {
+        match (function_call, text) {
+            (Some(call), _) => self.call(call, &signature, chunks),
+            (None, Some(text)) => {
                 let voice = if thought == Some(true) {
                     Voice::Reasoning
                 } else {
@@ -168,11 +165,20 @@ impl Decoder {
                 };
                 self.say(voice, &text, signature, chunks);
             }
-            (Some(kind), None, None) => {
+            (None, None) => self.other(raw, signature, chunks),
+        }
+    }
+
+    /// A part that is neither words nor a call: an item, or nothing but a signature.
+    fn other(&mut self, raw: &RawValue, signature: String, chunks: &mut VecDeque<Chunk>) {
+        let fields = lenient::members(raw.get());
+        match fields.keys().find(|key| !BESIDE.contains(&key.as_str())) {
+            Some(kind) => {
                 self.interrupt(chunks);
                 self.said = true;
                 chunks.push_back(Chunk::Item(item(kind, raw)));
             }
+            None => self.say(Voice::Text, &Piece::default(), signature, chunks),
         }
     }
 

@@ -21,10 +21,14 @@ pub(super) struct Report(BTreeMap<String, Box<RawValue>>);
 impl Report {
     /// Takes a report.
     pub(super) fn add(&mut self, report: &RawValue) {
-        let given = lenient::members(report.get())
-            .into_iter()
-            .filter(|(_, value)| value.get() != "null");
-        self.0.extend(given);
+        let given = serde_json::from_str::<BTreeMap<&str, &RawValue>>(report.get());
+        for (key, value) in given.into_iter().flatten() {
+            // Most of a report is that of the one before.
+            let known = self.0.get(key).is_some_and(|it| it.get() == value.get());
+            if !known && value.get() != "null" {
+                self.0.insert(key.to_owned(), value.to_owned());
+            }
+        }
     }
 
     /// The usage; `None` if nothing is reported.
