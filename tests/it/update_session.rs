@@ -183,11 +183,8 @@ fn given(prompts: &[Arc<Prompt>]) -> Vec<(&str, &str, Vec<&str>)> {
         .iter()
         .map(|prompt| {
             let names = prompt.tools.iter().map(|tool| tool.name.as_str()).collect();
-            (
-                prompt.model.as_str(),
-                prompt.instructions().leak(),
-                names,
-            )
+            let system: &str = prompt.instructions().leak();
+            (prompt.model.as_str(), system, names)
         })
         .collect()
 }
