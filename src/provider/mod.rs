@@ -20,6 +20,7 @@ pub mod error;
 pub mod gemini;
 pub mod http;
 pub mod info;
+mod inserted;
 pub mod openai;
 mod own;
 mod prefix;

@@ -258,6 +258,7 @@ async fn errors_before_and_within_an_answer_have_their_reason() {
     }
 }
 
+/// Row F21
 #[tokio::test(flavor = "multi_thread")]
 async fn text_of_an_overloaded_answer_is_voided_before_the_next_attempt() {
     let upstream = Upstream::start().await;

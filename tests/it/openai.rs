@@ -392,6 +392,7 @@ async fn a_cancel_before_the_first_byte_aborts_the_provider_request() {
     );
 }
 
+/// Row F22
 #[tokio::test(flavor = "multi_thread")]
 async fn oversized_call_arguments_fail_before_they_are_buffered() {
     let upstream = Upstream::start().await;
@@ -423,6 +424,7 @@ async fn oversized_call_arguments_fail_before_they_are_buffered() {
     assert_eq!(upstream.requests().len(), 1);
 }
 
+/// Row F21
 #[tokio::test(flavor = "multi_thread")]
 async fn an_endless_sse_event_is_not_buffered_without_bound() {
     let upstream = Upstream::start().await;

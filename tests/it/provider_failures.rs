@@ -43,7 +43,7 @@ async fn failure(reply: Reply) -> pb::Failure {
     failure
 }
 
-/// Row D20
+/// Rows D20 and F21
 #[tokio::test(flavor = "multi_thread")]
 async fn every_provider_error_fails_the_turn_with_its_reason_and_message() {
     let error = |status: u16, code: &str| {
@@ -152,7 +152,7 @@ async fn a_requested_retry_delay_is_reported() {
     }
 }
 
-/// Row D20
+/// Rows D20 and F21
 #[tokio::test(flavor = "multi_thread")]
 async fn an_undecodable_answer_fails_the_turn_with_its_reason() {
     let begun = || Reply::events(event(&json!({"content": "So far"})));
@@ -232,7 +232,7 @@ async fn an_undecodable_answer_fails_the_turn_with_its_reason() {
     }
 }
 
-/// Row D20
+/// Rows D20 and F20
 #[tokio::test(flavor = "multi_thread")]
 async fn a_broken_connection_does_not_complete_an_answer() {
     let whole = [event(&json!({"content": "So far"})), finished("stop")].concat();
@@ -282,7 +282,7 @@ async fn an_unreachable_service_fails_the_turn_without_blocking() {
     );
 }
 
-/// Row D20
+/// Rows D20, F19 and F20
 #[tokio::test(flavor = "multi_thread")]
 async fn a_stalled_answer_times_out() {
     let table = [

@@ -18,15 +18,14 @@ use crate::{
         Content, Contents, Given, Message, Part, Prompt, PromptNote, PromptNoteKind, ProviderItem,
         Role, ToolCall, ToolOutcome, ToolResult, message::StoredPart, transcript,
     },
-    provider::{call_ids::Ids, http::lenient, own, prefix::Prefix},
+    provider::{
+        call_ids::Ids,
+        http::lenient,
+        inserted::{INSTRUCTIONS, OPENING},
+        own,
+        prefix::Prefix,
+    },
 };
-
-/// What a user says before an assistant who speaks first.
-const OPENING: &str = "[The conversation begins.]";
-
-/// What stands before instructions within the conversation, for a model that takes them from a user
-/// only.
-const INSTRUCTIONS: &str = "[Instructions]\n";
 
 /// The type of an item that is a call of the service's own tools.
 const SERVER_CALL: &str = "server_tool_use";

@@ -17,14 +17,12 @@ use crate::{
         CallId, Content, Contents, Given, Media, Message, Part as StoredPart, Prompt, PromptNote,
         PromptNoteKind, ProviderItem, Role, ToolCall, ToolOutcome, ToolResult,
     },
-    provider::{http::lenient, own},
+    provider::{
+        http::lenient,
+        inserted::{INSTRUCTIONS, OPENING},
+        own,
+    },
 };
-
-/// What a user says before a model that speaks first.
-const OPENING: &str = "[The conversation begins.]";
-
-/// What stands before instructions within the conversation, which are a user's here.
-const INSTRUCTIONS: &str = "[Instructions]\n";
 
 /// In place of a signature that there is none of: the service does not look at it.
 const UNSIGNED: &str = "skip_thought_signature_validator";

@@ -7,17 +7,13 @@ use super::{
     dialect::Turns,
     wire::{Assistant, Message, UserContent, UserPart},
 };
-use crate::model::{Arrangement, Role};
+use crate::{
+    model::{Arrangement, Role},
+    provider::inserted::{INSTRUCTIONS, OPENING},
+};
 
 /// What an assistant says between a result and the user.
 const NOTED: &str = "OK";
-
-/// What a user says before an assistant who speaks first.
-const OPENING: &str = "[The conversation begins.]";
-
-/// What stands before instructions that come later than the first message, which a template takes
-/// from a user only.
-const INSTRUCTIONS: &str = "[Instructions]\n";
 
 /// What stands between two messages that become one.
 const BREAK: &str = "\n\n";

@@ -302,8 +302,8 @@ pub fn extend(written: &mut BTreeMap<(String, i32), String>, events: &[pb::Event
     }
 }
 
-/// Reads until some part is this text: what the deltas add up to, or what was there when the reader
-/// came.
+/// Reads until some part is this text: what the deltas add up to, what was there when the reader
+/// came, or what was committed before the reader was shown any of it.
 pub async fn until_written<T: Carrier>(stream: &mut Streaming<T>, text: &str) -> Vec<pb::Event> {
     let mut events = Vec::new();
     let mut pulse = Pulse::default();
@@ -319,11 +319,13 @@ pub async fn until_written<T: Carrier>(stream: &mut Streaming<T>, text: &str) ->
 }
 
 fn there(events: &[pb::Event], text: &str) -> bool {
-    let syncs = events.iter().filter_map(|event| match &event.payload {
+    let whole = events.iter().filter_map(|event| match &event.payload {
         Some(Payload::Sync(sync)) => sync.open_message.as_ref(),
+        Some(Payload::MessageCommitted(committed)) => committed.message.as_ref(),
         _ => None,
     });
-    syncs
+    whole
+        .filter(|message| message.role() == pb::Role::Assistant)
         .flat_map(|message| &message.parts)
         .any(|part| content(part) == text)
 }
