@@ -2,8 +2,6 @@
 //! descriptor set for reflection.
 use std::{env, fs, path::PathBuf};
 
-use protox::prost::Message as _;
-
 #[expect(
     clippy::disallowed_methods,
     reason = "this is how cargo talks to build scripts"
@@ -15,16 +13,17 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         .map(|entry| Ok(entry?.path()))
         .collect::<Result<_, std::io::Error>>()?;
     files.sort();
-    let descriptors = protox::compile(&files, ["proto"])?;
+    let mut compiler = protox::Compiler::new(["proto"])?;
+    compiler.include_imports(true).open_files(&files)?;
     let out = PathBuf::from(env::var("OUT_DIR")?);
     fs::write(
         out.join("contextd_descriptor.bin"),
-        descriptors.encode_to_vec(),
+        compiler.encode_file_descriptor_set(), // with the options that are ours
     )?;
     // Maps are ordered, so that the same request always has the same bytes (and hash).
     tonic_prost_build::configure()
         .btree_map(".")
         .codec_path("crate::pb::codec::Codec")
-        .compile_fds(descriptors)?;
+        .compile_fds(compiler.file_descriptor_set())?;
     Ok(())
 }

@@ -180,7 +180,8 @@ impl Beside {
             .with_script("bench", SCRIPT)
             .unwrap();
         parts.registry = parts.registry.with("scripted", Arc::new(scripted));
-        let engine = parts.assemble(config, CancellationToken::new()).engine;
+        let service = parts.assemble(config, CancellationToken::new());
+        let engine = service.unwrap().engine;
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = format!("http://{}", listener.local_addr().unwrap());
         let server = tonic::transport::Server::builder()

@@ -16,6 +16,7 @@ mod preparing;
 use self::preparing::{prepared, run_migrations};
 
 use crate::{
+    auth::{self, Auth},
     clock::{Clock, SystemClock},
     config::{Config, Environment},
     grpc::{
@@ -24,6 +25,7 @@ use crate::{
         readiness::{Closed, Readiness},
         server,
         stream::Waiting,
+        tls::{self, Tls},
     },
     model::Limits,
     postgres::{self, Postgres},
@@ -36,6 +38,8 @@ use crate::{
 
 /// What may go on after the drain: answers that are on their way, and rounds of the workers.
 const LAST_MOMENT: Duration = Duration::from_secs(1);
+/// How soon the keys of callers are asked for again at the start.
+const FIRST_KEYS: Duration = Duration::from_secs(1);
 /// Longest time in a transaction without a statement.
 const IDLE_IN_TRANSACTION: Duration = Duration::from_secs(5);
 
@@ -54,7 +58,7 @@ pub async fn serve(
         // There is no other replica.
         parts.rules.share_interval = None;
     }
-    let service = parts.assemble(config, shutdown);
+    let service = parts.assemble(config, shutdown)?;
     let served = service.serve(listener, &progress, postgres.as_ref()).await;
     let stopped = match postgres {
         Some(postgres) => postgres.stop().await,
@@ -94,19 +98,24 @@ impl Parts {
     }
 
     /// The service, which ends when `shutdown` fires.
-    pub fn assemble(self, config: Config, shutdown: CancellationToken) -> Service {
+    pub fn assemble(self, config: Config, shutdown: CancellationToken) -> anyhow::Result<Service> {
         let replica = Uuid::now_v7().to_string();
         let store = Store::new(self.database.clone(), replica, config.turn.lease_ttl);
         let hub = Hub::default();
-        Service {
+        let clock = Arc::clone(&self.clock);
+        let auth = Arc::new(Auth::new(&config.auth, store.clone(), clock)?);
+        let tls = Tls::new(&config.tls)?.map(Arc::new);
+        Ok(Service {
             engine: Engine::new(store, self.registry, self.rules, hub, self.clock),
+            auth,
+            tls,
             config,
             database: self.database,
             stop: Stop {
                 shutdown,
                 ..Stop::default()
             },
-        }
+        })
     }
 }
 
@@ -117,6 +126,9 @@ pub struct Service {
     pub engine: Arc<Engine>,
     /// How it is stopped.
     pub stop: Stop,
+    /// Who callers are.
+    pub auth: Arc<Auth>,
+    tls: Option<Arc<Tls>>,
     config: Config,
     database: Database,
 }
@@ -146,6 +158,8 @@ impl Service {
         let Self {
             engine,
             stop,
+            auth,
+            tls,
             config,
             database,
         } = self;
@@ -157,7 +171,11 @@ impl Service {
             listener,
             Arc::clone(&engine),
             health_service,
-            gate.clone(),
+            server::Entrance {
+                gate: gate.clone(),
+                auth: Arc::clone(&auth),
+                tls: tls.clone(),
+            },
             bounds(&config),
             stop.closing.clone().cancelled_owned(),
         );
@@ -169,10 +187,17 @@ impl Service {
             // Nothing was begun that would have to be finished.
             () = stop.shutdown.cancelled() => return Ok(()),
             () = database_lost(postgres) => return Err(lost_database()),
-            prepared = prepared(&database, migrate, &gate, progress) => prepared?,
+            prepared = async {
+                prepared(&database, migrate, &gate, progress).await?;
+                first_keys(&auth).await
+            } => prepared?,
         }
         gate.set(Readiness::Ready);
         let workers = worker::start(&engine, &stop.stopping, &stop.done);
+        worker::keep_credentials(&workers, &auth, &stop.done);
+        if let Some(tls) = tls {
+            workers.spawn(tls::follow(tls, stop.done.clone()));
+        }
         let readiness = tokio::spawn(health::follow(
             reporter,
             gate,
@@ -206,6 +231,19 @@ impl Service {
     }
 }
 
+/// Reads the keys of callers for the first time. A database that is away is waited for; a keys file
+/// that is wrong is not served with.
+async fn first_keys(auth: &Auth) -> anyhow::Result<()> {
+    while let Err(error) = auth.refresh().await {
+        let auth::Error::Store(error) = error else {
+            return Err(error.into());
+        };
+        tracing::warn!(%error, "the keys of callers cannot be read yet");
+        tokio::time::sleep(FIRST_KEYS).await;
+    }
+    Ok(())
+}
+
 /// Brings the database's schema to the version that this program knows.
 pub async fn migrate(config: &Config, progress: &Progress) -> anyhow::Result<()> {
     let running = match config.database.url {
@@ -228,6 +266,8 @@ pub async fn migrate(config: &Config, progress: &Progress) -> anyhow::Result<()>
 fn bounds(config: &Config) -> server::Bounds {
     server::Bounds {
         max_request_bytes: config.server.max_request_bytes,
+        max_blob_bytes: config.blobs.max_bytes,
+        max_connections: config.server.max_connections,
         max_concurrent_streams: config.server.max_concurrent_streams,
         reader: Waiting {
             events: config.stream.reader_events,

@@ -61,11 +61,7 @@ async fn stats(
     server: &Server,
     request: pb::GetContextStatsRequest,
 ) -> anyhow::Result<pb::GetContextStatsResponse> {
-    let channel = server
-        .endpoint()?
-        .connect()
-        .await
-        .with_context(|| format!("cannot reach {}", server.address))?;
+    let channel = server.connect().await?;
     let answer = ContextServiceClient::new(channel)
         .get_context_stats(request)
         .await;

@@ -6,6 +6,7 @@ use clap::{CommandFactory, Parser, Subcommand};
 
 use crate::config::ConfigError;
 
+mod admin;
 mod chat;
 mod completion;
 mod config;
@@ -37,6 +38,7 @@ enum Command {
     Health(health::Args),
     Chat(chat::Args),
     Context(context::Args),
+    Admin(admin::Args),
     Config(config::Args),
     Completion(completion::Args),
     Version(version::Args),
@@ -51,6 +53,7 @@ impl Cli {
             Command::Health(args) => health::run(args).await,
             Command::Chat(args) => Box::pin(chat::run(args)).await,
             Command::Context(args) => Box::pin(context::run(args)).await,
+            Command::Admin(args) => Box::pin(admin::run(args)).await,
             Command::Config(args) => config::run(args),
             Command::Completion(args) => completion::run(args, &mut Self::command()),
             Command::Version(args) => version::run(args),

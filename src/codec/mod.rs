@@ -8,7 +8,7 @@ pub(crate) mod citation;
 pub mod compaction;
 pub mod config;
 pub mod delta;
-mod description;
+pub mod description;
 pub mod error;
 pub mod event;
 pub mod failure;

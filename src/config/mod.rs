@@ -7,6 +7,7 @@
 use serde::{Deserialize, Serialize};
 
 mod anthropic;
+mod auth;
 mod blobs;
 mod check;
 mod compaction;
@@ -34,9 +35,11 @@ mod setting;
 mod stream;
 mod suggest;
 mod telemetry;
+mod tls;
 mod turn;
 
 pub use anthropic::{AnthropicConfig, PromptCache};
+pub use auth::{AuthConfig, GrantConfig, JwtConfig};
 pub use blobs::BlobsConfig;
 pub use check::Checks;
 pub use database::DatabaseConfig;
@@ -63,6 +66,7 @@ pub use services::{SERVICES, Service};
 pub use setting::{COMMAND_FLAGS, ENV_PREFIX, SETTINGS, Setting, variable_of};
 pub use stream::StreamConfig;
 pub use telemetry::{LogFormat, TelemetryConfig};
+pub use tls::TlsConfig;
 pub use turn::TurnConfig;
 
 /// All settings, one field per section of the file.
@@ -70,6 +74,10 @@ pub use turn::TurnConfig;
 pub struct Config {
     /// The gRPC server.
     pub server: ServerConfig,
+    /// TLS to clients.
+    pub tls: TlsConfig,
+    /// Who may call.
+    pub auth: AuthConfig,
     /// The external database.
     pub database: DatabaseConfig,
     /// The database that contextd runs itself when none is named.
@@ -96,6 +104,8 @@ impl Default for Config {
     fn default() -> Self {
         Self {
             server: ServerConfig::default(),
+            tls: TlsConfig::default(),
+            auth: AuthConfig::default(),
             database: DatabaseConfig::default(),
             embedded: EmbeddedConfig::default(),
             turn: TurnConfig::default(),
@@ -115,6 +125,8 @@ impl Config {
     pub fn problems(&self) -> Vec<(String, String)> {
         let Self {
             server,
+            tls,
+            auth,
             database,
             embedded,
             turn,
@@ -127,7 +139,9 @@ impl Config {
             telemetry,
         } = self;
         let mut checks = Checks::default();
-        server.check(&mut checks);
+        server.check(&mut checks, tls, auth);
+        tls.check(&mut checks, !auth.certificates.is_empty());
+        auth.check(&mut checks);
         database.check(&mut checks);
         embedded.check(&mut checks, database);
         turn.check(&mut checks);

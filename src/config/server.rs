@@ -5,18 +5,23 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use super::auth::AuthConfig;
 use super::check::Checks;
 use super::duration;
+use super::tls::TlsConfig;
 
 /// `[server]`: where the gRPC server listens, and its limits per request and connection.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct ServerConfig {
     /// Address and port to listen on. Port 0 takes a free one.
     pub listen: SocketAddr,
-    /// Listen on other addresses than loopback although callers are not authenticated.
+    /// Listen on other addresses than loopback although callers are not authenticated. It allows
+    /// plain text too.
     pub insecure_no_auth: bool,
     /// Largest request, in bytes; larger ones are refused before they are decoded.
     pub max_request_bytes: usize,
+    /// Most connections at once. Further ones wait in the system's queue.
+    pub max_connections: usize,
     /// Most RPCs at once on one connection.
     pub max_concurrent_streams: u32,
     /// Answer gRPC reflection, so that tools such as grpcurl need no proto files.
@@ -35,6 +40,7 @@ impl Default for ServerConfig {
             listen: default_listen(),
             insecure_no_auth: false,
             max_request_bytes: 4 << 20,
+            max_connections: 10_000,
             max_concurrent_streams: 1000,
             reflection: true,
             drain_delay: Duration::ZERO,
@@ -44,21 +50,31 @@ impl Default for ServerConfig {
 }
 
 impl ServerConfig {
-    pub(super) fn check(&self, checks: &mut Checks) {
+    pub(super) fn check(&self, checks: &mut Checks, tls: &TlsConfig, auth: &AuthConfig) {
         let Self {
             listen,
             insecure_no_auth,
             max_request_bytes,
+            max_connections,
             max_concurrent_streams,
             reflection: _,
             drain_delay,
             drain_timeout,
         } = self;
-        checks.require(listen.ip().is_loopback() || *insecure_no_auth, "server.listen", || {
+        let guarded = listen.ip().is_loopback() || *insecure_no_auth;
+        checks.require(guarded || auth.required, "server.listen", || {
             format!(
-                "{listen} can be reached from other machines and callers are not authenticated; listen on a loopback \
-                 address such as {}, or accept the risk with --insecure-no-auth (server.insecure_no_auth = true)",
+                "{listen} can be reached from other machines and callers are not authenticated; set --auth-required with \
+                 --keys-file, listen on a loopback address such as {}, or accept the risk with --insecure-no-auth \
+                 (server.insecure_no_auth = true)",
                 default_listen()
+            )
+        });
+        let private = tls.is_on() || tls.terminated_elsewhere;
+        checks.require(guarded || private || !auth.required, "server.listen", || {
+            format!(
+                "{listen} can be reached from other machines and credentials would travel in plain text; set --tls-cert and \
+                 --tls-key, or say that a proxy or mesh encrypts with --tls-terminated-elsewhere (tls.terminated_elsewhere = true)"
             )
         });
         checks.number(
@@ -66,6 +82,12 @@ impl ServerConfig {
             *max_request_bytes,
             64 << 10..=64 << 20,
             "bytes",
+        );
+        checks.number(
+            "server.max_connections",
+            *max_connections,
+            1..=1_000_000,
+            "connections",
         );
         checks.number(
             "server.max_concurrent_streams",

@@ -6,7 +6,9 @@ pub const ENV_PREFIX: &str = "CONTEXTD_";
 /// Flags of single commands that are no settings but can be given by a variable too.
 pub const COMMAND_FLAGS: &[&str] = &[
     "address",
+    "api-key",
     "approve-tools",
+    "ca-file",
     "config",
     "model",
     "once",
@@ -59,6 +61,48 @@ pub const SETTINGS: &[Setting] = &[
         key: "server.insecure_no_auth",
         value_name: "BOOL",
         help: "Listen on other addresses than loopback although callers are not authenticated",
+        without_default: None,
+    },
+    Setting {
+        flag: "auth-required",
+        key: "auth.required",
+        value_name: "BOOL",
+        help: "Refuse callers without a valid credential",
+        without_default: None,
+    },
+    Setting {
+        flag: "keys-file",
+        key: "auth.keys_file",
+        value_name: "FILE",
+        help: "TOML file of API keys; `contextd admin key generate` prints an entry",
+        without_default: Some("no default: no keys but those in the database"),
+    },
+    Setting {
+        flag: "tls-cert",
+        key: "tls.cert_file",
+        value_name: "FILE",
+        help: "Certificate with its chain (PEM) to serve TLS with",
+        without_default: Some("no default: plain text"),
+    },
+    Setting {
+        flag: "tls-key",
+        key: "tls.key_file",
+        value_name: "FILE",
+        help: "Private key (PEM) of --tls-cert",
+        without_default: Some("no default: plain text"),
+    },
+    Setting {
+        flag: "tls-client-ca",
+        key: "tls.client_ca_file",
+        value_name: "FILE",
+        help: "Certificate authorities (PEM) of client certificates",
+        without_default: Some("no default: clients are not asked for a certificate"),
+    },
+    Setting {
+        flag: "tls-terminated-elsewhere",
+        key: "tls.terminated_elsewhere",
+        value_name: "BOOL",
+        help: "Listen in plain text on other addresses than loopback: a proxy or mesh encrypts",
         without_default: None,
     },
     Setting {

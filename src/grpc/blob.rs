@@ -46,7 +46,7 @@ impl BlobService for Blobs {
         &self,
         request: Request<Streaming<pb::PutBlobRequest>>,
     ) -> Result<Response<pb::PutBlobResponse>, Status> {
-        let tenant = tenant(&request);
+        let tenant = tenant(&request)?;
         let ended = request
             .extensions()
             .get::<Ended>()
@@ -74,7 +74,7 @@ impl BlobService for Blobs {
         &self,
         request: Request<pb::GetBlobRequest>,
     ) -> Result<Response<Self::GetBlobStream>, Status> {
-        let tenant = tenant(&request);
+        let tenant = tenant(&request)?;
         let wanted = decode::get_blob(request.into_inner())?;
         let found = self.engine.store().blob(&tenant, &wanted.blob).await?;
         let blob = found.ok_or_else(|| Error::BlobNotFound(wanted.blob.clone()))?;

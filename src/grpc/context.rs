@@ -41,7 +41,7 @@ impl ContextService for Contexts {
         &self,
         request: Request<pb::GetContextStatsRequest>,
     ) -> Result<Response<pb::GetContextStatsResponse>, Status> {
-        let tenant = tenant(&request);
+        let tenant = tenant(&request)?;
         let decode::GetContextStats {
             session,
             model,
@@ -65,7 +65,7 @@ impl ContextService for Contexts {
         &self,
         request: Request<pb::CompactRequest>,
     ) -> Result<Response<pb::CompactResponse>, Status> {
-        let tenant = tenant(&request);
+        let tenant = tenant(&request)?;
         let command = decode::compact(request.into_inner())?;
         let session = command.session.clone();
         let compaction = self.engine.compact(tenant, command).await?;
@@ -77,7 +77,7 @@ impl ContextService for Contexts {
         &self,
         request: Request<pb::PruneToolOutputsRequest>,
     ) -> Result<Response<pb::PruneToolOutputsResponse>, Status> {
-        let tenant = tenant(&request);
+        let tenant = tenant(&request)?;
         let command = decode::prune_tool_outputs(request.into_inner())?;
         let report = self.engine.prune_tool_outputs(tenant, command).await?;
         Ok(Response::new(pb::PruneToolOutputsResponse {
@@ -89,7 +89,7 @@ impl ContextService for Contexts {
         &self,
         request: Request<pb::RestoreToolOutputsRequest>,
     ) -> Result<Response<pb::RestoreToolOutputsResponse>, Status> {
-        let tenant = tenant(&request);
+        let tenant = tenant(&request)?;
         let command = decode::restore_tool_outputs(request.into_inner())?;
         let restored = codec::ledger::restored_to_pb(
             &self.engine.restore_tool_outputs(tenant, command).await?,
@@ -109,7 +109,7 @@ impl ContextService for Contexts {
         &self,
         request: Request<pb::PrepareContextRequest>,
     ) -> Result<Response<pb::PrepareContextResponse>, Status> {
-        let tenant = tenant(&request);
+        let tenant = tenant(&request)?;
         let command = decode::prepare_context(request.into_inner())?;
         let key = SessionKey::new(tenant.clone(), command.session.clone());
         let (rendered, report) = self.engine.prepare_context(tenant, command).await?;
@@ -125,7 +125,7 @@ impl ContextService for Contexts {
         &self,
         request: Request<pb::RenderContextRequest>,
     ) -> Result<Response<pb::RenderContextResponse>, Status> {
-        let tenant = tenant(&request);
+        let tenant = tenant(&request)?;
         let command = decode::render_context(request.into_inner())?;
         let key = SessionKey::new(tenant.clone(), command.session.clone());
         let rendered = self.engine.render(tenant, command).await?;
@@ -139,7 +139,7 @@ impl ContextService for Contexts {
         &self,
         request: Request<pb::CountTokensRequest>,
     ) -> Result<Response<pb::CountTokensResponse>, Status> {
-        let tenant = tenant(&request);
+        let tenant = tenant(&request)?;
         let request = request.into_inner();
         let stored = self
             .engine
@@ -154,7 +154,7 @@ impl ContextService for Contexts {
         &self,
         request: Request<pb::ListCompactionsRequest>,
     ) -> Result<Response<pb::ListCompactionsResponse>, Status> {
-        let tenant = tenant(&request);
+        let tenant = tenant(&request)?;
         let decode::ListCompactions { session, page } =
             decode::list_compactions(request.into_inner())?;
         let key = SessionKey::new(tenant, session);
@@ -196,7 +196,7 @@ impl ContextService for Contexts {
         &self,
         request: Request<pb::RevertCompactionRequest>,
     ) -> Result<Response<pb::RevertCompactionResponse>, Status> {
-        let tenant = tenant(&request);
+        let tenant = tenant(&request)?;
         let command = decode::revert_compaction(request.into_inner())?;
         let session = command.session.clone();
         let (compaction, size) = self.engine.revert_compaction(tenant, command).await?;
@@ -210,7 +210,7 @@ impl ContextService for Contexts {
         &self,
         request: Request<pb::RecordUsageRequest>,
     ) -> Result<Response<pb::RecordUsageResponse>, Status> {
-        let tenant = tenant(&request);
+        let tenant = tenant(&request)?;
         let command = decode::record_usage(request.into_inner())?;
         let (Recorded { estimate, size }, calibration_ratio) =
             self.engine.record_usage(tenant, command).await?;

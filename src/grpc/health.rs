@@ -13,7 +13,7 @@ use crate::turn::Engine;
 
 /// Service names that say whether the server takes requests; the empty one stands for the server as
 /// a whole.
-const READINESS: [&str; 8] = [
+const READINESS: [&str; 9] = [
     "",
     "readiness",
     "contextd.v1.SessionService",
@@ -22,6 +22,7 @@ const READINESS: [&str; 8] = [
     "contextd.v1.ContextService",
     "contextd.v1.BlobService",
     "contextd.v1.ModelService",
+    "contextd.v1.AdminService",
 ];
 /// Service name that says whether the process lives, whatever its database does.
 const LIVENESS: &str = "liveness";

@@ -3,13 +3,18 @@
 //! A handler decodes ([`decode`]: everything that can be wrong with a request ends there), asks the
 //! engine, and encodes the answer. Errors become statuses in one table ([`status`]).
 
+pub mod access;
+pub mod admin;
 pub mod blob;
+pub mod call;
+pub mod connection;
 pub mod context;
 mod counts;
 pub mod deadline;
 pub mod decode;
 pub mod encode;
 pub mod gate;
+pub mod guard;
 pub mod health;
 pub mod model;
 mod nearly_full;
@@ -25,12 +30,13 @@ mod stats;
 mod stats_text;
 pub mod status;
 pub mod stream;
+pub mod tls;
 pub mod turn;
 pub mod violations;
 pub mod whole_body;
 pub mod wire_errors;
 
-use crate::model::TenantId;
+use crate::model::{Principal, TenantId};
 
 /// Bytes that a page of a list may have; a page with one item may have more.
 const PAGE_BYTES: usize = 2 * 1024 * 1024;
@@ -38,7 +44,13 @@ const PAGE_BYTES: usize = 2 * 1024 * 1024;
 /// more.
 const READ_BYTES: i64 = 8 * 1024 * 1024;
 
-/// Whose data a request is about. Without authentication everybody is the tenant `default`.
-fn tenant<T>(_request: &tonic::Request<T>) -> TenantId {
-    TenantId::new("default")
+/// Who calls. The guard puts it in; a request without it is answered with nothing.
+fn caller<T>(request: &tonic::Request<T>) -> Result<Principal, tonic::Status> {
+    let caller = request.extensions().get::<Principal>();
+    caller.cloned().ok_or_else(status::unauthenticated)
+}
+
+/// Whose data a request is about.
+fn tenant<T>(request: &tonic::Request<T>) -> Result<TenantId, tonic::Status> {
+    caller(request).map(|caller| caller.tenant)
 }

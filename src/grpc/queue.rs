@@ -86,7 +86,7 @@ impl QueueService for Queue {
         &self,
         request: Request<pb::EnqueueMessageRequest>,
     ) -> Result<Response<pb::EnqueueMessageResponse>, Status> {
-        let tenant = tenant(&request);
+        let tenant = tenant(&request)?;
         let request = request.into_inner();
         let stored = self
             .engine
@@ -119,7 +119,7 @@ impl QueueService for Queue {
         &self,
         request: Request<pb::ListQueuedMessagesRequest>,
     ) -> Result<Response<pb::ListQueuedMessagesResponse>, Status> {
-        let tenant = tenant(&request);
+        let tenant = tenant(&request)?;
         let decode::ListQueuedMessages { session, page } =
             decode::list_queued_messages(request.into_inner())?;
         let key = SessionKey::new(tenant, session);
@@ -131,7 +131,7 @@ impl QueueService for Queue {
         &self,
         request: Request<pb::CancelQueuedMessageRequest>,
     ) -> Result<Response<pb::CancelQueuedMessageResponse>, Status> {
-        let tenant = tenant(&request);
+        let tenant = tenant(&request)?;
         let command = decode::cancel_queued_message(request.into_inner())?;
         let key = SessionKey::new(tenant.clone(), command.session.clone());
         let queued = self.engine.cancel_queued(tenant, command).await?;
@@ -145,7 +145,7 @@ impl QueueService for Queue {
         &self,
         request: Request<pb::ClearQueueRequest>,
     ) -> Result<Response<pb::ClearQueueResponse>, Status> {
-        let tenant = tenant(&request);
+        let tenant = tenant(&request)?;
         let command = decode::clear_queue(request.into_inner())?;
         let gone = self.engine.clear_queue(tenant, command).await?;
         let cancelled_message_ids = gone

@@ -3,17 +3,27 @@
 use std::{future::Future, sync::Arc, time::Duration};
 
 use tokio::net::TcpListener;
-use tonic::transport::{Server, server::TcpIncoming};
+use tonic::transport::Server;
 use tonic_health::server::HealthReporter;
 
 use super::{
-    blob::Blobs, context::Contexts, deadline::Deadlines, decode::LARGEST_CHUNK, gate::Gate,
-    model::Models, queue::Queue, session::Sessions, stream::Waiting, turn::Turns,
+    admin::{Admin, Limits},
+    blob::Blobs,
+    call::Calls,
+    connection,
+    context::Contexts,
+    deadline::Deadlines,
+    decode::LARGEST_CHUNK,
+    gate::Gate,
+    guard::Guard,
+    model::Models, queue::Queue, session::Sessions, stream::Waiting, tls::Tls, turn::Turns,
     whole_body::WholeBodies, wire_errors::WireErrors,
 };
 use crate::{
+    auth::Auth,
     pb::{
-        DESCRIPTOR_SET, blob_service_server::BlobServiceServer,
+        DESCRIPTOR_SET, admin_service_server::AdminServiceServer,
+        blob_service_server::BlobServiceServer,
         context_service_server::ContextServiceServer, model_service_server::ModelServiceServer,
         queue_service_server::QueueServiceServer, session_service_server::SessionServiceServer,
         turn_service_server::TurnServiceServer,
@@ -35,6 +45,10 @@ const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(20);
 pub struct Bounds {
     /// Bytes of a request.
     pub max_request_bytes: usize,
+    /// Bytes of a blob.
+    pub max_blob_bytes: u64,
+    /// Connections at once.
+    pub max_connections: usize,
     /// RPCs at once on one connection.
     pub max_concurrent_streams: u32,
     /// What may wait for a reader.
@@ -51,6 +65,17 @@ pub fn health() -> (
     tonic_health::server::health_reporter()
 }
 
+/// Who may come in, and how.
+#[derive(Debug)]
+pub struct Entrance {
+    /// What is answered while the server is not ready.
+    pub gate: Gate,
+    /// Who callers are.
+    pub auth: Arc<Auth>,
+    /// TLS. `None`: plain text.
+    pub tls: Option<Arc<Tls>>,
+}
+
 /// Serves what the gate lets through until `stop` comes, and then until the RPCs that run have
 /// ended.
 pub async fn serve(
@@ -59,12 +84,18 @@ pub async fn serve(
     health: tonic_health::pb::health_server::HealthServer<
         impl tonic_health::pb::health_server::Health,
     >,
-    gate: Gate,
+    entrance: Entrance,
     bounds: Bounds,
     stop: impl Future<Output = ()>,
 ) -> anyhow::Result<()> {
     let read = bounds.max_request_bytes;
     let write = MAX_RESPONSE_BYTES;
+    let Entrance { gate, auth, tls } = entrance;
+    let limits = Limits {
+        max_request_bytes: bounds.max_request_bytes,
+        max_blob_bytes: bounds.max_blob_bytes,
+    };
+    let admin = AdminServiceServer::new(Admin::new(Arc::clone(&auth), limits));
     let sessions = SessionServiceServer::new(Sessions::new(Arc::clone(&engine)));
     let blobs = BlobServiceServer::new(Blobs::new(Arc::clone(&engine)));
     let models = ModelServiceServer::new(Models::new(Arc::clone(&engine)));
@@ -72,17 +103,19 @@ pub async fn serve(
     let contexts = ContextServiceServer::new(Contexts::new(Arc::clone(&engine)));
     let turns = TurnServiceServer::new(Turns::new(engine, bounds.reader));
     let router = Server::builder()
-        .tcp_nodelay(true)
         .max_concurrent_streams(bounds.max_concurrent_streams)
         .http2_keepalive_interval(Some(KEEPALIVE))
         .http2_keepalive_timeout(Some(KEEPALIVE_TIMEOUT))
+        .layer(Calls)
         .layer(gate)
         .layer(Deadlines)
+        .layer(Guard::new(auth))
         .layer(WholeBodies)
         .layer(WireErrors {
             max_request_bytes: bounds.max_request_bytes,
         })
         .add_service(health)
+        .add_service(admin.max_decoding_message_size(read))
         .add_service(
             sessions
                 .max_decoding_message_size(read)
@@ -123,7 +156,7 @@ pub async fn serve(
     } else {
         router
     };
-    let incoming = TcpIncoming::from(listener).with_nodelay(Some(true));
+    let incoming = connection::accept(listener, tls, bounds.max_connections);
     router.serve_with_incoming_shutdown(incoming, stop).await?;
     Ok(())
 }

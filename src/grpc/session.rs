@@ -156,7 +156,7 @@ impl SessionService for Sessions {
         &self,
         request: Request<pb::CreateSessionRequest>,
     ) -> Result<Response<pb::CreateSessionResponse>, Status> {
-        let tenant = tenant(&request);
+        let tenant = tenant(&request)?;
         let command = decode::create_session(request.into_inner())?;
         let session = self.engine.create_session(tenant, command).await?;
         Ok(Response::new(pb::CreateSessionResponse {
@@ -168,7 +168,7 @@ impl SessionService for Sessions {
         &self,
         request: Request<pb::GetSessionRequest>,
     ) -> Result<Response<pb::GetSessionResponse>, Status> {
-        let tenant = tenant(&request);
+        let tenant = tenant(&request)?;
         let key = SessionKey::new(tenant, decode::get_session(request.into_inner())?);
         let session = self.engine.session(&key).await?;
         Ok(Response::new(pb::GetSessionResponse {
@@ -180,7 +180,7 @@ impl SessionService for Sessions {
         &self,
         request: Request<pb::ListSessionsRequest>,
     ) -> Result<Response<pb::ListSessionsResponse>, Status> {
-        let tenant = tenant(&request);
+        let tenant = tenant(&request)?;
         let wanted = decode::list_sessions(request.into_inner())?;
         Ok(Response::new(self.sessions_page(tenant, wanted).await?))
     }
@@ -189,7 +189,7 @@ impl SessionService for Sessions {
         &self,
         request: Request<pb::UpdateSessionRequest>,
     ) -> Result<Response<pb::UpdateSessionResponse>, Status> {
-        let tenant = tenant(&request);
+        let tenant = tenant(&request)?;
         let command = decode::update_session(request.into_inner())?;
         let session = self.engine.update_session(tenant, command).await?;
         Ok(Response::new(pb::UpdateSessionResponse {
@@ -201,7 +201,7 @@ impl SessionService for Sessions {
         &self,
         request: Request<pb::DeleteSessionRequest>,
     ) -> Result<Response<pb::DeleteSessionResponse>, Status> {
-        let tenant = tenant(&request);
+        let tenant = tenant(&request)?;
         let command = decode::delete_session(request.into_inner())?;
         self.engine.delete_session(tenant, command).await?;
         Ok(Response::new(pb::DeleteSessionResponse {}))
@@ -211,7 +211,7 @@ impl SessionService for Sessions {
         &self,
         request: Request<pb::ForkSessionRequest>,
     ) -> Result<Response<pb::ForkSessionResponse>, Status> {
-        let tenant = tenant(&request);
+        let tenant = tenant(&request)?;
         let command = decode::fork_session(request.into_inner())?;
         let session = self.engine.fork(tenant, command).await?;
         Ok(Response::new(pb::ForkSessionResponse {
@@ -223,7 +223,7 @@ impl SessionService for Sessions {
         &self,
         request: Request<pb::AppendMessagesRequest>,
     ) -> Result<Response<pb::AppendMessagesResponse>, Status> {
-        let tenant = tenant(&request);
+        let tenant = tenant(&request)?;
         let request = request.into_inner();
         let stored = self
             .engine
@@ -246,7 +246,7 @@ impl SessionService for Sessions {
         &self,
         request: Request<pb::ListMessagesRequest>,
     ) -> Result<Response<pb::ListMessagesResponse>, Status> {
-        let tenant = tenant(&request);
+        let tenant = tenant(&request)?;
         let wanted = decode::list_messages(request.into_inner())?;
         let key = SessionKey::new(tenant, wanted.session.clone());
         let session = self.engine.session(&key).await?;

@@ -7,19 +7,19 @@
 use std::{fmt::Display, time::Duration};
 
 use tonic::Status;
-use uuid::Uuid;
 
 use self::code::Row;
 use super::{
+    call,
     decode::not_as_announced,
     page::BadToken,
     readiness::Closed,
     violations::{Refused, Violation, Violations},
 };
 use crate::{
-    codec,
+    auth, codec,
     model::{
-        CallId, RequestId, Seq,
+        Access, CallId, RequestId, Seq,
         import::{Flaw, Place},
         ledger::Occupant,
     },
@@ -74,6 +74,25 @@ pub fn undecodable() -> Status {
     .status()
 }
 
+/// A caller without a valid credential. Why it is not valid is in the log only.
+pub fn unauthenticated() -> Status {
+    Row::new(
+        ErrorReason::Unauthenticated,
+        "no valid credential; send `authorization: Bearer <API key or token>`",
+    )
+    .status()
+}
+
+/// A caller whose credential does not allow this.
+pub fn permission_denied(needed: Access) -> Status {
+    Row::new(
+        ErrorReason::PermissionDenied,
+        format!("this takes the access `{needed}`"),
+    )
+    .with("access", needed)
+    .status()
+}
+
 /// The caller's deadline passed.
 pub fn deadline_exceeded() -> Status {
     Row::new(
@@ -121,7 +140,7 @@ fn request_id_reused(key: &RequestId, field: &str) -> Row {
 
 /// A defect: logged in full, and sent as nothing but the id it is logged under.
 pub fn internal(defect: &dyn Display) -> Status {
-    let id = Uuid::now_v7().to_string();
+    let id = call::request_id();
     tracing::error!(request.id = %id, error = %defect, "internal error");
     Row::new(
         ErrorReason::Internal,
@@ -234,6 +253,29 @@ impl From<turn::Error> for Status {
             Error::Internal(_) => return internal(&message),
         };
         row.status()
+    }
+}
+
+impl From<auth::Error> for Status {
+    fn from(error: auth::Error) -> Self {
+        use auth::Error;
+        match error {
+            Error::Forbidden { needed } => permission_denied(needed),
+            Error::TooManyKeys { limit } => {
+                Row::new(ErrorReason::QuotaExceeded, error.to_string())
+                    .with("quota", "live_keys")
+                    .quota("tenant", &format!("{limit} live API keys"))
+                    .status()
+            }
+            Error::KeyNotFound(ref id) => Row::new(ErrorReason::KeyNotFound, error.to_string())
+                .resource("ApiKey", id)
+                .status(),
+            Error::Store(error) => error.into(),
+            Error::Unreadable { .. }
+            | Error::KeyFile { .. }
+            | Error::Http(_)
+            | Error::Randomness(_) => internal(&error),
+        }
     }
 }
 

@@ -251,7 +251,7 @@ impl TurnService for Turns {
         &self,
         request: Request<pb::ExecuteTurnRequest>,
     ) -> Result<Response<Self::ExecuteTurnStream>, Status> {
-        let tenant = tenant(&request);
+        let tenant = tenant(&request)?;
         let request = request.into_inner();
         let stored = self
             .engine
@@ -328,7 +328,7 @@ impl TurnService for Turns {
         &self,
         request: Request<pb::WatchEventsRequest>,
     ) -> Result<Response<Self::WatchEventsStream>, Status> {
-        let tenant = tenant(&request);
+        let tenant = tenant(&request)?;
         let (watch, options) = decode::watch_events(request.into_inner())?;
         let key = SessionKey::new(tenant, watch.session.clone());
         let reader = self.watch_reader(key, watch, options).await?;
@@ -341,7 +341,7 @@ impl TurnService for Turns {
         &self,
         request: Request<pb::ListEventsRequest>,
     ) -> Result<Response<pb::ListEventsResponse>, Status> {
-        let tenant = tenant(&request);
+        let tenant = tenant(&request)?;
         let wanted = decode::list_events(request.into_inner())?;
         let key = SessionKey::new(tenant, wanted.session.clone());
         Ok(Response::new(self.events_page(&key, wanted).await?))
@@ -351,7 +351,7 @@ impl TurnService for Turns {
         &self,
         request: Request<pb::GetTurnRequest>,
     ) -> Result<Response<pb::GetTurnResponse>, Status> {
-        let tenant = tenant(&request);
+        let tenant = tenant(&request)?;
         let decode::GetTurn { session, turn } = decode::get_turn(request.into_inner())?;
         let key = SessionKey::new(tenant, session);
         self.engine.session(&key).await?;
@@ -365,7 +365,7 @@ impl TurnService for Turns {
         &self,
         request: Request<pb::ListTurnsRequest>,
     ) -> Result<Response<pb::ListTurnsResponse>, Status> {
-        let tenant = tenant(&request);
+        let tenant = tenant(&request)?;
         let decode::ListTurns { session, page } = decode::list_turns(request.into_inner())?;
         let key = SessionKey::new(tenant, session);
         self.engine.session(&key).await?;
@@ -376,7 +376,7 @@ impl TurnService for Turns {
         &self,
         request: Request<pb::SubmitToolResultsRequest>,
     ) -> Result<Response<pb::SubmitToolResultsResponse>, Status> {
-        let tenant = tenant(&request);
+        let tenant = tenant(&request)?;
         let request = request.into_inner();
         let stored = self
             .engine
@@ -402,7 +402,7 @@ impl TurnService for Turns {
         &self,
         request: Request<pb::CancelTurnRequest>,
     ) -> Result<Response<pb::CancelTurnResponse>, Status> {
-        let tenant = tenant(&request);
+        let tenant = tenant(&request)?;
         let command = decode::cancel_turn(request.into_inner())?;
         let key = SessionKey::new(tenant.clone(), command.session.clone());
         let Some(cancelled) = self.engine.cancel(tenant, command).await? else {

@@ -1,6 +1,7 @@
 //! The words of contextd: plain data that is always valid, without IO, async, SQL or wire
 //! formats. Settings of policies derive serde: they stand in the configuration as they are.
 
+pub mod access;
 pub mod calibration;
 pub mod command;
 pub mod compaction;
@@ -25,6 +26,7 @@ pub mod transcript;
 pub mod turn;
 pub mod usage;
 
+pub use access::{Access, ApiKey, Principal};
 pub use calibration::Calibration;
 pub use compaction::{Compaction, CompactionState};
 pub use config::{PinnedBlock, PinnedKind, SessionConfig, ToolExecution};

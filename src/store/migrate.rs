@@ -62,6 +62,13 @@ pub enum Fit {
     Refused(String),
 }
 
+/// The number of the newest migration that this program has.
+pub fn newest() -> i32 {
+    let all = embedded::migrations::runner();
+    let numbers = all.get_migrations().iter().map(Migration::version);
+    numbers.max().unwrap_or_default()
+}
+
 /// Brings the schema up to date and says how many migrations that took: none if it is newer and
 /// this program can work on it. An attempt that does not get its locks in time is repeated, for
 /// some minutes.

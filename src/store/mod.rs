@@ -26,6 +26,7 @@ macro_rules! named_alone {
 
 pub mod admission;
 mod anchor;
+pub mod api_key;
 pub mod attendance;
 pub mod blob;
 pub mod calibration;

@@ -11,7 +11,10 @@ use std::{
 use tokio::time::{Instant, sleep_until};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
-use crate::turn::{Engine, Error};
+use crate::{
+    auth::Auth,
+    turn::{Engine, Error},
+};
 
 /// Heartbeats within one lease.
 const BEATS_PER_LEASE: u32 = 3;
@@ -27,6 +30,10 @@ const SWEEP_BLOBS: Duration = Duration::from_hours(1);
 
 /// How often what calls taught is written.
 const LESSONS: Duration = Duration::from_secs(30);
+
+/// How often it is asked whether keys of callers have changed. They are promised to take effect on
+/// every replica within 5 s.
+const CREDENTIALS: Duration = Duration::from_secs(2);
 
 /// The share of the poll interval after which a poll comes at the soonest, and at the latest. The
 /// rest is for doing what was found, so that the interval bounds both; what is between is drawn, so
@@ -139,6 +146,14 @@ pub fn start(
     loops.tasks
 }
 
+/// Keeps the keys of callers as they are in the database and the keys file.
+pub fn keep_credentials(tasks: &TaskTracker, auth: &Arc<Auth>, stop: &CancellationToken) {
+    let auth = Arc::clone(auth);
+    let round = |auth: Arc<Auth>| async move { auth.refresh().await };
+    let pace = Pace::Each(CREDENTIALS);
+    tasks.spawn(every("credentials", pace, stop.clone(), auth, round));
+}
+
 /// The loops that were started.
 struct Loops<'a> {
     tasks: TaskTracker,
@@ -176,14 +191,14 @@ impl Loops<'_> {
 }
 
 /// One loop.
-async fn every<F>(
+async fn every<T, E: std::fmt::Display, F>(
     name: &'static str,
     pace: Pace,
     stop: CancellationToken,
-    engine: Arc<Engine>,
-    round: impl Fn(Arc<Engine>) -> F + Send,
+    whose: Arc<T>,
+    round: impl Fn(Arc<T>) -> F + Send,
 ) where
-    F: Future<Output = Result<(), Error>> + Send,
+    F: Future<Output = Result<(), E>> + Send,
 {
     let mut next = Instant::now();
     let mut failing = false;
@@ -193,7 +208,7 @@ async fn every<F>(
             () = sleep_until(next) => {}
         }
         next = Instant::now() + pace.pause();
-        match round(Arc::clone(&engine)).await {
+        match round(Arc::clone(&whose)).await {
             Ok(()) => failing = false,
             Err(error) => {
                 if !failing {

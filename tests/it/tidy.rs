@@ -17,9 +17,11 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
         "cli",
         &[
             "app",
+            "auth",
             "grpc",
             "worker",
             "store",
+            "codec",
             "model",
             "pb",
             "config",
@@ -33,6 +35,7 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
         &[
             "grpc",
             "worker",
+            "auth",
             "turn",
             "context",
             "store",
@@ -49,10 +52,11 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
     (
         "grpc",
         &[
-            "turn", "context", "store", "provider", "codec", "model", "pb", "config", "clock",
+            "auth", "turn", "context", "store", "provider", "codec", "model", "pb", "config", "clock",
         ],
     ),
-    ("worker", &["turn", "store", "model", "config", "clock"]),
+    ("worker", &["auth", "turn", "store", "model", "config", "clock"]),
+    ("auth", &["store", "model", "config", "clock"]),
     (
         "turn",
         &[
@@ -95,7 +99,7 @@ const CONFINED: &[(&str, &[&str])] = &[
     ("tokio_postgres", &["store", "postgres"]),
     ("deadpool_postgres", &["store", "postgres"]),
     ("refinery", &["store"]),
-    ("reqwest", &["provider"]),
+    ("reqwest", &["auth", "provider"]),
     ("tonic", &["grpc", "pb", "cli"]),
     ("tonic_types", &["grpc", "cli"]),
     ("tonic_health", &["grpc", "cli"]),

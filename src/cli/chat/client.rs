@@ -2,20 +2,16 @@
 
 use std::time::{Duration, Instant};
 
-use anyhow::Context;
-use tonic::transport::Channel;
 use tonic::{Code, Response, Status};
 use tonic_types::StatusExt;
 
-use crate::cli::server::Server as Place;
+use crate::cli::server::{Connection, Server as Place};
 use crate::pb;
 use crate::pb::{
     context_service_client::ContextServiceClient, queue_service_client::QueueServiceClient,
     session_service_client::SessionServiceClient, turn_service_client::TurnServiceClient,
 };
 
-/// How long reaching the server may take.
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// The first wait before trying again, and the longest.
 const FIRST_WAIT: Duration = Duration::from_millis(100);
 const LONGEST_WAIT: Duration = Duration::from_secs(2);
@@ -25,20 +21,16 @@ const GIVE_UP_AFTER: Duration = Duration::from_mins(5);
 /// A server; connects anew by itself.
 #[derive(Debug, Clone)]
 pub(super) struct Server {
-    pub turns: TurnServiceClient<Channel>,
-    pub sessions: SessionServiceClient<Channel>,
-    pub contexts: ContextServiceClient<Channel>,
-    pub queue: QueueServiceClient<Channel>,
+    pub turns: TurnServiceClient<Connection>,
+    pub sessions: SessionServiceClient<Connection>,
+    pub contexts: ContextServiceClient<Connection>,
+    pub queue: QueueServiceClient<Connection>,
 }
 
 impl Server {
     /// Reaches the server, or says that it cannot be reached.
     pub(super) async fn connect(place: &Place) -> anyhow::Result<Self> {
-        let endpoint = place.endpoint()?.connect_timeout(CONNECT_TIMEOUT);
-        let channel = endpoint
-            .connect()
-            .await
-            .with_context(|| format!("cannot reach {}", place.address))?;
+        let channel = place.connect().await?;
         Ok(Self {
             turns: TurnServiceClient::new(channel.clone()),
             sessions: SessionServiceClient::new(channel.clone()),

@@ -5,6 +5,7 @@
 //! was noted. Every message is taken apart field by field, so that a new field stops the build
 //! here.
 
+mod admin;
 mod answers;
 mod append_messages;
 mod blobs;
@@ -53,6 +54,9 @@ mod path;
 #[cfg(test)]
 mod tests;
 
+pub use admin::{
+    CREATE_KEY, LIST_KEYS, ListKeys, REVOKE_KEY, RevokeKey, create_key, list_keys, revoke_key,
+};
 pub use answers::{SUBMIT_TOOL_RESULTS, submit_tool_results};
 pub use append_messages::{APPEND_MESSAGES, append_messages};
 pub use blobs::{

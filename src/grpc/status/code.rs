@@ -118,7 +118,8 @@ pub(super) const fn code(reason: ErrorReason) -> Code {
         | R::CompactionNotFound
         | R::BlobNotFound
         | R::ModelNotFound
-        | R::PolicyNotFound => Code::NotFound,
+        | R::PolicyNotFound
+        | R::KeyNotFound => Code::NotFound,
         R::SessionAlreadyExists => Code::AlreadyExists,
         R::EtagMismatch | R::ContextChanged | R::CompactionInProgress => Code::Aborted,
         R::TurnInProgress

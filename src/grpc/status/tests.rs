@@ -398,7 +398,7 @@ fn internal_errors_reveal_only_their_log_id() {
         check(&status, Code::Internal, "INTERNAL", &[], &["RequestInfo"]);
         let details = status.get_error_details();
         let id = &details.request_info().expect("checked").request_id;
-        assert!(Uuid::parse_str(id).is_ok(), "{id}");
+        assert!(uuid::Uuid::parse_str(id).is_ok(), "{id}");
         assert!(!format!("{status:?}").contains("secret"));
     }
 }

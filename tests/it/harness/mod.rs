@@ -34,8 +34,9 @@ use std::{net::SocketAddr, sync::Arc, time::Duration};
 
 use contextd::{
     app::{Parts, Stop},
+    auth::Auth,
     clock::{Clock, SystemClock},
-    config::{Config, Environment},
+    config::{AuthConfig, Config, Environment, TlsConfig},
     grpc::stream::Waiting,
     model::{Limits, config::ContextPolicy},
     pb::{
@@ -59,6 +60,8 @@ pub struct Replica {
     pub address: SocketAddr,
     /// Its engine, for a look inside.
     pub engine: Arc<Engine>,
+    /// Who its callers are.
+    pub auth: Arc<Auth>,
     /// Its scripted models.
     pub scripted: Scripted,
     stop: Stop,
@@ -108,6 +111,10 @@ pub struct Options {
     pub clock: Arc<dyn Clock>,
     /// How often services are asked for their models. `None` means they are not.
     pub discover: Option<Duration>,
+    /// Who may call.
+    pub auth: AuthConfig,
+    /// TLS to clients.
+    pub tls: TlsConfig,
 }
 
 impl Default for Options {
@@ -160,6 +167,8 @@ impl Default for Options {
             replace: None,
             clock: Arc::new(SystemClock),
             discover: None,
+            auth: AuthConfig::default(),
+            tls: TlsConfig::default(),
         }
     }
 }
@@ -172,6 +181,8 @@ impl Options {
             ..Config::default()
         };
         config.models.default_model = "scripted/demo".to_owned();
+        config.auth = self.auth.clone();
+        config.tls = self.tls.clone();
         config.models.discover = self.discover.is_some();
         config.models.refresh_interval = self.discover.unwrap_or_default();
         config.server.max_request_bytes = self.max_request_bytes;
@@ -244,8 +255,9 @@ impl Replica {
         }
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
-        let service = parts.assemble(config, CancellationToken::new());
+        let service = parts.assemble(config, CancellationToken::new()).unwrap();
         let engine = Arc::clone(&service.engine);
+        let auth = Arc::clone(&service.auth);
         let stop = service.stop.clone();
         if !options.workers {
             stop.stopping.cancel();
@@ -263,6 +275,7 @@ impl Replica {
         Self {
             address,
             engine,
+            auth,
             scripted,
             stop,
         }

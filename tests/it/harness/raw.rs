@@ -52,9 +52,23 @@ impl Decoder for Bytes {
 /// Calls an RPC, e.g. `contextd.v1.TurnService/GetTurn`, with one message, and waits for the first
 /// answer. On the wire unary calls and streams are the same.
 pub async fn call(channel: Channel, rpc: &str, message: Vec<u8>) -> Result<Vec<u8>, Status> {
+    call_as(channel, None, rpc, message).await
+}
+
+/// The same with an `authorization` header.
+pub async fn call_as(
+    channel: Channel,
+    authorization: Option<&str>,
+    rpc: &str,
+    message: Vec<u8>,
+) -> Result<Vec<u8>, Status> {
     let mut client = Grpc::new(channel);
     client.ready().await.unwrap();
-    let messages = Request::new(tokio_stream::once(message));
+    let mut messages = Request::new(tokio_stream::once(message));
+    if let Some(authorization) = authorization {
+        let value = authorization.parse().unwrap();
+        messages.metadata_mut().insert("authorization", value);
+    }
     client
         .streaming(messages, path(rpc), Bytes)
         .await?

@@ -1,0 +1,77 @@
+//! Why a caller is refused, and what can go wrong with credentials.
+
+use std::path::PathBuf;
+
+use super::{key_file::Problem, secret::NoRandomness};
+use crate::store;
+
+/// Why no principal was found. For the log only: callers get the same answer for each.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum Denied {
+    /// There is no credential.
+    #[error("no credential")]
+    Missing,
+    /// It is neither a key nor a token.
+    #[error("malformed credential")]
+    Malformed,
+    /// No key has this hash: it never existed, or was revoked.
+    #[error("unknown or revoked key")]
+    Unknown,
+    /// Its time is over.
+    #[error("expired credential")]
+    Expired,
+    /// The token is not one of the issuer's for us.
+    #[error("token that does not verify")]
+    Unverified,
+    /// The token does not say whose it is, or what it allows.
+    #[error("token without a tenant or an access that is known")]
+    Claims,
+    /// No certificate was granted anything under a name in it.
+    #[error("certificate without a grant")]
+    Certificate,
+}
+
+/// Something about credentials failed.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The keys file cannot be read.
+    #[error("cannot read the keys file {}: {source}", path.display())]
+    Unreadable {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// The keys file is wrong; the keys that were read before stay in force.
+    #[error("the keys file {} is wrong: {problem}", path.display())]
+    KeyFile {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong.
+        problem: Problem,
+    },
+    /// There is no HTTP client for the issuer's keys.
+    #[error("cannot prepare HTTPS: {0}")]
+    Http(reqwest::Error),
+    /// The caller may do this to its own tenant only, or not grant so much.
+    #[error("this takes the access `{needed}`")]
+    Forbidden {
+        /// What would be enough.
+        needed: crate::model::Access,
+    },
+    /// The tenant has as many keys as it may have.
+    #[error("the tenant has {limit} live keys, which is the limit; revoke one")]
+    TooManyKeys {
+        /// The limit.
+        limit: i64,
+    },
+    /// The tenant has no such key.
+    #[error("there is no key {0}")]
+    KeyNotFound(String),
+    /// No key can be drawn.
+    #[error(transparent)]
+    Randomness(#[from] NoRandomness),
+    /// The database.
+    #[error(transparent)]
+    Store(#[from] store::Error),
+}

@@ -1,0 +1,257 @@
+//! JSON web tokens of one issuer (RFC 7519), verified with the keys that it publishes (RFC 7517).
+//! Only public keys verify: a token signed with a shared secret is never accepted.
+
+use std::{
+    collections::HashSet,
+    path::PathBuf,
+    sync::{Arc, PoisonError, RwLock},
+    time::Duration,
+};
+
+use jsonwebtoken::{
+    Algorithm, AlgorithmFamily, DecodingKey, Validation, decode, decode_header,
+    jwk::{Jwk, JwkSet, KeyAlgorithm, PublicKeyUse},
+};
+use serde_json::{Map, Value};
+use tokio::{sync::Mutex, time::Instant};
+
+use super::error::{Denied, Error};
+use crate::{
+    config::JwtConfig,
+    model::{Access, Principal, TenantId, access::is_tenant},
+};
+
+/// How old the issuer's keys may become before they are read again.
+const REFRESH: Duration = Duration::from_mins(5);
+/// How soon they are read again for a token whose key is not among them: tokens with made-up keys
+/// cost the issuer no more than that.
+const SOONEST: Duration = Duration::from_secs(10);
+/// How long reading them may take.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// Bytes of a key set.
+const MOST_BYTES: usize = 1 << 20;
+/// By how much the clocks of issuer and server may differ, in seconds.
+const LEEWAY_SECONDS: u64 = 30;
+/// Characters of a subject in logs.
+const SUBJECT_SHOWN: usize = 200;
+/// What may stand before an access in a scope.
+const OURS: &str = "contextd:";
+
+/// Verifies the tokens of one issuer.
+#[derive(Debug)]
+pub struct Tokens {
+    issuer: String,
+    audience: String,
+    tenant_claim: String,
+    access_claim: String,
+    source: Source,
+    keys: RwLock<Arc<JwkSet>>,
+    /// When they were last asked for; one reader at a time.
+    asked: Mutex<Option<Instant>>,
+}
+
+/// Where the issuer's keys are.
+#[derive(Debug)]
+enum Source {
+    Url(reqwest::Client, String),
+    File(PathBuf),
+}
+
+impl Tokens {
+    /// As the configuration says; `None` if it names no issuer.
+    pub fn new(config: &JwtConfig) -> Result<Option<Self>, Error> {
+        let (Some(issuer), Some(audience)) = (&config.issuer, &config.audience) else {
+            return Ok(None);
+        };
+        let source = match (&config.jwks_url, &config.jwks_file) {
+            (Some(url), _) => {
+                let client = reqwest::Client::builder().timeout(PATIENCE);
+                let client = client.redirect(reqwest::redirect::Policy::none());
+                Source::Url(client.build().map_err(Error::Http)?, url.clone())
+            }
+            (None, Some(path)) => Source::File(path.clone()),
+            (None, None) => return Ok(None),
+        };
+        Ok(Some(Self {
+            issuer: issuer.clone(),
+            audience: audience.clone(),
+            tenant_claim: config.tenant_claim.clone(),
+            access_claim: config.access_claim.clone(),
+            source,
+            keys: RwLock::new(Arc::new(JwkSet { keys: Vec::new() })),
+            asked: Mutex::default(),
+        }))
+    }
+
+    /// Whom the token was issued to.
+    pub async fn verify(&self, token: &str) -> Result<Principal, Denied> {
+        let header = decode_header(token).map_err(|_| Denied::Malformed)?;
+        let key = match self.key(header.kid.as_deref()) {
+            Some(key) => key,
+            None => {
+                self.read_if_older_than(SOONEST).await;
+                self.key(header.kid.as_deref()).ok_or(Denied::Unverified)?
+            }
+        };
+        let claims = self.claims(token, header.alg, &key)?;
+        self.principal(&claims).ok_or(Denied::Claims)
+    }
+
+    /// Reads the issuer's keys again if it is time.
+    pub async fn refresh(&self) {
+        self.read_if_older_than(REFRESH).await;
+    }
+
+    fn claims(
+        &self,
+        token: &str,
+        algorithm: Algorithm,
+        key: &Jwk,
+    ) -> Result<Map<String, Value>, Denied> {
+        use jsonwebtoken::errors::ErrorKind;
+        let named = key.common.key_algorithm;
+        if named.is_some_and(|named| named != KeyAlgorithm::from(algorithm)) {
+            return Err(Denied::Unverified);
+        }
+        let decoding = DecodingKey::from_jwk(key).map_err(|_| Denied::Unverified)?;
+        if matches!(decoding.family(), AlgorithmFamily::Hmac) {
+            return Err(Denied::Unverified);
+        }
+        let mut rules = Validation::new_for_family(decoding.family());
+        rules.leeway = LEEWAY_SECONDS;
+        rules.validate_nbf = true;
+        rules.required_spec_claims = HashSet::from(["exp", "iss", "aud"].map(str::to_owned));
+        rules.set_issuer(&[&self.issuer]);
+        rules.set_audience(&[&self.audience]);
+        match decode(token, &decoding, &rules) {
+            Ok(token) => Ok(token.claims),
+            Err(error) if matches!(error.kind(), ErrorKind::ExpiredSignature) => {
+                Err(Denied::Expired)
+            }
+            Err(_) => Err(Denied::Unverified),
+        }
+    }
+
+    fn principal(&self, claims: &Map<String, Value>) -> Option<Principal> {
+        let tenant = claims.get(&self.tenant_claim)?.as_str()?;
+        let subject = claims.get("sub").and_then(Value::as_str);
+        let subject: String = subject.unwrap_or_default().chars().take(SUBJECT_SHOWN).collect();
+        is_tenant(tenant).then_some(())?;
+        Some(Principal {
+            tenant: TenantId::new(tenant),
+            access: access(claims.get(&self.access_claim)?)?,
+            subject: format!("jwt:{subject}"),
+        })
+    }
+
+    /// The key of that id. A token without one means the only key that there is.
+    fn key(&self, id: Option<&str>) -> Option<Jwk> {
+        let keys = Arc::clone(&self.keys.read().unwrap_or_else(PoisonError::into_inner));
+        let key = match (id, keys.keys.as_slice()) {
+            (Some(id), _) => keys.find(id),
+            (None, [only]) => Some(only),
+            (None, _) => None,
+        };
+        key.filter(|key| key.common.public_key_use != Some(PublicKeyUse::Encryption))
+            .cloned()
+    }
+
+    /// Reads the keys, unless that was tried within this time. If it fails, those that were read
+    /// before stay.
+    async fn read_if_older_than(&self, age: Duration) {
+        let mut asked = self.asked.lock().await;
+        if asked.is_some_and(|at| at.elapsed() < age) {
+            return;
+        }
+        *asked = Some(Instant::now());
+        match self.read().await {
+            Ok(keys) => *self.keys.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(keys),
+            Err(error) => tracing::warn!(%error, "the keys of the issuer of tokens cannot be read"),
+        }
+    }
+
+    async fn read(&self) -> Result<JwkSet, Unread> {
+        let bytes = match &self.source {
+            Source::File(path) => tokio::fs::read(path).await.map_err(Unread::File)?,
+            Source::Url(client, url) => {
+                let answer = client.get(url).send().await.map_err(Unread::Http)?;
+                let mut answer = answer.error_for_status().map_err(Unread::Http)?;
+                let mut bytes = Vec::new();
+                while let Some(chunk) = answer.chunk().await.map_err(Unread::Http)? {
+                    bytes.extend_from_slice(&chunk);
+                    if bytes.len() > MOST_BYTES {
+                        return Err(Unread::TooLarge);
+                    }
+                }
+                bytes
+            }
+        };
+        key_set(&bytes).map_err(Unread::Json)
+    }
+}
+
+/// Why the issuer's keys cannot be read.
+#[derive(Debug, thiserror::Error)]
+enum Unread {
+    #[error("{0}")]
+    File(std::io::Error),
+    #[error("{0}")]
+    Http(reqwest::Error),
+    #[error("they have more than {MOST_BYTES} bytes")]
+    TooLarge,
+    #[error("they are no key set: {0}")]
+    Json(serde_json::Error),
+}
+
+/// The keys of a set that this program can use; others may be there.
+fn key_set(bytes: &[u8]) -> Result<JwkSet, serde_json::Error> {
+    #[derive(serde::Deserialize)]
+    struct Loose {
+        keys: Vec<Value>,
+    }
+    let loose: Loose = serde_json::from_slice(bytes)?;
+    let keys = loose.keys.into_iter();
+    Ok(JwkSet {
+        keys: keys
+            .filter_map(|key| serde_json::from_value(key).ok())
+            .collect(),
+    })
+}
+
+/// The highest access among the words of a claim.
+fn access(claim: &Value) -> Option<Access> {
+    let words: Vec<&str> = match claim {
+        Value::String(text) => text.split_whitespace().collect(),
+        Value::Array(values) => values.iter().filter_map(Value::as_str).collect(),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::Object(_) => return None,
+    };
+    let named = |word: &&str| Access::from_name(word.strip_prefix(OURS).unwrap_or(word));
+    words.iter().filter_map(named).max()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn the_highest_access_of_a_claim_holds() {
+        let check = |claim: Value, expected: Option<Access>| {
+            assert_eq!(access(&claim), expected, "{claim}");
+        };
+        check(json!("write"), Some(Access::Write));
+        check(json!("openid contextd:read profile"), Some(Access::Read));
+        check(json!(["contextd:read", "admin"]), Some(Access::Admin));
+        check(json!("openid"), None);
+        check(json!("superoperator"), None);
+        check(json!({"write": true}), None);
+    }
+
+    #[test]
+    fn a_key_set_with_kinds_of_keys_that_are_not_known_still_serves() {
+        let set = json!({"keys": [{"kty": "FUTURE", "kid": "1"}, {"kty": "OKP", "crv": "Ed25519", "x": "11qYAYKxCrfVS_7TyWQHOg7hcvPapiMlrwIaaPcHURo", "kid": "2"}]});
+        let keys = key_set(set.to_string().as_bytes()).unwrap();
+        assert!(keys.find("2").is_some());
+    }
+}

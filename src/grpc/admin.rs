@@ -1,0 +1,131 @@
+//! AdminService: the server, its caller, and API keys.
+
+use std::sync::Arc;
+
+use tonic::{Request, Response, Status};
+
+use super::{access, caller, decode, page};
+use crate::{
+    auth::{Auth, manage::CreatedKey},
+    codec::time::timestamp_to_pb,
+    model::ApiKey,
+    pb::{self, admin_service_server::AdminService},
+    store,
+};
+
+/// What the server says of itself.
+#[derive(Debug, Clone, Copy)]
+pub struct Limits {
+    /// Bytes of a request.
+    pub max_request_bytes: usize,
+    /// Bytes of a blob.
+    pub max_blob_bytes: u64,
+}
+
+/// AdminService over the credentials.
+#[derive(Debug, Clone)]
+pub struct Admin {
+    auth: Arc<Auth>,
+    limits: Limits,
+}
+
+impl Admin {
+    /// The service.
+    pub fn new(auth: Arc<Auth>, limits: Limits) -> Self {
+        Self { auth, limits }
+    }
+}
+
+#[tonic::async_trait]
+impl AdminService for Admin {
+    async fn get_server_info(
+        &self,
+        request: Request<pb::GetServerInfoRequest>,
+    ) -> Result<Response<pb::GetServerInfoResponse>, Status> {
+        let caller = caller(&request)?;
+        let bytes = |bytes: u64| i64::try_from(bytes).unwrap_or(i64::MAX);
+        Ok(Response::new(pb::GetServerInfoResponse {
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            schema_version: store::migrate::newest(),
+            max_request_bytes: bytes(self.limits.max_request_bytes as u64),
+            max_blob_bytes: bytes(self.limits.max_blob_bytes),
+            auth_required: self.auth.is_required(),
+            tenant_id: caller.tenant.into_string(),
+            access: access::to_pb(caller.access).into(),
+            subject: caller.subject,
+        }))
+    }
+
+    async fn create_key(
+        &self,
+        request: Request<pb::CreateKeyRequest>,
+    ) -> Result<Response<pb::CreateKeyResponse>, Status> {
+        let caller = caller(&request)?;
+        let create = decode::create_key(request.into_inner())?;
+        let CreatedKey { key, secret } = self.auth.create_key(&caller, create).await?;
+        Ok(Response::new(pb::CreateKeyResponse {
+            key: Some(api_key(key)),
+            secret,
+        }))
+    }
+
+    async fn list_keys(
+        &self,
+        request: Request<pb::ListKeysRequest>,
+    ) -> Result<Response<pb::ListKeysResponse>, Status> {
+        const LIST: &str = "ListKeys";
+        let caller = caller(&request)?;
+        let decode::ListKeys { tenant, page } = decode::list_keys(request.into_inner())?;
+        let decode::PageRequest { size, token } = page;
+        let filter = tenant.as_ref().unwrap_or(&caller.tenant).clone();
+        let after = match token {
+            Some(token) => Some(page::decode(&token, LIST, filter.as_str())?),
+            None => None,
+        };
+        let read = self.auth.keys(&caller, tenant, after.as_deref(), size + 1);
+        let mut keys = read.await?;
+        let more = keys.len() > size as usize;
+        keys.truncate(size as usize);
+        let next_page_token = match keys.last().filter(|_| more) {
+            Some(last) => page::encode(LIST, filter.as_str(), &last.id),
+            None => String::new(),
+        };
+        Ok(Response::new(pb::ListKeysResponse {
+            keys: keys.into_iter().map(api_key).collect(),
+            next_page_token,
+        }))
+    }
+
+    async fn revoke_key(
+        &self,
+        request: Request<pb::RevokeKeyRequest>,
+    ) -> Result<Response<pb::RevokeKeyResponse>, Status> {
+        let caller = caller(&request)?;
+        let decode::RevokeKey { tenant, key } = decode::revoke_key(request.into_inner())?;
+        let key = self.auth.revoke_key(&caller, tenant, &key).await?;
+        Ok(Response::new(pb::RevokeKeyResponse {
+            key: Some(api_key(key)),
+        }))
+    }
+}
+
+fn api_key(key: ApiKey) -> pb::ApiKey {
+    let ApiKey {
+        id,
+        tenant,
+        access,
+        name,
+        created_at,
+        expires_at,
+        revoked_at,
+    } = key;
+    pb::ApiKey {
+        key_id: id,
+        tenant_id: tenant.into_string(),
+        access: access::to_pb(access).into(),
+        name,
+        create_time: Some(timestamp_to_pb(created_at)),
+        expire_time: expires_at.map(timestamp_to_pb),
+        revoke_time: revoked_at.map(timestamp_to_pb),
+    }
+}

@@ -1,0 +1,239 @@
+//! What the log says of each call: one line when it has ended, with who called, how it ended and how
+//! long it took. `audit` is true for calls that may change something, and for those that were refused.
+
+use std::{
+    pin::Pin,
+    sync::{Arc, OnceLock},
+    task::{Context, Poll},
+};
+
+use http::{HeaderMap, HeaderName, HeaderValue, Request, Response};
+use http_body::{Frame, SizeHint};
+use prost::bytes::Bytes;
+use tokio::time::Instant;
+use tonic::{Code, Status, body::Body};
+use tower::{Layer, Service};
+use uuid::Uuid;
+
+use super::{access, connection::Peer};
+use crate::{
+    auth::Denied,
+    model::{Access, Principal},
+};
+
+/// Carries the id of a request: taken from the client, else made here, and sent back.
+pub const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
+/// Characters of a client's id.
+const LONGEST_ID: usize = 128;
+/// Characters of an RPC's name that are shown.
+const METHOD_SHOWN: usize = 200;
+/// The target of these lines.
+const CALLS: &str = "contextd::calls";
+
+tokio::task_local! {
+    static CURRENT: String;
+}
+
+/// The id of the request that this task answers; a new one where it answers none.
+pub fn request_id() -> String {
+    CURRENT
+        .try_with(Clone::clone)
+        .unwrap_or_else(|_| Uuid::now_v7().to_string())
+}
+
+/// A call, as the log will show it. Travels in the request's extensions.
+#[derive(Debug)]
+pub struct Call {
+    id: String,
+    method: String,
+    remote: String,
+    begun: Instant,
+    caller: OnceLock<Principal>,
+    denied: OnceLock<Denied>,
+}
+
+impl Call {
+    fn of<Q>(request: &Request<Q>) -> Self {
+        let path = request.uri().path().trim_start_matches('/');
+        let peer = request.extensions().get::<Peer>();
+        Self {
+            id: given_id(request.headers()).unwrap_or_else(|| Uuid::now_v7().to_string()),
+            method: path.chars().take(METHOD_SHOWN).collect(),
+            remote: peer.map(Peer::address).unwrap_or_default(),
+            begun: Instant::now(),
+            caller: OnceLock::new(),
+            denied: OnceLock::new(),
+        }
+    }
+
+    /// Notes who calls.
+    pub fn identified(&self, caller: &Principal) {
+        let _ = self.caller.set(caller.clone());
+    }
+
+    /// Notes why nobody was identified.
+    pub fn denied(&self, why: Denied) {
+        let _ = self.denied.set(why);
+    }
+
+    fn log(&self, code: Code) {
+        let Self {
+            id,
+            method,
+            remote,
+            begun,
+            caller,
+            denied,
+        } = self;
+        let duration = begun.elapsed().as_secs_f64() * 1000.0;
+        let changes = access::needed(&format!("/{method}")).is_some_and(|needed| needed > Access::Read);
+        let refused = matches!(code, Code::Unauthenticated | Code::PermissionDenied);
+        let tenant = caller.get().map(|caller| caller.tenant.as_str());
+        let subject = caller.get().map(|caller| caller.subject.as_str());
+        let reason = denied.get().map(ToString::to_string);
+        tracing::info!(
+            target: CALLS,
+            audit = changes || refused,
+            rpc.method = %method,
+            rpc.code = code_name(code),
+            duration_ms = duration,
+            request.id = %id,
+            tenant,
+            subject,
+            client.address = %remote,
+            reason,
+            "call"
+        );
+    }
+}
+
+/// Notes and logs calls.
+#[derive(Debug, Clone, Copy)]
+pub struct Calls;
+
+impl<S> Layer<S> for Calls {
+    type Service = Noted<S>;
+
+    fn layer(&self, inner: S) -> Self::Service {
+        Noted { inner }
+    }
+}
+
+/// A service whose calls are noted.
+#[derive(Debug, Clone)]
+pub struct Noted<S> {
+    inner: S,
+}
+
+impl<S, Q> Service<Request<Q>> for Noted<S>
+where
+    S: Service<Request<Q>, Response = Response<Body>>,
+    S::Future: Send + 'static,
+    S::Error: Send + 'static,
+{
+    type Response = Response<Body>;
+    type Error = S::Error;
+    type Future = Pin<Box<dyn Future<Output = Result<Self::Response, Self::Error>> + Send>>;
+
+    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
+        self.inner.poll_ready(context)
+    }
+
+    fn call(&mut self, mut request: Request<Q>) -> Self::Future {
+        let call = Arc::new(Call::of(&request));
+        request.extensions_mut().insert(Arc::clone(&call));
+        let line = Line { call, code: None };
+        let answer = self.inner.call(request);
+        Box::pin(CURRENT.scope(line.call.id.clone(), async move {
+            let mut line = line;
+            let mut answer = answer.await?;
+            if let Ok(id) = HeaderValue::from_str(&line.call.id) {
+                answer.headers_mut().insert(REQUEST_ID, id);
+            }
+            line.read(answer.headers());
+            Ok(answer.map(|inner| Body::new(Ending { inner, line })))
+        }))
+    }
+}
+
+/// The id that the client gave its request, if it is one that a log can show.
+fn given_id(headers: &HeaderMap) -> Option<String> {
+    let id = headers.get(REQUEST_ID)?.to_str().ok()?;
+    let fits = (1..=LONGEST_ID).contains(&id.len()) && id.bytes().all(|byte| byte.is_ascii_graphic());
+    fits.then(|| id.to_owned())
+}
+
+/// Is logged when it goes: a call that was given up has no code by then.
+struct Line {
+    call: Arc<Call>,
+    code: Option<Code>,
+}
+
+impl Line {
+    fn read(&mut self, headers: &HeaderMap) {
+        if let Some(status) = Status::from_header_map(headers) {
+            self.code = Some(status.code());
+        }
+    }
+}
+
+impl Drop for Line {
+    fn drop(&mut self) {
+        self.call.log(self.code.unwrap_or(Code::Cancelled));
+    }
+}
+
+/// The body of an answer, whose trailers say how the call ended.
+struct Ending {
+    inner: Body,
+    line: Line,
+}
+
+impl http_body::Body for Ending {
+    type Data = Bytes;
+    type Error = Status;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Self::Data>, Self::Error>>> {
+        let frame = Pin::new(&mut self.inner).poll_frame(context);
+        if let Poll::Ready(Some(Ok(frame))) = &frame
+            && let Some(trailers) = frame.trailers_ref()
+        {
+            self.line.read(trailers);
+        }
+        frame
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.inner.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.inner.size_hint()
+    }
+}
+
+/// The code as the conventions of RPC write it.
+fn code_name(code: Code) -> &'static str {
+    match code {
+        Code::Ok => "OK",
+        Code::Cancelled => "CANCELLED",
+        Code::Unknown => "UNKNOWN",
+        Code::InvalidArgument => "INVALID_ARGUMENT",
+        Code::DeadlineExceeded => "DEADLINE_EXCEEDED",
+        Code::NotFound => "NOT_FOUND",
+        Code::AlreadyExists => "ALREADY_EXISTS",
+        Code::PermissionDenied => "PERMISSION_DENIED",
+        Code::ResourceExhausted => "RESOURCE_EXHAUSTED",
+        Code::FailedPrecondition => "FAILED_PRECONDITION",
+        Code::Aborted => "ABORTED",
+        Code::OutOfRange => "OUT_OF_RANGE",
+        Code::Unimplemented => "UNIMPLEMENTED",
+        Code::Internal => "INTERNAL",
+        Code::Unavailable => "UNAVAILABLE",
+        Code::DataLoss => "DATA_LOSS",
+        Code::Unauthenticated => "UNAUTHENTICATED",
+    }
+}

@@ -1,0 +1,114 @@
+//! The requests about API keys.
+
+use std::{ops::RangeInclusive, time::Duration};
+
+use super::{
+    Findings, PageRequest, Path, duration, page,
+    text::{self, AtMost},
+};
+use crate::{
+    auth::manage::CreateKey,
+    grpc::{access, violations::Refused},
+    model::{Access, TenantId, access::is_tenant},
+    pb::{self, FieldReason},
+};
+
+/// Name of the RPC.
+pub const CREATE_KEY: &str = "contextd.v1.AdminService/CreateKey";
+/// Name of the RPC.
+pub const LIST_KEYS: &str = "contextd.v1.AdminService/ListKeys";
+/// Name of the RPC.
+pub const REVOKE_KEY: &str = "contextd.v1.AdminService/RevokeKey";
+
+/// Most characters of a key's name.
+const LONGEST_NAME: AtMost = AtMost::Chars(200);
+/// Most characters of a key's id.
+const LONGEST_ID: AtMost = AtMost::Chars(128);
+/// How long a key may live: a minute to ten years.
+const TTL: RangeInclusive<Duration> =
+    Duration::from_mins(1)..=Duration::from_hours(10 * 365 * 24);
+
+/// Which keys to list.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ListKeys {
+    /// Whose. `None`: the caller's tenant's.
+    pub tenant: Option<TenantId>,
+    /// How many, and from where.
+    pub page: PageRequest,
+}
+
+/// Which key to revoke.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RevokeKey {
+    /// Whose. `None`: the caller's tenant's.
+    pub tenant: Option<TenantId>,
+    /// Which.
+    pub key: String,
+}
+
+/// Reads a CreateKeyRequest.
+pub fn create_key(request: pb::CreateKeyRequest) -> Result<CreateKey, Refused> {
+    let mut found = Findings::of(CREATE_KEY);
+    let pb::CreateKeyRequest {
+        tenant_id,
+        access: number,
+        name,
+        ttl,
+    } = request;
+    let access = access::of_number(number);
+    if number == 0 {
+        found.required(Path::to("access"));
+    } else if access.is_none() {
+        found.invalid(Path::to("access"), FieldReason::Unknown, "is not known");
+    }
+    let create = CreateKey {
+        tenant: tenant(tenant_id, &mut found),
+        access: access.unwrap_or(Access::Read),
+        name: text::line(Path::to("name"), name, LONGEST_NAME, &mut found),
+        ttl: ttl.and_then(|ttl| duration::within(TTL, Path::to("ttl"), ttl, &mut found)),
+    };
+    found.finish(create)
+}
+
+/// Reads a ListKeysRequest.
+pub fn list_keys(request: pb::ListKeysRequest) -> Result<ListKeys, Refused> {
+    let mut found = Findings::of(LIST_KEYS);
+    let pb::ListKeysRequest {
+        tenant_id,
+        page_size,
+        page_token,
+    } = request;
+    let list = ListKeys {
+        tenant: tenant(tenant_id, &mut found),
+        page: page::page(page_size, page_token, &mut found),
+    };
+    found.finish(list)
+}
+
+/// Reads a RevokeKeyRequest.
+pub fn revoke_key(request: pb::RevokeKeyRequest) -> Result<RevokeKey, Refused> {
+    let mut found = Findings::of(REVOKE_KEY);
+    let pb::RevokeKeyRequest { key_id, tenant_id } = request;
+    if key_id.is_empty() {
+        found.required(Path::to("key_id"));
+    }
+    let revoke = RevokeKey {
+        tenant: tenant(tenant_id, &mut found),
+        key: text::line(Path::to("key_id"), key_id, LONGEST_ID, &mut found),
+    };
+    found.finish(revoke)
+}
+
+fn tenant(id: String, found: &mut Findings) -> Option<TenantId> {
+    if id.is_empty() {
+        return None;
+    }
+    if !is_tenant(&id) {
+        found.invalid(
+            Path::to("tenant_id"),
+            FieldReason::Invalid,
+            "must be 1 to 64 characters of [a-z0-9._-]",
+        );
+    }
+    Some(TenantId::new(id))
+}

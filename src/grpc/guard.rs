@@ -1,0 +1,121 @@
+//! Lets calls through whose callers may make them.
+
+use std::{
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll},
+};
+
+use http::{Request, Response, header::AUTHORIZATION, request::Parts};
+use tonic::{Status, body::Body};
+use tower::{Layer, Service};
+
+use super::{access, call::Call, connection::Peer, status};
+use crate::{
+    auth::{Auth, Credentials},
+    model::{Access, Principal},
+};
+
+/// Services that answer every caller: probes have no credentials.
+const OPEN: &str = "/grpc.health.v1.Health/";
+/// Reflection: for whoever has any credential.
+const REFLECTION: &str = "/grpc.reflection.";
+/// Our own services.
+const OURS: &str = "/contextd.";
+
+/// Checks callers.
+#[derive(Debug, Clone)]
+pub struct Guard {
+    auth: Arc<Auth>,
+}
+
+impl Guard {
+    /// A guard that asks these credentials.
+    pub fn new(auth: Arc<Auth>) -> Self {
+        Self { auth }
+    }
+}
+
+impl<S> Layer<S> for Guard {
+    type Service = Guarded<S>;
+
+    fn layer(&self, inner: S) -> Self::Service {
+        Guarded {
+            inner,
+            auth: Arc::clone(&self.auth),
+        }
+    }
+}
+
+/// A service whose callers are checked.
+#[derive(Debug, Clone)]
+pub struct Guarded<S> {
+    inner: S,
+    auth: Arc<Auth>,
+}
+
+impl<S, Q> Service<Request<Q>> for Guarded<S>
+where
+    S: Service<Request<Q>, Response = Response<Body>> + Clone + Send + 'static,
+    S::Future: Send + 'static,
+    S::Error: Send + 'static,
+    Q: Send + 'static,
+{
+    type Response = Response<Body>;
+    type Error = S::Error;
+    type Future = Pin<Box<dyn Future<Output = Result<Self::Response, Self::Error>> + Send>>;
+
+    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
+        self.inner.poll_ready(context)
+    }
+
+    fn call(&mut self, request: Request<Q>) -> Self::Future {
+        if request.uri().path().starts_with(OPEN) {
+            return Box::pin(self.inner.call(request));
+        }
+        let auth = Arc::clone(&self.auth);
+        // The clone takes the place of the one that is ready.
+        let ready = self.inner.clone();
+        let mut inner = std::mem::replace(&mut self.inner, ready);
+        Box::pin(async move {
+            let (mut head, body) = request.into_parts();
+            match admitted(&auth, &head).await {
+                Ok(caller) => {
+                    head.extensions.insert(caller);
+                    inner.call(Request::from_parts(head, body)).await
+                }
+                Err(refusal) => Ok(refusal.into_http()),
+            }
+        })
+    }
+}
+
+/// The caller, if it may make this call.
+async fn admitted(auth: &Auth, head: &Parts) -> Result<Principal, Status> {
+    let path = head.uri.path();
+    let peer = head.extensions.get::<Peer>();
+    let header = head.headers.get(AUTHORIZATION);
+    let credentials = Credentials {
+        authorization: header.map(|value| value.to_str().unwrap_or_default()),
+        certificate: peer.and_then(Peer::certificate),
+    };
+    let call = head.extensions.get::<Arc<Call>>();
+    let caller = auth.identify(credentials).await.map_err(|denied| {
+        if let Some(call) = call {
+            call.denied(denied);
+        }
+        status::unauthenticated()
+    })?;
+    if let Some(call) = call {
+        call.identified(&caller);
+    }
+    if path.starts_with(REFLECTION) {
+        return Ok(caller);
+    }
+    match access::needed(path) {
+        Some(needed) if needed <= caller.access => Ok(caller),
+        // The framework answers for what is no RPC of ours.
+        None if !path.starts_with(OURS) => Ok(caller),
+        needed => Err(status::permission_denied(needed.unwrap_or(Access::Operator))),
+    }
+}

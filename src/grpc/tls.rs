@@ -1,0 +1,204 @@
+//! TLS to clients, from files that may change while the server runs: new connections get the new
+//! certificate, those that are open stay as they are.
+
+use std::{
+    path::{Path, PathBuf},
+    sync::{Arc, PoisonError, RwLock},
+    time::Duration,
+};
+
+use rustls::{
+    RootCertStore, ServerConfig,
+    pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject as _},
+    server::WebPkiClientVerifier,
+};
+use tokio_rustls::TlsAcceptor;
+use tokio_util::sync::CancellationToken;
+
+use crate::config::TlsConfig;
+
+/// How often the files are looked at.
+const PERIOD: Duration = Duration::from_secs(2);
+/// The only protocol that is spoken.
+const HTTP2: &[u8] = b"h2";
+
+/// Why TLS cannot be served with these files.
+#[derive(Debug, thiserror::Error)]
+pub enum TlsError {
+    /// One cannot be read.
+    #[error("cannot read {}: {source}", path.display())]
+    Unreadable {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// There is nothing of the kind in it.
+    #[error("{}: {what}", path.display())]
+    NotPem {
+        /// The file.
+        path: PathBuf,
+        /// What it lacks.
+        what: &'static str,
+    },
+    /// They do not fit together.
+    #[error("the certificate cannot be served: {0}")]
+    Rustls(#[from] rustls::Error),
+    /// The authorities of client certificates cannot be used.
+    #[error("client certificates cannot be verified: {0}")]
+    Verifier(#[from] rustls::server::VerifierBuilderError),
+}
+
+/// What new connections are served with.
+#[derive(Debug)]
+pub struct Tls {
+    files: Files,
+    current: RwLock<Current>,
+}
+
+#[derive(Debug)]
+struct Files {
+    certificate: PathBuf,
+    key: PathBuf,
+    client_authorities: Option<PathBuf>,
+    client_required: bool,
+}
+
+/// The bytes of the files, and what they make.
+struct Current {
+    bytes: Bytes,
+    server: Arc<ServerConfig>,
+}
+
+impl std::fmt::Debug for Current {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Current(..)")
+    }
+}
+
+#[derive(PartialEq, Eq)]
+struct Bytes {
+    certificate: Vec<u8>,
+    key: Vec<u8>,
+    client_authorities: Option<Vec<u8>>,
+}
+
+impl Tls {
+    /// As the configuration says; `None` for plain text.
+    pub fn new(config: &TlsConfig) -> Result<Option<Self>, TlsError> {
+        let (Some(certificate), Some(key)) = (&config.cert_file, &config.key_file) else {
+            return Ok(None);
+        };
+        let files = Files {
+            certificate: certificate.clone(),
+            key: key.clone(),
+            client_authorities: config.client_ca_file.clone(),
+            client_required: config.client_cert_required,
+        };
+        let bytes = files.read()?;
+        let server = files.server(&bytes)?;
+        Ok(Some(Self {
+            files,
+            current: RwLock::new(Current { bytes, server }),
+        }))
+    }
+
+    /// What accepts a new connection.
+    pub(super) fn acceptor(&self) -> TlsAcceptor {
+        let current = self.current.read().unwrap_or_else(PoisonError::into_inner);
+        TlsAcceptor::from(Arc::clone(&current.server))
+    }
+
+    /// Reads the files again. If they have changed and cannot be served, what was read before stays.
+    pub fn reload(&self) -> Result<(), TlsError> {
+        let bytes = self.files.read()?;
+        let unchanged = || self.current.read().unwrap_or_else(PoisonError::into_inner).bytes == bytes;
+        if unchanged() {
+            return Ok(());
+        }
+        let server = self.files.server(&bytes)?;
+        *self.current.write().unwrap_or_else(PoisonError::into_inner) = Current { bytes, server };
+        tracing::info!("the TLS certificate was read again");
+        Ok(())
+    }
+}
+
+/// Keeps the certificate as the files have it, until `stop` comes. What is wrong is logged once.
+pub async fn follow(tls: Arc<Tls>, stop: CancellationToken) {
+    let mut failing = false;
+    loop {
+        tokio::select! {
+            () = stop.cancelled() => return,
+            () = tokio::time::sleep(PERIOD) => {}
+        }
+        match tls.reload() {
+            Ok(()) => failing = false,
+            Err(error) => {
+                if !failing {
+                    tracing::error!(%error, "the TLS certificate cannot be read again; the old one is served");
+                }
+                failing = true;
+            }
+        }
+    }
+}
+
+impl Files {
+    fn read(&self) -> Result<Bytes, TlsError> {
+        let authorities = self.client_authorities.as_deref().map(read);
+        Ok(Bytes {
+            certificate: read(&self.certificate)?,
+            key: read(&self.key)?,
+            client_authorities: authorities.transpose()?,
+        })
+    }
+
+    fn server(&self, bytes: &Bytes) -> Result<Arc<ServerConfig>, TlsError> {
+        let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+        let builder = ServerConfig::builder_with_provider(Arc::clone(&provider))
+            .with_safe_default_protocol_versions()?;
+        let builder = match (&self.client_authorities, &bytes.client_authorities) {
+            (Some(path), Some(bytes)) => {
+                let mut roots = RootCertStore::empty();
+                for authority in certificates(path, bytes)? {
+                    roots.add(authority)?;
+                }
+                let verifier =
+                    WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider);
+                let verifier = if self.client_required {
+                    verifier
+                } else {
+                    verifier.allow_unauthenticated()
+                };
+                builder.with_client_cert_verifier(verifier.build()?)
+            }
+            (_, _) => builder.with_no_client_auth(),
+        };
+        let chain = certificates(&self.certificate, &bytes.certificate)?;
+        let key = PrivateKeyDer::from_pem_slice(&bytes.key).map_err(|_| TlsError::NotPem {
+            path: self.key.clone(),
+            what: "there is no private key in it",
+        })?;
+        let mut server = builder.with_single_cert(chain, key)?;
+        server.alpn_protocols = vec![HTTP2.to_vec()];
+        Ok(Arc::new(server))
+    }
+}
+
+fn read(path: &Path) -> Result<Vec<u8>, TlsError> {
+    std::fs::read(path).map_err(|source| TlsError::Unreadable {
+        path: path.to_owned(),
+        source,
+    })
+}
+
+fn certificates(path: &Path, pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, TlsError> {
+    let all: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem).collect();
+    match all {
+        Ok(all) if !all.is_empty() => Ok(all),
+        Ok(_) | Err(_) => Err(TlsError::NotPem {
+            path: path.to_owned(),
+            what: "there is no certificate in it",
+        }),
+    }
+}

@@ -1,0 +1,183 @@
+//! API keys, by the hashes of their secrets.
+
+use jiff::Timestamp;
+use tokio_postgres::Row;
+
+use super::{
+    Error, Store,
+    pipeline::{Param, Query},
+    row::get,
+};
+use crate::model::{Access, ApiKey, TenantId};
+
+const NEXT_VERSION: &str = "-- store::api_key::next_version
+    update api_keys_version set version = version + 1";
+
+/// Keys that expired or were revoked are listed for 30 days.
+const FORGET: &str = "-- store::api_key::forget
+    delete from api_keys where tenant_id = $1 and least(expires_at, revoked_at) < now() - interval '30 days'";
+
+/// A key to be stored.
+#[derive(Debug, Clone)]
+pub struct NewKey<'a> {
+    /// Which.
+    pub id: &'a str,
+    /// Whose data it gives access to.
+    pub tenant: &'a TenantId,
+    /// SHA-256 of the whole key.
+    pub hash: [u8; 32],
+    /// What it allows.
+    pub access: Access,
+    /// What it is for.
+    pub name: &'a str,
+    /// After how many seconds it expires.
+    pub ttl_seconds: Option<f64>,
+    /// Live keys that the tenant may have.
+    pub most: i64,
+}
+
+/// A key that is accepted, by its hash.
+#[derive(Debug, Clone)]
+pub struct LiveKey {
+    /// SHA-256 of the whole key.
+    pub hash: [u8; 32],
+    /// The key.
+    pub key: ApiKey,
+}
+
+impl Store {
+    /// A number that is another one after each change of any key.
+    pub async fn keys_version(&self) -> Result<i64, Error> {
+        const SQL: &str = "-- store::api_key::keys_version
+            select version from api_keys_version";
+        let rows = self.aside().read(SQL, &[]).await?;
+        let row = rows.first();
+        get(row.ok_or_else(|| Error::Corrupt("the version of keys is not there".to_owned()))?, "version")
+    }
+
+    /// All keys that are neither revoked nor expired, of all tenants.
+    pub async fn live_keys(&self) -> Result<Vec<LiveKey>, Error> {
+        const SQL: &str = "-- store::api_key::live_keys
+            select tenant_id, key_id, access, name, created_at, expires_at, revoked_at, hash from api_keys
+             where revoked_at is null and (expires_at is null or expires_at > now())";
+        let rows = self.aside().read(SQL, &[]).await?;
+        rows.iter()
+            .map(|row| {
+                let hash: Vec<u8> = get(row, "hash")?;
+                let hash = <[u8; 32]>::try_from(hash);
+                Ok(LiveKey {
+                    hash: hash.map_err(|_| Error::Corrupt("hash of a key".to_owned()))?,
+                    key: api_key(row)?,
+                })
+            })
+            .collect()
+    }
+
+    /// Stores a key. `None` if the tenant has as many live ones as it may have.
+    pub async fn create_key(&self, new: &NewKey<'_>) -> Result<Option<ApiKey>, Error> {
+        // The version is changed first: creations wait for each other there, and count in turn.
+        const SQL: &str = "-- store::api_key::create_key
+            insert into api_keys (tenant_id, key_id, hash, access, name, expires_at)
+            select $1, $2, $3, $4, $5, now() + make_interval(secs => $6)
+             where (select count(*) from api_keys
+                     where tenant_id = $1 and revoked_at is null and (expires_at is null or expires_at > now())) < $7
+            returning tenant_id, key_id, access, name, created_at, expires_at, revoked_at";
+        let access = access_number(new.access);
+        let params: [Param<'_>; 7] = [
+            &new.tenant.as_str(),
+            &new.id,
+            &new.hash.as_slice(),
+            &access,
+            &new.name,
+            &new.ttl_seconds,
+            &new.most,
+        ];
+        self.change_keys(new.tenant, SQL, params.to_vec()).await
+    }
+
+    /// Revokes a key with at most that access. One that was revoked before stays as it is. `None` if
+    /// the tenant has none of that id.
+    pub async fn revoke_key(
+        &self,
+        tenant: &TenantId,
+        id: &str,
+        most: Access,
+    ) -> Result<Option<ApiKey>, Error> {
+        const SQL: &str = "-- store::api_key::revoke_key
+            update api_keys set revoked_at = coalesce(revoked_at, now()) where tenant_id = $1 and key_id = $2 and access <= $3
+            returning tenant_id, key_id, access, name, created_at, expires_at, revoked_at";
+        let tenant_id = tenant.as_str();
+        let most = access_number(most);
+        let params: [Param<'_>; 3] = [&tenant_id, &id, &most];
+        self.change_keys(tenant, SQL, params.to_vec()).await
+    }
+
+    /// The tenant's keys, the newest first, after that id, at most so many.
+    pub async fn keys(
+        &self,
+        tenant: &TenantId,
+        after: Option<&str>,
+        most: u32,
+    ) -> Result<Vec<ApiKey>, Error> {
+        const SQL: &str = "-- store::api_key::keys: ids are ordered by time
+            select tenant_id, key_id, access, name, created_at, expires_at, revoked_at from api_keys
+             where tenant_id = $1 and ($2::text is null or key_id < $2)
+             order by key_id desc limit $3";
+        let rows = self
+            .database
+            .read(SQL, &[&tenant.as_str(), &after, &i64::from(most)])
+            .await?;
+        rows.iter().map(api_key).collect()
+    }
+
+    async fn change_keys(
+        &self,
+        tenant: &TenantId,
+        sql: &'static str,
+        params: Vec<Param<'_>>,
+    ) -> Result<Option<ApiKey>, Error> {
+        let whose = tenant.as_str();
+        let change = [
+            Query::new(NEXT_VERSION, []),
+            Query::new(sql, params),
+            Query::new(FORGET, [&whose as Param<'_>]),
+        ];
+        let answers = self.database.transact(&change).await?;
+        answers
+            .get(1)
+            .and_then(|rows| rows.first())
+            .map(api_key)
+            .transpose()
+    }
+}
+
+fn api_key(row: &Row) -> Result<ApiKey, Error> {
+    Ok(ApiKey {
+        id: get(row, "key_id")?,
+        tenant: TenantId::new(get::<String>(row, "tenant_id")?),
+        access: access(get(row, "access")?)?,
+        name: get(row, "name")?,
+        created_at: get(row, "created_at")?,
+        expires_at: get::<Option<Timestamp>>(row, "expires_at")?,
+        revoked_at: get::<Option<Timestamp>>(row, "revoked_at")?,
+    })
+}
+
+fn access_number(access: Access) -> i16 {
+    match access {
+        Access::Read => 1,
+        Access::Write => 2,
+        Access::Admin => 3,
+        Access::Operator => 4,
+    }
+}
+
+fn access(number: i16) -> Result<Access, Error> {
+    match number {
+        1 => Ok(Access::Read),
+        2 => Ok(Access::Write),
+        3 => Ok(Access::Admin),
+        4 => Ok(Access::Operator),
+        other => Err(Error::Corrupt(format!("access {other}"))),
+    }
+}

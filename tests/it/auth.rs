@@ -1,0 +1,123 @@
+//! Who may call, and what each caller sees.
+
+mod access;
+mod keys;
+mod tenants;
+mod tls;
+mod tokens;
+
+use std::io::Write as _;
+
+use contextd::{
+    auth::secret,
+    codec::description::POOL,
+    config::AuthConfig,
+    model::{Access, derive::hex},
+};
+use prost::Message as _;
+use prost_reflect::DynamicMessage;
+use serde_json::Value;
+use tempfile::NamedTempFile;
+use tonic::{
+    Request, Status,
+    service::{Interceptor, interceptor::InterceptedService},
+    transport::Channel,
+};
+
+use crate::harness::{Options, Replica, raw};
+
+/// A connection that sends a key.
+pub(crate) type Keyed = InterceptedService<Channel, Key>;
+
+/// An API key of a keys file.
+#[derive(Debug, Clone)]
+pub(crate) struct Key(String);
+
+impl Key {
+    fn header(&self) -> String {
+        format!("Bearer {}", self.0)
+    }
+}
+
+impl Interceptor for Key {
+    fn call(&mut self, mut request: Request<()>) -> Result<Request<()>, Status> {
+        let value = self.header().parse().unwrap();
+        request.metadata_mut().insert("authorization", value);
+        Ok(request)
+    }
+}
+
+/// A keys file that tests write.
+struct KeysFile(NamedTempFile);
+
+impl KeysFile {
+    fn new() -> Self {
+        Self(NamedTempFile::new().unwrap())
+    }
+
+    /// Adds a key.
+    fn add(&mut self, tenant: &str, access: Access) -> Key {
+        let (key, hash) = secret::generate().unwrap();
+        let entry = format!(
+            "[[keys]]\nname = '{tenant}-{access}'\ntenant = '{tenant}'\naccess = '{access}'\nsha256 = '{}'\n",
+            hex(&hash.0)
+        );
+        self.0.write_all(entry.as_bytes()).unwrap();
+        self.0.flush().unwrap();
+        Key(key)
+    }
+
+    /// Callers have to have one of its keys.
+    fn required(&self) -> Options {
+        Options {
+            auth: AuthConfig {
+                required: true,
+                keys_file: Some(self.0.path().to_owned()),
+                ..AuthConfig::default()
+            },
+            ..Options::default()
+        }
+    }
+}
+
+/// A connection with a key.
+async fn connect(replica: &Replica, key: &Key) -> Keyed {
+    InterceptedService::new(replica.channel().await, key.clone())
+}
+
+/// All RPCs: path without the first slash, and the name of the request.
+fn rpcs() -> Vec<(String, String)> {
+    let services = POOL.services();
+    let methods = services.flat_map(|service| {
+        let name = service.full_name().to_owned();
+        let methods: Vec<_> = service
+            .methods()
+            .map(|method| {
+                let input = method.input().full_name().to_owned();
+                (format!("{name}/{}", method.name()), input)
+            })
+            .collect();
+        methods
+    });
+    methods.collect()
+}
+
+/// A request of that type from JSON.
+fn request(message: &str, json: Value) -> Vec<u8> {
+    let descriptor = POOL.get_message_by_name(message).unwrap();
+    DynamicMessage::deserialize(descriptor, json)
+        .unwrap_or_else(|error| panic!("{message}: {error}"))
+        .encode_to_vec()
+}
+
+/// Calls an RPC with JSON and a key.
+async fn call(
+    channel: &Channel,
+    key: Option<&Key>,
+    rpc: &str,
+    json: Value,
+) -> Result<Vec<u8>, Status> {
+    let (_, message) = rpcs().into_iter().find(|(path, _)| path == rpc).unwrap();
+    let header = key.map(Key::header);
+    raw::call_as(channel.clone(), header.as_deref(), rpc, request(&message, json)).await
+}

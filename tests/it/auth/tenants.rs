@@ -1,0 +1,322 @@
+//! What is another tenant's is answered as what does not exist, by every RPC.
+
+use contextd::{
+    model::Access,
+    pb::{
+        self, admin_service_client::AdminServiceClient, blob_service_client::BlobServiceClient,
+        context_service_client::ContextServiceClient, event::Payload,
+        put_blob_request::Data, queue_service_client::QueueServiceClient,
+        session_service_client::SessionServiceClient, turn_service_client::TurnServiceClient,
+    },
+};
+use serde_json::{Value, json};
+use tonic::{Code, Status};
+
+use super::{Key, KeysFile, call, connect, rpcs};
+use crate::harness::{
+    Replica,
+    events::until,
+    host::{MODEL, answering, call as called},
+    requests::{enqueue, input, tools, turn},
+};
+
+/// A text that only one tenant's data has.
+const CANARY: &str = "canary-of-the-victim";
+
+/// Ids of one tenant's things.
+#[derive(Debug, Clone)]
+struct Ids {
+    session: String,
+    turn: String,
+    call: String,
+    message: String,
+    queued: String,
+    compaction: String,
+    blob: String,
+    request: String,
+    token: String,
+    etag: String,
+    key: String,
+}
+
+impl Ids {
+    /// Ids of the same shape that no tenant has.
+    fn absent(&self) -> Self {
+        let other = |id: &str| -> String {
+            let turned = |c: char| match c {
+                '0'..='8' => char::from(c as u8 + 1),
+                '9' => '0',
+                'a'..='e' => char::from(c as u8 + 1),
+                'f' => 'a',
+                other => other,
+            };
+            id.chars().map(turned).collect()
+        };
+        Self {
+            session: "s-absent".to_owned(),
+            turn: other(&self.turn),
+            call: "call-absent".to_owned(),
+            message: other(&self.message),
+            queued: other(&self.queued),
+            compaction: other(&self.compaction),
+            blob: other(&self.blob),
+            request: "r-absent".to_owned(),
+            token: self.token.clone(),
+            etag: "absent".to_owned(),
+            key: other(&self.key),
+        }
+    }
+
+    fn all(&self) -> [(&'static str, &str); 10] {
+        [
+            ("SESSION", &self.session),
+            ("TURN", &self.turn),
+            ("CALL", &self.call),
+            ("MESSAGE", &self.message),
+            ("QUEUED", &self.queued),
+            ("COMPACTION", &self.compaction),
+            ("BLOB", &self.blob),
+            ("REQUEST", &self.request),
+            ("ETAG", &self.etag),
+            ("KEY", &self.key),
+        ]
+    }
+}
+
+/// Requests of an RPC that name everything it can. Empty for those that name nothing which a tenant
+/// could have.
+fn requests(rpc: &str, ids: &Ids) -> Vec<Value> {
+    let Ids {
+        session,
+        turn,
+        call,
+        message,
+        queued,
+        compaction,
+        blob,
+        request,
+        token,
+        etag,
+        key,
+    } = ids;
+    let user = json!([{"text": {"text": "hello"}}]);
+    let media = json!([{"media": {"blob_id": blob, "mediaType": "image/png"}}]);
+    let name = rpc.rsplit_once('/').unwrap().1;
+    match name {
+        "GetServerInfo" | "ListModels" | "GetModel" | "CreateKey" | "PutBlob" => vec![],
+        "ListKeys" => vec![json!({"page_token": token})],
+        "RevokeKey" => vec![json!({"key_id": key})],
+        "GetBlob" => vec![json!({"blob_id": blob})],
+        "CreateSession" => vec![json!({"session": {"model": MODEL}, "request_id": request})],
+        "ListSessions" => vec![json!({"page_token": token}), json!({})],
+        "GetSession" | "ListMessages" | "ListEvents" | "GetContextStats" | "ListCompactions"
+        | "ListQueuedMessages" | "PruneToolOutputs" | "PrepareContext" | "RenderContext"
+        | "ListTurns" => vec![json!({"session_id": session})],
+        "WatchEvents" => vec![
+            json!({"session_id": session}),
+            json!({"session_id": session, "turn_id": turn}),
+        ],
+        "ClearQueue" | "Compact" => vec![json!({"session_id": session, "request_id": request})],
+        "UpdateSession" => vec![
+            json!({"session": {"session_id": session, "system_prompt": "x"}, "request_id": request}),
+            json!({"session": {"session_id": session, "etag": etag, "system_prompt": "x"}}),
+        ],
+        "DeleteSession" => vec![
+            json!({"session_id": session, "request_id": request}),
+            json!({"session_id": session, "etag": etag}),
+        ],
+        "ForkSession" => vec![json!({"session_id": session, "request_id": request})],
+        "AppendMessages" => vec![
+            json!({"session_id": session, "messages": [{"role": "ROLE_USER", "parts": user}]}),
+            json!({"session_id": session, "messages": [{"role": "ROLE_USER", "parts": media}]}),
+        ],
+        "ExecuteTurn" => vec![
+            json!({"session_id": session, "input": {"parts": user}, "request_id": request}),
+            json!({"session_id": session, "input": {"parts": media}}),
+            json!({"session_id": session}),
+        ],
+        "GetTurn" => vec![json!({"session_id": session, "turn_id": turn})],
+        "CancelTurn" => vec![
+            json!({"session_id": session, "turn_id": turn}),
+            json!({"session_id": session, "request_id": request}),
+        ],
+        "SubmitToolResults" => vec![
+            json!({"session_id": session, "results": [{"call_id": call, "content": user}], "request_id": request}),
+            json!({"session_id": session, "approvals": [{"call_id": call, "approved": true}]}),
+        ],
+        "EnqueueMessage" => vec![
+            json!({"session_id": session, "message": {"parts": user}, "request_id": request}),
+            json!({"session_id": session, "message": {"parts": media}}),
+        ],
+        "CancelQueuedMessage" => vec![json!({"session_id": session, "queued_message_id": queued})],
+        "RevertCompaction" => vec![json!({"session_id": session, "compaction_id": compaction})],
+        "RestoreToolOutputs" => vec![json!({"session_id": session, "pruned_at_seq": 3})],
+        "RecordUsage" => vec![json!({
+            "session_id": session, "message_id": message, "model": MODEL, "usage": {"input_tokens": 1}, "request_id": request
+        })],
+        "CountTokens" => vec![
+            json!({"session_id": session}),
+            json!({"model": MODEL, "messages": [{"role": "ROLE_USER", "parts": media}]}),
+        ],
+        other => panic!("{other} needs a row here"),
+    }
+}
+
+/// What a caller can tell from an outcome, without the ids that it sent itself. Of an answer only
+/// that it is one: what it has of the caller's own differs from call to call.
+fn seen(outcome: &Result<Vec<u8>, Status>, ids: &Ids) -> (Code, String) {
+    let Err(status) = outcome else {
+        return (Code::Ok, String::new());
+    };
+    let details = String::from_utf8_lossy(status.details()).into_owned();
+    let mut text = format!("{} {details}", status.message());
+    for (name, id) in ids.all() {
+        text = text.replace(id, name);
+    }
+    // The lengths of ids stand in the encoded details.
+    text.retain(|c| c.is_ascii_alphanumeric() || c.is_ascii_punctuation());
+    (status.code(), text)
+}
+
+/// Gives a tenant one of everything.
+async fn furnish(replica: &Replica, key: &Key, session: &str) -> Ids {
+    let connection = connect(replica, key).await;
+    let mut sessions = SessionServiceClient::new(connection.clone());
+    let mut turns = TurnServiceClient::new(connection.clone());
+    let request = format!("r-{session}");
+    let create = |id: &str| pb::CreateSessionRequest {
+        session: Some(pb::Session {
+            session_id: id.to_owned(),
+            system_prompt: CANARY.to_owned(),
+            model: MODEL.to_owned(),
+            ..pb::Session::default()
+        }),
+        request_id: format!("r-{id}"),
+    };
+    sessions.create_session(create(session)).await.unwrap();
+    let old = format!("{session}-old");
+    sessions.create_session(create(&old)).await.unwrap();
+
+    let execute = pb::ExecuteTurnRequest {
+        tools: tools(&["look"]),
+        request_id: request.clone(),
+        ..turn(session, MODEL, CANARY)
+    };
+    let mut stream = turns.execute_turn(execute).await.unwrap().into_inner();
+    let waits = |payload: &Payload| matches!(payload, Payload::ActionRequired(_));
+    let events = until(&mut stream, waits).await;
+    let call = crate::harness::events::requested(&events).remove(0);
+    let turn = events.last().unwrap().turn_id.clone();
+
+    let mut queue = QueueServiceClient::new(connection.clone());
+    let queued = queue.enqueue_message(enqueue(session, CANARY)).await.unwrap().into_inner();
+
+    let content = format!("{CANARY} of {session}");
+    let header = pb::BlobHeader {
+        media_type: "text/plain".to_owned(),
+        ..pb::BlobHeader::default()
+    };
+    let pieces = [Data::Header(header), Data::Chunk(content.into_bytes())];
+    let pieces = pieces.map(|data| pb::PutBlobRequest { data: Some(data) });
+    let mut blobs = BlobServiceClient::new(connection.clone());
+    let blob = blobs.put_blob(tokio_stream::iter(pieces)).await.unwrap().into_inner().blob.unwrap().blob_id;
+
+    let said: Vec<_> = (0..8).map(|_| input(&CANARY.repeat(200))).collect();
+    let append = pb::AppendMessagesRequest {
+        session_id: old.clone(),
+        messages: said,
+        ..pb::AppendMessagesRequest::default()
+    };
+    let message = sessions.append_messages(append).await.unwrap().into_inner();
+    let message = message.message_ids[0].clone();
+    let compact = pb::CompactRequest {
+        session_id: old,
+        strategy: pb::CompactionStrategy::Truncation.into(),
+        target_tokens: 100,
+        wait: true,
+        ..pb::CompactRequest::default()
+    };
+    let compacted = ContextServiceClient::new(connection.clone()).compact(compact).await;
+    let compaction = compacted.unwrap().into_inner().compaction.unwrap().compaction_id;
+
+    let list = pb::ListSessionsRequest {
+        page_size: 1,
+        page_token: String::new(),
+    };
+    let page = sessions.list_sessions(list).await.unwrap().into_inner();
+    let read = pb::GetSessionRequest {
+        session_id: session.to_owned(),
+    };
+    let read = sessions.get_session(read).await.unwrap().into_inner().session.unwrap();
+    let create_key = pb::CreateKeyRequest {
+        access: pb::Access::Read.into(),
+        ..pb::CreateKeyRequest::default()
+    };
+    let made = AdminServiceClient::new(connection).create_key(create_key).await;
+    Ids {
+        session: session.to_owned(),
+        turn,
+        call,
+        message,
+        queued: queued.queued_message.unwrap().queued_message_id,
+        compaction,
+        blob,
+        request,
+        token: page.next_page_token,
+        etag: read.etag,
+        key: made.unwrap().into_inner().key.unwrap().key_id,
+    }
+}
+
+/// Rows I10: every RPC, with everything that another tenant has.
+#[tokio::test]
+async fn what_is_anothers_is_answered_as_what_does_not_exist() {
+    let mut file = KeysFile::new();
+    let [victim, caller] = ["victim", "caller"].map(|tenant| file.add(tenant, Access::Admin));
+    let mut options = answering(&[json!([called("look")]), json!([{"text": "done"}])]);
+    options.auth = file.required().auth;
+    let (_database, replica) = Replica::alone(options).await;
+    let theirs = furnish(&replica, &victim, "s-victim").await;
+    let own = furnish(&replica, &caller, "s-caller").await;
+    let absent = theirs.absent();
+    let channel = replica.channel().await;
+    let mut compared = 0;
+    for (rpc, _) in rpcs() {
+        // In a session of the victim's, and in one's own with ids of the victim's.
+        let mine = |ids: &Ids| Ids {
+            session: own.session.clone(),
+            ..ids.clone()
+        };
+        for (theirs, absent) in [(theirs.clone(), absent.clone()), (mine(&theirs), mine(&absent))] {
+            let pairs = requests(&rpc, &theirs).into_iter().zip(requests(&rpc, &absent));
+            for (taken, made_up) in pairs {
+                // What does not exist is asked for first: an answer in one's own session may change it.
+                let nothing = call(&channel, Some(&caller), &rpc, made_up.clone()).await;
+                let outcome = call(&channel, Some(&caller), &rpc, taken.clone()).await;
+                let (code, _) = seen(&nothing, &absent);
+                if code != Code::Ok {
+                    assert_eq!(seen(&outcome, &theirs), seen(&nothing, &absent), "{rpc} {taken}");
+                }
+                if let Ok(bytes) = &outcome {
+                    let text = String::from_utf8_lossy(bytes);
+                    assert!(!text.contains("s-victim"), "{rpc} {taken}: {text}");
+                }
+                compared += 1;
+            }
+        }
+    }
+    assert!(compared > 80, "{compared}");
+    // And the victim has everything still.
+    let mut turns = TurnServiceClient::new(connect(&replica, &victim).await);
+    let read = pb::GetTurnRequest {
+        session_id: theirs.session.clone(),
+        turn_id: theirs.turn.clone(),
+    };
+    let turn = turns.get_turn(read).await.unwrap().into_inner().turn.unwrap();
+    assert_eq!(turn.state(), pb::TurnState::AwaitingTools);
+    let channel = replica.channel().await;
+    for rpc in ["contextd.v1.BlobService/GetBlob", "contextd.v1.AdminService/ListKeys"] {
+        let request = requests(rpc, &Ids { token: String::new(), ..theirs.clone() }).remove(0);
+        assert!(call(&channel, Some(&victim), rpc, request).await.is_ok(), "{rpc}");
+    }
+}

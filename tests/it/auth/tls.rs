@@ -1,0 +1,198 @@
+//! TLS to clients, and client certificates.
+
+use std::{path::PathBuf, time::Duration};
+
+use contextd::{
+    config::{AuthConfig, GrantConfig, TlsConfig},
+    model::Access,
+    pb::{self, admin_service_client::AdminServiceClient},
+};
+use rcgen::{
+    BasicConstraints, CertificateParams, CertifiedIssuer, ExtendedKeyUsagePurpose, IsCa, KeyPair,
+    SanType,
+};
+use tempfile::TempDir;
+use tokio::time::timeout;
+use tonic::{
+    Code,
+    transport::{Certificate, Channel, ClientTlsConfig, Identity},
+};
+
+use super::KeysFile;
+use crate::harness::{Options, Replica};
+
+/// Within what time a changed certificate is served.
+const PROMISED: Duration = Duration::from_secs(5);
+
+/// A certificate authority.
+struct Authority(CertifiedIssuer<'static, KeyPair>);
+
+impl Authority {
+    fn new() -> Self {
+        let mut params = CertificateParams::new(Vec::new()).unwrap();
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        let key = KeyPair::generate().unwrap();
+        Self(CertifiedIssuer::self_signed(params, key).unwrap())
+    }
+
+    fn pem(&self) -> String {
+        self.0.pem()
+    }
+
+    /// A certificate and its key, for these names.
+    fn issue(&self, names: Vec<SanType>) -> (String, String) {
+        let mut params = CertificateParams::new(Vec::new()).unwrap();
+        params.subject_alt_names = names;
+        params.extended_key_usages = vec![
+            ExtendedKeyUsagePurpose::ServerAuth,
+            ExtendedKeyUsagePurpose::ClientAuth,
+        ];
+        let key = KeyPair::generate().unwrap();
+        let certificate = params.signed_by(&key, &self.0).unwrap();
+        (certificate.pem(), key.serialize_pem())
+    }
+
+    fn server(&self) -> (String, String) {
+        self.issue(vec![SanType::DnsName("localhost".try_into().unwrap())])
+    }
+
+    fn client(&self, uri: &str) -> (String, String) {
+        self.issue(vec![SanType::URI(uri.try_into().unwrap())])
+    }
+}
+
+/// The files that a server reads.
+struct Files(TempDir);
+
+impl Files {
+    fn new() -> Self {
+        Self(TempDir::new().unwrap())
+    }
+
+    fn write(&self, name: &str, pem: &str) -> PathBuf {
+        let path = self.0.path().join(name);
+        std::fs::write(&path, pem).unwrap();
+        path
+    }
+
+    fn serve(&self, (certificate, key): &(String, String)) -> TlsConfig {
+        TlsConfig {
+            cert_file: Some(self.write("cert.pem", certificate)),
+            key_file: Some(self.write("key.pem", key)),
+            ..TlsConfig::default()
+        }
+    }
+}
+
+async fn connect(
+    replica: &Replica,
+    trusted: &Authority,
+    identity: Option<&(String, String)>,
+) -> Result<Channel, tonic::transport::Error> {
+    let tls = ClientTlsConfig::new()
+        .ca_certificate(Certificate::from_pem(trusted.pem()))
+        .domain_name("localhost");
+    let tls = match identity {
+        Some((certificate, key)) => tls.identity(Identity::from_pem(certificate, key)),
+        None => tls,
+    };
+    let address = format!("https://{}", replica.address);
+    Channel::from_shared(address).unwrap().tls_config(tls)?.connect().await
+}
+
+/// Whom the server takes the caller for.
+async fn subject(channel: Channel) -> Result<(String, String), Code> {
+    let mut client = AdminServiceClient::new(channel);
+    let info = client.get_server_info(pb::GetServerInfoRequest {});
+    let info = info.await.map_err(|status| status.code())?.into_inner();
+    Ok((info.tenant_id, info.subject))
+}
+
+#[tokio::test]
+async fn a_changed_certificate_is_served_to_new_connections_without_a_restart() {
+    let files = Files::new();
+    let (old, new) = (Authority::new(), Authority::new());
+    let options = Options {
+        tls: files.serve(&old.server()),
+        ..Options::default()
+    };
+    let (_database, replica) = Replica::alone(options).await;
+    let before = connect(&replica, &old, None).await.unwrap();
+    assert!(subject(before.clone()).await.is_ok());
+    assert!(connect(&replica, &new, None).await.is_err());
+    files.serve(&new.server());
+    let seen = async {
+        while connect(&replica, &new, None).await.is_err() {
+            tokio::task::yield_now().await;
+        }
+    };
+    timeout(PROMISED, seen).await.expect("the new certificate is served within 5 s");
+    assert!(connect(&replica, &old, None).await.is_err());
+    assert!(subject(before).await.is_ok(), "what is open goes on");
+}
+
+#[tokio::test]
+async fn a_client_certificate_is_granted_what_its_name_is_granted() {
+    const HOST: &str = "spiffe://cluster/ns/agents/sa/host";
+    let files = Files::new();
+    let (ours, foreign) = (Authority::new(), Authority::new());
+    let mut keys = KeysFile::new();
+    let key = keys.add("keyed", Access::Read);
+    let grant = GrantConfig {
+        tenant: "acme".to_owned(),
+        access: Access::Write,
+    };
+    let options = Options {
+        tls: TlsConfig {
+            client_ca_file: Some(files.write("clients.pem", &ours.pem())),
+            ..files.serve(&ours.server())
+        },
+        auth: AuthConfig {
+            certificates: [(HOST.to_owned(), grant)].into(),
+            ..keys.required().auth
+        },
+        ..Options::default()
+    };
+    let (_database, replica) = Replica::alone(options).await;
+    let known = connect(&replica, &ours, Some(&ours.client(HOST))).await.unwrap();
+    let granted = ("acme".to_owned(), format!("certificate:{HOST}"));
+    assert_eq!(subject(known.clone()).await, Ok(granted));
+    let unknown = ours.client("spiffe://cluster/ns/agents/sa/other");
+    let unknown = connect(&replica, &ours, Some(&unknown)).await.unwrap();
+    assert_eq!(subject(unknown).await, Err(Code::Unauthenticated));
+    let without = connect(&replica, &ours, None).await.unwrap();
+    assert_eq!(subject(without).await, Err(Code::Unauthenticated));
+    // A key says who calls, whatever the certificate is.
+    let keyed = tonic::service::interceptor::InterceptedService::new(known, key);
+    let info = AdminServiceClient::new(keyed).get_server_info(pb::GetServerInfoRequest {}).await;
+    assert_eq!(info.unwrap().into_inner().tenant_id, "keyed");
+    // A certificate of another authority is refused by TLS itself.
+    let forged = foreign.client(HOST);
+    let refused = match connect(&replica, &ours, Some(&forged)).await {
+        Ok(channel) => subject(channel).await.is_err(),
+        Err(_) => true,
+    };
+    assert!(refused);
+}
+
+#[tokio::test]
+async fn a_required_client_certificate_is_asked_for_by_tls() {
+    let files = Files::new();
+    let ours = Authority::new();
+    let options = Options {
+        tls: TlsConfig {
+            client_ca_file: Some(files.write("clients.pem", &ours.pem())),
+            client_cert_required: true,
+            ..files.serve(&ours.server())
+        },
+        ..Options::default()
+    };
+    let (_database, replica) = Replica::alone(options).await;
+    let with = connect(&replica, &ours, Some(&ours.client("spiffe://any"))).await.unwrap();
+    assert!(subject(with).await.is_ok());
+    let without = match connect(&replica, &ours, None).await {
+        Ok(channel) => subject(channel).await.is_err(),
+        Err(_) => true,
+    };
+    assert!(without);
+}

@@ -1,0 +1,218 @@
+//! JSON web tokens, against an issuer that the test plays.
+
+use std::{
+    collections::BTreeMap,
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, AtomicU32, Ordering},
+    },
+};
+
+use contextd::{
+    config::{AuthConfig, JwtConfig},
+    pb::{self, admin_service_client::AdminServiceClient},
+};
+use http_body_util::Full;
+use hyper::{Response, body::Bytes, server::conn::http1, service::service_fn};
+use hyper_util::rt::TokioIo;
+use jsonwebtoken::{Algorithm, EncodingKey, Header, encode, jwk::Jwk};
+use serde_json::{Value, json};
+use tokio::net::TcpListener;
+use tonic::{Code, service::interceptor::InterceptedService};
+
+use super::Key;
+use crate::harness::{Options, Replica};
+
+const AUDIENCE: &str = "contextd";
+
+/// An issuer of tokens, whose keys can be fetched.
+#[derive(Clone)]
+struct Issuer {
+    url: String,
+    keys: Arc<Mutex<BTreeMap<String, rcgen::KeyPair>>>,
+    away: Arc<AtomicBool>,
+    fetched: Arc<AtomicU32>,
+}
+
+impl Issuer {
+    async fn start() -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let issuer = Self {
+            url: format!("http://{}", listener.local_addr().unwrap()),
+            keys: Arc::default(),
+            away: Arc::default(),
+            fetched: Arc::default(),
+        };
+        let served = issuer.clone();
+        tokio::spawn(async move {
+            while let Ok((stream, _)) = listener.accept().await {
+                let issuer = served.clone();
+                let answer = service_fn(move |_| {
+                    let issuer = issuer.clone();
+                    async move { issuer.answer() }
+                });
+                tokio::spawn(http1::Builder::new().serve_connection(TokioIo::new(stream), answer));
+            }
+        });
+        issuer
+    }
+
+    fn answer(&self) -> Result<Response<Full<Bytes>>, http::Error> {
+        self.fetched.fetch_add(1, Ordering::SeqCst);
+        if self.away.load(Ordering::SeqCst) {
+            return Response::builder().status(503).body(Full::default());
+        }
+        let keys = self.keys.lock().unwrap();
+        let public = keys.iter().map(|(id, pair)| {
+            let signing = EncodingKey::from_ec_der(&pair.serialize_der());
+            let mut key = Jwk::from_encoding_key(&signing, Algorithm::ES256).unwrap();
+            key.common.key_id = Some(id.clone());
+            key
+        });
+        let set = json!({"keys": public.collect::<Vec<_>>()});
+        Ok(Response::new(Full::from(set.to_string())))
+    }
+
+    /// Makes a key.
+    fn add(&self, id: &str) {
+        let pair = rcgen::KeyPair::generate_for(&rcgen::PKCS_ECDSA_P256_SHA256).unwrap();
+        self.keys.lock().unwrap().insert(id.to_owned(), pair);
+    }
+
+    /// A token that one of the keys signs.
+    fn token(&self, id: &str, claims: &Value) -> Key {
+        let keys = self.keys.lock().unwrap();
+        let signing = EncodingKey::from_ec_der(&keys[id].serialize_der());
+        let header = Header {
+            kid: Some(id.to_owned()),
+            ..Header::new(Algorithm::ES256)
+        };
+        Key(encode(&header, claims, &signing).unwrap())
+    }
+
+    /// Callers have to have one of its tokens.
+    fn required(&self) -> Options {
+        let jwt = JwtConfig {
+            issuer: Some(self.url.clone()),
+            audience: Some(AUDIENCE.to_owned()),
+            jwks_url: Some(format!("{}/jwks.json", self.url)),
+            ..JwtConfig::default()
+        };
+        Options {
+            auth: AuthConfig {
+                required: true,
+                jwt,
+                ..AuthConfig::default()
+            },
+            ..Options::default()
+        }
+    }
+
+    /// Claims that are right, with changes.
+    fn claims(&self, change: &Value) -> Value {
+        let now = jiff::Timestamp::now().as_second();
+        let mut claims = json!({
+            "iss": self.url, "aud": AUDIENCE, "sub": "host-1", "exp": now + 600,
+            "tenant": "acme", "scope": "openid contextd:write",
+        });
+        for (claim, value) in change.as_object().unwrap() {
+            match value {
+                Value::Null => drop(claims.as_object_mut().unwrap().remove(claim)),
+                value => claims[claim] = value.clone(),
+            }
+        }
+        claims
+    }
+}
+
+/// Whom the server takes the caller for.
+async fn caller(replica: &Replica, key: &Key) -> Result<(String, pb::Access, String), Code> {
+    let channel = InterceptedService::new(replica.channel().await, key.clone());
+    let mut client = AdminServiceClient::new(channel);
+    let info = client.get_server_info(pb::GetServerInfoRequest {});
+    let info = info.await.map_err(|status| status.code())?.into_inner();
+    let access = info.access();
+    Ok((info.tenant_id, access, info.subject))
+}
+
+#[tokio::test]
+async fn a_token_gives_the_tenant_and_access_of_its_claims() {
+    let issuer = Issuer::start().await;
+    issuer.add("k1");
+    let (_database, replica) = Replica::alone(issuer.required()).await;
+    let check = async |change: Value, expected: (&str, pb::Access, &str)| {
+        let token = issuer.token("k1", &issuer.claims(&change));
+        let (tenant, access, subject) = caller(&replica, &token).await.unwrap();
+        assert_eq!((tenant.as_str(), access, subject.as_str()), expected, "{change}");
+    };
+    check(json!({}), ("acme", pb::Access::Write, "jwt:host-1")).await;
+    check(json!({"tenant": "other", "scope": ["read"]}), ("other", pb::Access::Read, "jwt:host-1")).await;
+    check(json!({"aud": ["a", AUDIENCE], "scope": "admin"}), ("acme", pb::Access::Admin, "jwt:host-1")).await;
+}
+
+#[tokio::test]
+async fn tokens_that_are_not_the_issuers_for_this_service_are_refused() {
+    let issuer = Issuer::start().await;
+    issuer.add("k1");
+    let (_database, replica) = Replica::alone(issuer.required()).await;
+    let now = jiff::Timestamp::now().as_second();
+    let changes = [
+        json!({"iss": "http://127.0.0.1:1"}),
+        json!({"aud": "another-service"}),
+        json!({"aud": null}),
+        json!({"exp": null}),
+        json!({"exp": now - 60}),
+        json!({"nbf": now + 600}),
+        json!({"iss": null}),
+        json!({"tenant": null}),
+        json!({"tenant": "A b"}),
+        json!({"scope": "openid"}),
+        json!({"scope": null}),
+    ];
+    for change in changes {
+        let token = issuer.token("k1", &issuer.claims(&change));
+        assert_eq!(caller(&replica, &token).await, Err(Code::Unauthenticated), "{change}");
+    }
+    let good = issuer.token("k1", &issuer.claims(&json!({})));
+    let [head, body, signature] = good.0.split('.').collect::<Vec<_>>().try_into().unwrap();
+    // {"alg":"none"}, and the public key used as a shared secret.
+    let none = format!("eyJhbGciOiJub25lIiwia2lkIjoiazEifQ.{body}.");
+    let public = issuer.keys.lock().unwrap()["k1"].public_key_pem();
+    let shared = Header {
+        kid: Some("k1".to_owned()),
+        ..Header::new(Algorithm::HS256)
+    };
+    let secret = EncodingKey::from_secret(public.as_bytes());
+    let confused = encode(&shared, &issuer.claims(&json!({})), &secret).unwrap();
+    let another = Issuer::start().await;
+    another.add("k1");
+    let stolen = another.token("k1", &issuer.claims(&json!({})));
+    let altered = format!("{head}.{}.{signature}", issuer.token("k1", &issuer.claims(&json!({"tenant": "other"}))).0.split('.').nth(1).unwrap());
+    for forged in [none, confused, stolen.0, altered] {
+        assert_eq!(caller(&replica, &Key(forged.clone())).await, Err(Code::Unauthenticated), "{forged}");
+    }
+    assert!(caller(&replica, &good).await.is_ok());
+}
+
+#[tokio::test]
+async fn a_new_key_of_the_issuer_is_fetched_and_known_ones_outlive_its_outage() {
+    let issuer = Issuer::start().await;
+    issuer.add("k1");
+    let (database, replica) = Replica::alone(issuer.required()).await;
+    let first = issuer.token("k1", &issuer.claims(&json!({})));
+    assert!(caller(&replica, &first).await.is_ok());
+    assert_eq!(issuer.fetched.load(Ordering::SeqCst), 1);
+    // Tokens with made-up keys make it ask no more often than every 10 s.
+    issuer.add("k2");
+    let second = issuer.token("k2", &issuer.claims(&json!({})));
+    for _ in 0..20 {
+        assert_eq!(caller(&replica, &second).await, Err(Code::Unauthenticated));
+    }
+    assert_eq!(issuer.fetched.load(Ordering::SeqCst), 1);
+    let another = Replica::start(&database, issuer.required()).await;
+    assert!(caller(&another, &second).await.is_ok());
+    issuer.away.store(true, Ordering::SeqCst);
+    replica.auth.refresh().await.unwrap();
+    assert!(caller(&replica, &first).await.is_ok());
+    assert!(caller(&another, &second).await.is_ok());
+}
