@@ -160,14 +160,24 @@ mod tests {
         let keys = parse(&text).unwrap();
         let seen: Vec<_> = keys
             .iter()
-            .map(|key| (key.name.as_str(), key.tenant.as_str(), key.access, key.hash == hash))
+            .map(|key| {
+                (
+                    key.name.as_str(),
+                    key.tenant.as_str(),
+                    key.access,
+                    key.hash == hash,
+                )
+            })
             .collect();
         let expected = [
             ("ops", "default", Access::Operator, true),
             ("acme", "acme", Access::Write, true),
         ];
         assert_eq!(seen, expected);
-        assert_eq!(keys[1].expires_at, Some("2027-01-01T00:00:00Z".parse().unwrap()));
+        assert_eq!(
+            keys[1].expires_at,
+            Some("2027-01-01T00:00:00Z".parse().unwrap())
+        );
         assert_eq!(parse(""), Ok(Vec::new()));
     }
 
@@ -181,11 +191,23 @@ mod tests {
         check("[[keys]]\nname = 's3cret", "line 2");
         check("[[keys]]\nname = 'a'\naccess = 's3cret'", "line 3");
         check("[[keys]]\nname = 'a'\naccess = 'read'\ns3cret = 1", "line");
-        check("[[keys]]\nname = 'a'\naccess = 'read'", "either sha256 or key");
-        check("[[keys]]\nname = 'a'\naccess = 'read'\nkey = 's3cret'", "key is none");
-        check("[[keys]]\nname = 'a'\naccess = 'read'\nsha256 = 's3cret'", "64 hexadecimal");
         check(
-            &format!("[[keys]]\nname = 'a'\naccess = 'read'\ntenant = 'a b'\nsha256 = '{}'", "0".repeat(64)),
+            "[[keys]]\nname = 'a'\naccess = 'read'",
+            "either sha256 or key",
+        );
+        check(
+            "[[keys]]\nname = 'a'\naccess = 'read'\nkey = 's3cret'",
+            "key is none",
+        );
+        check(
+            "[[keys]]\nname = 'a'\naccess = 'read'\nsha256 = 's3cret'",
+            "64 hexadecimal",
+        );
+        check(
+            &format!(
+                "[[keys]]\nname = 'a'\naccess = 'read'\ntenant = 'a b'\nsha256 = '{}'",
+                "0".repeat(64)
+            ),
             "tenant",
         );
     }

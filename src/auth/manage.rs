@@ -4,11 +4,7 @@ use std::time::Duration;
 
 use uuid::Uuid;
 
-use super::{
-    Auth,
-    error::Error,
-    secret,
-};
+use super::{Auth, error::Error, secret};
 use crate::{
     model::{Access, ApiKey, Principal, TenantId},
     store::api_key::NewKey,

@@ -23,11 +23,7 @@ pub mod token;
 
 pub use error::{Denied, Error};
 
-use self::{
-    key_file::FileKey,
-    secret::Hash,
-    token::Tokens,
-};
+use self::{key_file::FileKey, secret::Hash, token::Tokens};
 use crate::{
     clock::Clock,
     config::{AuthConfig, GrantConfig},

@@ -135,7 +135,11 @@ impl Tokens {
     fn principal(&self, claims: &Map<String, Value>) -> Option<Principal> {
         let tenant = claims.get(&self.tenant_claim)?.as_str()?;
         let subject = claims.get("sub").and_then(Value::as_str);
-        let subject: String = subject.unwrap_or_default().chars().take(SUBJECT_SHOWN).collect();
+        let subject: String = subject
+            .unwrap_or_default()
+            .chars()
+            .take(SUBJECT_SHOWN)
+            .collect();
         is_tenant(tenant).then_some(())?;
         Some(Principal {
             tenant: TenantId::new(tenant),

@@ -37,30 +37,56 @@ enum KeyAction {
     /// Make a key for the keys file, without a server: print it, and the entry with its hash.
     Generate {
         /// What it is for.
-        #[arg(long, default_value = "operator")]
+        #[arg(
+            long = "key-name",
+            value_name = "NAME",
+            env = "CONTEXTD_KEY_NAME",
+            hide_env_values = true,
+            default_value = "operator"
+        )]
         name: String,
         /// The tenant whose data it gives access to.
-        #[arg(long, default_value = "default")]
+        #[arg(
+            long,
+            env = "CONTEXTD_TENANT",
+            hide_env_values = true,
+            default_value = "default"
+        )]
         tenant: String,
         /// What it allows.
-        #[arg(long, default_value = "operator")]
+        #[arg(
+            long,
+            env = "CONTEXTD_ACCESS",
+            hide_env_values = true,
+            default_value = "operator"
+        )]
         access: Level,
     },
     /// Make a key on the server and print it. It is shown only once.
     Create {
         #[command(flatten)]
         server: Server,
-        /// What it is for.
-        #[arg(long, default_value = "")]
-        name: String,
+        /// What it is for [no default: nothing]
+        #[arg(
+            long = "key-name",
+            value_name = "NAME",
+            env = "CONTEXTD_KEY_NAME",
+            hide_env_values = true
+        )]
+        name: Option<String>,
         /// The tenant whose data it gives access to [no default: the caller's own]
-        #[arg(long)]
+        #[arg(long, env = "CONTEXTD_TENANT", hide_env_values = true)]
         tenant: Option<String>,
         /// What it allows.
-        #[arg(long)]
+        #[arg(
+            long,
+            env = "CONTEXTD_ACCESS",
+            hide_env_values = true,
+            default_value = "write"
+        )]
         access: Level,
-        /// After how long it expires, such as 90d [no default: never]
-        #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
+        /// After how long it expires, such as 2160h [no default: never]
+        #[arg(long, value_name = "DURATION", env = "CONTEXTD_TTL", hide_env_values = true, value_parser = parse_duration)]
         ttl: Option<Duration>,
     },
     /// List the keys of a tenant, the newest first.
@@ -68,7 +94,7 @@ enum KeyAction {
         #[command(flatten)]
         server: Server,
         /// The tenant [no default: the caller's own]
-        #[arg(long)]
+        #[arg(long, env = "CONTEXTD_TENANT", hide_env_values = true)]
         tenant: Option<String>,
     },
     /// Revoke a key: every replica refuses it within 5 seconds.
@@ -78,7 +104,7 @@ enum KeyAction {
         /// The id of the key, as `list` shows it.
         key_id: String,
         /// Its tenant [no default: the caller's own]
-        #[arg(long)]
+        #[arg(long, env = "CONTEXTD_TENANT", hide_env_values = true)]
         tenant: Option<String>,
     },
 }
@@ -134,7 +160,7 @@ pub(super) async fn run(args: Args) -> anyhow::Result<ExitCode> {
             let request = pb::CreateKeyRequest {
                 tenant_id: tenant.unwrap_or_default(),
                 access: access.to_pb().into(),
-                name,
+                name: name.unwrap_or_default(),
                 ttl: ttl.map(crate::codec::time::duration_to_pb),
             };
             create(&server, request).await?;

@@ -58,8 +58,8 @@ impl Server {
             format!("http://{address}")
         };
         let encrypted = url.starts_with("https://");
-        let endpoint = Endpoint::from_shared(url)
-            .with_context(|| format!("{address} is not an address"))?;
+        let endpoint =
+            Endpoint::from_shared(url).with_context(|| format!("{address} is not an address"))?;
         if !encrypted {
             return Ok(endpoint);
         }

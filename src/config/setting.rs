@@ -5,17 +5,21 @@ pub const ENV_PREFIX: &str = "CONTEXTD_";
 
 /// Flags of single commands that are no settings but can be given by a variable too.
 pub const COMMAND_FLAGS: &[&str] = &[
+    "access",
     "address",
     "api-key",
     "approve-tools",
     "ca-file",
     "config",
+    "key-name",
     "model",
     "once",
     "service",
     "session",
     "system",
+    "tenant",
     "timeout",
+    "ttl",
 ];
 
 /// A key of the file that can also be given as `--flag` or `CONTEXTD_FLAG`. Its default is the

@@ -3,36 +3,44 @@
 
 use std::{collections::BTreeMap, sync::LazyLock};
 
-use prost_reflect::Value;
-
 use crate::{codec::description::POOL, model::Access, pb};
 
-/// The access by path, such as `/contextd.v1.TurnService/ExecuteTurn`.
-static NEEDED: LazyLock<BTreeMap<String, Access>> = LazyLock::new(|| {
+/// What a path takes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Needs {
+    /// At least this access.
+    Access(Access),
+    /// More than anybody has: the proto says nothing of it.
+    Undeclared,
+    /// It is no RPC of ours.
+    NotOurs,
+}
+
+/// The option of each RPC by its path, such as `/contextd.v1.TurnService/ExecuteTurn`.
+static DECLARED: LazyLock<BTreeMap<String, Option<Access>>> = LazyLock::new(|| {
     let option = POOL
         .get_extension_by_name("contextd.v1.access")
         .expect("the proto has the option");
-    let methods = POOL.services().flat_map(|service| {
-        let methods: Vec<_> = service.methods().collect();
-        methods
-            .into_iter()
-            .map(move |method| (format!("/{}/{}", service.full_name(), method.name()), method))
-    });
+    let methods = POOL
+        .services()
+        .flat_map(|service| service.methods().collect::<Vec<_>>());
     methods
-        .filter_map(|(path, method)| {
+        .map(|method| {
+            let path = format!("/{}/{}", method.parent_service().full_name(), method.name());
             let options = method.options();
-            let number = match options.get_extension(&option).as_ref() {
-                Value::EnumNumber(number) => *number,
-                _ => return None,
-            };
-            Some((path, of_number(number)?))
+            let number = options.get_extension(&option).as_enum_number();
+            (path, number.and_then(of_number))
         })
         .collect()
 });
 
-/// The least access that an RPC takes; `None` if nobody may call it.
-pub fn needed(path: &str) -> Option<Access> {
-    NEEDED.get(path).copied()
+/// What the RPC of a path takes.
+pub fn needs(path: &str) -> Needs {
+    match DECLARED.get(path) {
+        Some(Some(access)) => Needs::Access(*access),
+        Some(None) => Needs::Undeclared,
+        None => Needs::NotOurs,
+    }
 }
 
 /// An access as the proto has it.
@@ -62,22 +70,24 @@ mod tests {
 
     #[test]
     fn every_rpc_declares_the_access_it_takes() {
-        let methods: Vec<String> = POOL
-            .services()
-            .flat_map(|service| {
-                let name = service.full_name().to_owned();
-                let paths = service.methods().map(move |method| format!("/{name}/{}", method.name()));
-                paths.collect::<Vec<_>>()
-            })
-            .collect();
-        assert!(methods.len() > 30);
-        for path in methods {
-            assert!(needed(&path).is_some(), "{path} has no option contextd.v1.access");
+        assert!(DECLARED.len() > 30);
+        for (path, access) in &*DECLARED {
+            assert!(access.is_some(), "{path} has no option contextd.v1.access");
         }
-        assert_eq!(needed("/contextd.v1.TurnService/GetTurn"), Some(Access::Read));
-        assert_eq!(needed("/contextd.v1.TurnService/ExecuteTurn"), Some(Access::Write));
-        assert_eq!(needed("/contextd.v1.AdminService/CreateKey"), Some(Access::Admin));
-        assert_eq!(needed("/contextd.v1.TurnService/Absent"), None);
+        let check = |path: &str, expected: Needs| assert_eq!(needs(path), expected, "{path}");
+        check(
+            "/contextd.v1.TurnService/GetTurn",
+            Needs::Access(Access::Read),
+        );
+        check(
+            "/contextd.v1.TurnService/ExecuteTurn",
+            Needs::Access(Access::Write),
+        );
+        check(
+            "/contextd.v1.AdminService/CreateKey",
+            Needs::Access(Access::Admin),
+        );
+        check("/contextd.v1.TurnService/Absent", Needs::NotOurs);
     }
 
     #[test]
@@ -90,10 +100,11 @@ mod tests {
                 let reads = options.is_some_and(|options| {
                     options.idempotency_level() == IdempotencyLevel::NoSideEffects
                 });
-                let access = needed(&path).unwrap();
+                let access = needs(&path);
                 assert!(
-                    reads == (access == Access::Read) || (reads && access == Access::Admin),
-                    "{path} takes {access}"
+                    reads == (access == Needs::Access(Access::Read))
+                        || (reads && access == Needs::Access(Access::Admin)),
+                    "{path} takes {access:?}"
                 );
             }
         }

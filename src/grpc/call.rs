@@ -15,7 +15,10 @@ use tonic::{Code, Status, body::Body};
 use tower::{Layer, Service};
 use uuid::Uuid;
 
-use super::{access, connection::Peer};
+use super::{
+    access::{self, Needs},
+    connection::Peer,
+};
 use crate::{
     auth::Denied,
     model::{Access, Principal},
@@ -86,7 +89,10 @@ impl Call {
             denied,
         } = self;
         let duration = begun.elapsed().as_secs_f64() * 1000.0;
-        let changes = access::needed(&format!("/{method}")).is_some_and(|needed| needed > Access::Read);
+        let changes = match access::needs(&format!("/{method}")) {
+            Needs::Access(needed) => needed > Access::Read,
+            Needs::Undeclared | Needs::NotOurs => false,
+        };
         let refused = matches!(code, Code::Unauthenticated | Code::PermissionDenied);
         let tenant = caller.get().map(|caller| caller.tenant.as_str());
         let subject = caller.get().map(|caller| caller.subject.as_str());
@@ -159,7 +165,8 @@ where
 /// The id that the client gave its request, if it is one that a log can show.
 fn given_id(headers: &HeaderMap) -> Option<String> {
     let id = headers.get(REQUEST_ID)?.to_str().ok()?;
-    let fits = (1..=LONGEST_ID).contains(&id.len()) && id.bytes().all(|byte| byte.is_ascii_graphic());
+    let fits =
+        (1..=LONGEST_ID).contains(&id.len()) && id.bytes().all(|byte| byte.is_ascii_graphic());
     fits.then(|| id.to_owned())
 }
 

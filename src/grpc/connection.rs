@@ -94,7 +94,11 @@ async fn accept_all(
         // Small frames go out at once.
         let _ = stream.set_nodelay(true);
         let Some(tls) = tls.clone() else {
-            if send.send(Ok(Connection::plain(stream, place))).await.is_err() {
+            if send
+                .send(Ok(Connection::plain(stream, place)))
+                .await
+                .is_err()
+            {
                 return;
             }
             continue;

@@ -10,7 +10,12 @@ use http::{Request, Response, header::AUTHORIZATION, request::Parts};
 use tonic::{Status, body::Body};
 use tower::{Layer, Service};
 
-use super::{access, call::Call, connection::Peer, status};
+use super::{
+    access::{self, Needs},
+    call::Call,
+    connection::Peer,
+    status,
+};
 use crate::{
     auth::{Auth, Credentials},
     model::{Access, Principal},
@@ -18,10 +23,6 @@ use crate::{
 
 /// Services that answer every caller: probes have no credentials.
 const OPEN: &str = "/grpc.health.v1.Health/";
-/// Reflection: for whoever has any credential.
-const REFLECTION: &str = "/grpc.reflection.";
-/// Our own services.
-const OURS: &str = "/contextd.";
 
 /// Checks callers.
 #[derive(Debug, Clone)]
@@ -109,13 +110,10 @@ async fn admitted(auth: &Auth, head: &Parts) -> Result<Principal, Status> {
     if let Some(call) = call {
         call.identified(&caller);
     }
-    if path.starts_with(REFLECTION) {
-        return Ok(caller);
-    }
-    match access::needed(path) {
-        Some(needed) if needed <= caller.access => Ok(caller),
+    match access::needs(path) {
+        Needs::Access(needed) if needed > caller.access => Err(status::permission_denied(needed)),
+        Needs::Undeclared => Err(status::permission_denied(Access::Operator)),
         // The framework answers for what is no RPC of ours.
-        None if !path.starts_with(OURS) => Ok(caller),
-        needed => Err(status::permission_denied(needed.unwrap_or(Access::Operator))),
+        Needs::Access(_) | Needs::NotOurs => Ok(caller),
     }
 }

@@ -16,17 +16,22 @@ use super::{
     decode::LARGEST_CHUNK,
     gate::Gate,
     guard::Guard,
-    model::Models, queue::Queue, session::Sessions, stream::Waiting, tls::Tls, turn::Turns,
-    whole_body::WholeBodies, wire_errors::WireErrors,
+    model::Models,
+    queue::Queue,
+    session::Sessions,
+    stream::Waiting,
+    tls::Tls,
+    turn::Turns,
+    whole_body::WholeBodies,
+    wire_errors::WireErrors,
 };
 use crate::{
     auth::Auth,
     pb::{
         DESCRIPTOR_SET, admin_service_server::AdminServiceServer,
-        blob_service_server::BlobServiceServer,
-        context_service_server::ContextServiceServer, model_service_server::ModelServiceServer,
-        queue_service_server::QueueServiceServer, session_service_server::SessionServiceServer,
-        turn_service_server::TurnServiceServer,
+        blob_service_server::BlobServiceServer, context_service_server::ContextServiceServer,
+        model_service_server::ModelServiceServer, queue_service_server::QueueServiceServer,
+        session_service_server::SessionServiceServer, turn_service_server::TurnServiceServer,
     },
     turn::Engine,
 };

@@ -261,12 +261,10 @@ impl From<auth::Error> for Status {
         use auth::Error;
         match error {
             Error::Forbidden { needed } => permission_denied(needed),
-            Error::TooManyKeys { limit } => {
-                Row::new(ErrorReason::QuotaExceeded, error.to_string())
-                    .with("quota", "live_keys")
-                    .quota("tenant", &format!("{limit} live API keys"))
-                    .status()
-            }
+            Error::TooManyKeys { limit } => Row::new(ErrorReason::QuotaExceeded, error.to_string())
+                .with("quota", "live_keys")
+                .quota("tenant", &format!("{limit} live API keys"))
+                .status(),
             Error::KeyNotFound(ref id) => Row::new(ErrorReason::KeyNotFound, error.to_string())
                 .resource("ApiKey", id)
                 .status(),

@@ -112,7 +112,13 @@ impl Tls {
     /// Reads the files again. If they have changed and cannot be served, what was read before stays.
     pub fn reload(&self) -> Result<(), TlsError> {
         let bytes = self.files.read()?;
-        let unchanged = || self.current.read().unwrap_or_else(PoisonError::into_inner).bytes == bytes;
+        let unchanged = || {
+            self.current
+                .read()
+                .unwrap_or_else(PoisonError::into_inner)
+                .bytes
+                == bytes
+        };
         if unchanged() {
             return Ok(());
         }

@@ -62,7 +62,8 @@ const LONGEST_TENANT: usize = 64;
 
 /// Whether a text can be the id of a tenant: 1 to 64 characters of `a-z`, `0-9`, `-`, `_` and `.`.
 pub fn is_tenant(id: &str) -> bool {
-    let fits = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"-_.".contains(&byte);
+    let fits =
+        |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"-_.".contains(&byte);
     (1..=LONGEST_TENANT).contains(&id.len()) && id.bytes().all(fits)
 }
 

@@ -52,7 +52,10 @@ impl Store {
             select version from api_keys_version";
         let rows = self.aside().read(SQL, &[]).await?;
         let row = rows.first();
-        get(row.ok_or_else(|| Error::Corrupt("the version of keys is not there".to_owned()))?, "version")
+        get(
+            row.ok_or_else(|| Error::Corrupt("the version of keys is not there".to_owned()))?,
+            "version",
+        )
     }
 
     /// All keys that are neither revoked nor expired, of all tenants.

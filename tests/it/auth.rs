@@ -119,5 +119,11 @@ async fn call(
 ) -> Result<Vec<u8>, Status> {
     let (_, message) = rpcs().into_iter().find(|(path, _)| path == rpc).unwrap();
     let header = key.map(Key::header);
-    raw::call_as(channel.clone(), header.as_deref(), rpc, request(&message, json)).await
+    raw::call_as(
+        channel.clone(),
+        header.as_deref(),
+        rpc,
+        request(&message, json),
+    )
+    .await
 }

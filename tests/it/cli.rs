@@ -95,7 +95,11 @@ fn settings_precedence_is_flag_variable_file_default() {
 fn every_setting_with_a_flag_can_be_given_by_its_flag_and_by_its_variable() {
     let valid = |flag: &str| match flag {
         "listen" => "127.0.0.1:1",
-        "insecure-no-auth" | "migrate" => "true",
+        // On its own it is refused: no credential could be valid.
+        "auth-required" => "false",
+        "insecure-no-auth" | "migrate" | "tls-terminated-elsewhere" => "true",
+        // Those that go together have a test of their own.
+        "keys-file" | "tls-cert" | "tls-key" | "tls-client-ca" => "",
         "database-url" => "postgres://host/name",
         "data-dir" | "pg-bin-dir" | "script-dir" => "/some/where",
         "lease-ttl" => "7s",
@@ -286,7 +290,36 @@ fn a_pool_larger_than_the_embedded_max_connections_is_refused() {
 }
 
 #[test]
-fn listening_on_other_interfaces_requires_insecure_no_auth() {
+fn listening_on_other_interfaces_requires_authentication_and_tls_or_a_decision_against_them() {
+    fn with(flags: &[(&str, &str)], expected: &[&str]) {
+        let mut all = vec![("listen", "0.0.0.0:7070")];
+        all.extend(flags);
+        let given = Given {
+            flags: &all,
+            ..Given::default()
+        };
+        let told = given.load().map(drop).err().unwrap_or_default();
+        assert_eq!(told.is_empty(), expected.is_empty(), "{flags:?}: {told}");
+        for words in expected {
+            assert!(told.contains(words), "{flags:?}: {told}");
+        }
+    }
+    let keys = [("auth-required", "true"), ("keys-file", "/keys.toml")];
+    with(&keys, &["--tls-cert", "--tls-terminated-elsewhere"]);
+    with(
+        &[&keys[..], &[("tls-terminated-elsewhere", "true")]].concat(),
+        &[],
+    );
+    let tls = [("tls-cert", "/cert.pem"), ("tls-key", "/key.pem")];
+    with(&[&keys[..], &tls].concat(), &[]);
+    with(&tls, &["callers are not authenticated", "--auth-required"]);
+    with(&keys[..1], &["no credential could ever be valid"]);
+    with(
+        &[&keys[1..], &tls].concat(),
+        &["configured but not required"],
+    );
+    with(&[&keys[..], &tls[..1]].concat(), &["set together"]);
+
     fn check(listen: &str, insecure: &str, allowed: bool) {
         let given = Given {
             flags: &[("listen", listen), ("insecure-no-auth", insecure)],

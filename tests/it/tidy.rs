@@ -52,10 +52,14 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
     (
         "grpc",
         &[
-            "auth", "turn", "context", "store", "provider", "codec", "model", "pb", "config", "clock",
+            "auth", "turn", "context", "store", "provider", "codec", "model", "pb", "config",
+            "clock",
         ],
     ),
-    ("worker", &["auth", "turn", "store", "model", "config", "clock"]),
+    (
+        "worker",
+        &["auth", "turn", "store", "model", "config", "clock"],
+    ),
     ("auth", &["store", "model", "config", "clock"]),
     (
         "turn",

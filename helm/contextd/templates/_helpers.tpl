@@ -47,8 +47,14 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 
 {{/* What must be so before anything is rendered. */}}
 {{- define "contextd.check" -}}
-{{- if not .Values.auth.insecureNoAuth -}}
-{{- fail "This version of contextd has no authentication: whoever reaches its Service may do anything. To install it all the same, for clients that you trust, set auth.insecureNoAuth=true." -}}
+{{- if not (or .Values.auth.keysSecret .Values.auth.insecureNoAuth) -}}
+{{- fail "Say who may call: name a Secret with a keys file in auth.keysSecret, or, for clients that you trust with everything, set auth.insecureNoAuth=true." -}}
+{{- end -}}
+{{- if and .Values.auth.keysSecret .Values.auth.insecureNoAuth -}}
+{{- fail "auth.keysSecret and auth.insecureNoAuth exclude each other." -}}
+{{- end -}}
+{{- if and .Values.auth.keysSecret (not .Values.tls.terminatedElsewhere) -}}
+{{- fail "API keys would travel in plain text: say tls.terminatedElsewhere=true if a mesh or proxy encrypts." -}}
 {{- end -}}
 {{- end -}}
 

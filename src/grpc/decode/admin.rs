@@ -25,8 +25,7 @@ const LONGEST_NAME: AtMost = AtMost::Chars(200);
 /// Most characters of a key's id.
 const LONGEST_ID: AtMost = AtMost::Chars(128);
 /// How long a key may live: a minute to ten years.
-const TTL: RangeInclusive<Duration> =
-    Duration::from_mins(1)..=Duration::from_hours(10 * 365 * 24);
+const TTL: RangeInclusive<Duration> = Duration::from_mins(1)..=Duration::from_hours(10 * 365 * 24);
 
 /// Which keys to list.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -5,6 +5,7 @@ use contextd::{
     pb::{self, admin_service_client::AdminServiceClient},
 };
 use serde_json::json;
+use tokio::time::timeout;
 use tonic::{Code, transport::Channel};
 use tonic_health::pb::{
     HealthCheckRequest, health_check_response::ServingStatus, health_client::HealthClient,
@@ -12,7 +13,7 @@ use tonic_health::pb::{
 use tonic_types::StatusExt as _;
 
 use super::{Key, KeysFile, call, rpcs};
-use crate::harness::{Options, Replica, raw};
+use crate::harness::{Options, Replica, events::PATIENCE, raw};
 
 /// What a refusal shows of itself.
 fn shown(status: &tonic::Status) -> (Code, String, Vec<u8>) {
@@ -43,7 +44,10 @@ async fn every_rpc_refuses_missing_and_invalid_credentials_in_the_same_words() {
     }
     assert!(refusals.len() > 150);
     assert_eq!(refusals[0].0, Code::Unauthenticated);
-    assert!(refusals.iter().all(|refusal| refusal == &refusals[0]), "{refusals:?}");
+    assert!(
+        refusals.iter().all(|refusal| refusal == &refusals[0]),
+        "{refusals:?}"
+    );
 }
 
 /// Whether the guard let an empty request through: what it says then is about the request.
@@ -99,10 +103,12 @@ async fn health_answers_everybody_and_reflection_takes_a_credential() {
         let check = HealthCheckRequest {
             service: service.to_owned(),
         };
-        let status = health.check(check.clone()).await.unwrap().into_inner();
-        assert_eq!(status.status(), ServingStatus::Serving, "{service}");
-        let mut watched = health.watch(check).await.unwrap().into_inner();
-        let status = watched.message().await.unwrap().unwrap();
+        let mut watched = health.watch(check.clone()).await.unwrap().into_inner();
+        let serves = async {
+            while watched.message().await.unwrap().unwrap().status() != ServingStatus::Serving {}
+        };
+        timeout(PATIENCE, serves).await.unwrap();
+        let status = health.check(check).await.unwrap().into_inner();
         assert_eq!(status.status(), ServingStatus::Serving, "{service}");
     }
     // ServerReflectionRequest { list_services: "*" }
@@ -149,7 +155,12 @@ async fn without_authentication_every_caller_is_an_operator_of_the_default_tenan
     let info = client.get_server_info(pb::GetServerInfoRequest {}).await;
     let info = info.unwrap().into_inner();
     assert_eq!(
-        (info.tenant_id.as_str(), info.access(), info.subject.as_str(), info.auth_required),
+        (
+            info.tenant_id.as_str(),
+            info.access(),
+            info.subject.as_str(),
+            info.auth_required
+        ),
         ("default", pb::Access::Operator, "anonymous", false)
     );
     assert_eq!(info.version, env!("CARGO_PKG_VERSION"));

@@ -3,9 +3,12 @@
 use std::{sync::Arc, time::Duration};
 
 use contextd::{
-    clock::ManualClock,
+    clock::{Clock as _, ManualClock, SystemClock},
     model::Access,
-    pb::{self, admin_service_client::AdminServiceClient, session_service_client::SessionServiceClient},
+    pb::{
+        self, admin_service_client::AdminServiceClient,
+        session_service_client::SessionServiceClient,
+    },
 };
 use tokio::time::timeout;
 use tonic::Code;
@@ -31,7 +34,9 @@ fn wanted(access: pb::Access) -> pb::CreateKeyRequest {
 /// Whether a replica takes the key.
 async fn accepts(replica: &Replica, key: &Key) -> bool {
     let mut sessions = SessionServiceClient::new(connect(replica, key).await);
-    let answer = sessions.list_sessions(pb::ListSessionsRequest::default()).await;
+    let answer = sessions
+        .list_sessions(pb::ListSessionsRequest::default())
+        .await;
     match answer {
         Ok(_) => true,
         Err(status) => {
@@ -48,7 +53,9 @@ async fn until(replica: &Replica, key: &Key, expected: bool) {
             tokio::task::yield_now().await;
         }
     };
-    timeout(PROMISED, seen).await.expect("a change takes effect within 5 s");
+    timeout(PROMISED, seen)
+        .await
+        .expect("a change takes effect within 5 s");
 }
 
 #[tokio::test]
@@ -60,10 +67,21 @@ async fn a_created_key_works_on_every_replica_and_a_revoked_one_on_none() {
     let there = Replica::start(&database, file.required()).await;
     let mut admin = admin(&here, &root).await;
 
-    let first = admin.create_key(wanted(pb::Access::Write)).await.unwrap().into_inner();
-    let second = admin.create_key(wanted(pb::Access::Write)).await.unwrap().into_inner();
+    let first = admin
+        .create_key(wanted(pb::Access::Write))
+        .await
+        .unwrap()
+        .into_inner();
+    let second = admin
+        .create_key(wanted(pb::Access::Write))
+        .await
+        .unwrap()
+        .into_inner();
     let (old, new) = (Key(first.secret), Key(second.secret));
-    assert!(accepts(&here, &old).await && accepts(&here, &new).await, "at once");
+    assert!(
+        accepts(&here, &old).await && accepts(&here, &new).await,
+        "at once"
+    );
     until(&there, &old, true).await;
     until(&there, &new, true).await;
 
@@ -72,15 +90,35 @@ async fn a_created_key_works_on_every_replica_and_a_revoked_one_on_none() {
         key_id: id.clone(),
         tenant_id: String::new(),
     };
-    let revoked = admin.revoke_key(revoke.clone()).await.unwrap().into_inner().key.unwrap();
+    let revoked = admin
+        .revoke_key(revoke.clone())
+        .await
+        .unwrap()
+        .into_inner()
+        .key
+        .unwrap();
     assert!(!accepts(&here, &old).await, "at once");
     until(&there, &old, false).await;
     assert!(accepts(&here, &new).await && accepts(&there, &new).await);
-    let again = admin.revoke_key(revoke).await.unwrap().into_inner().key.unwrap();
+    let again = admin
+        .revoke_key(revoke)
+        .await
+        .unwrap()
+        .into_inner()
+        .key
+        .unwrap();
     assert_eq!(again, revoked);
 
-    let keys = admin.list_keys(pb::ListKeysRequest::default()).await.unwrap().into_inner().keys;
-    let listed: Vec<_> = keys.iter().map(|key| (key.key_id.as_str(), key.revoke_time.is_some())).collect();
+    let keys = admin
+        .list_keys(pb::ListKeysRequest::default())
+        .await
+        .unwrap()
+        .into_inner()
+        .keys;
+    let listed: Vec<_> = keys
+        .iter()
+        .map(|key| (key.key_id.as_str(), key.revoke_time.is_some()))
+        .collect();
     let newest = second.key.unwrap().key_id;
     assert_eq!(listed, [(newest.as_str(), false), (id.as_str(), true)]);
 }
@@ -90,9 +128,17 @@ async fn the_database_holds_no_secret() {
     let mut file = KeysFile::new();
     let root = file.add("acme", Access::Admin);
     let (database, replica) = Replica::alone(file.required()).await;
-    let created = admin(&replica, &root).await.create_key(wanted(pb::Access::Read)).await;
+    let created = admin(&replica, &root)
+        .await
+        .create_key(wanted(pb::Access::Read))
+        .await;
     let secret = created.unwrap().into_inner().secret;
-    let rows = database.client().await.query("select k::text from api_keys k", &[]).await.unwrap();
+    let rows = database
+        .client()
+        .await
+        .query("select k::text from api_keys k", &[])
+        .await
+        .unwrap();
     let row: String = rows[0].get(0);
     assert_eq!(rows.len(), 1);
     assert!(!row.contains(&secret[5..69]), "{row}");
@@ -102,7 +148,7 @@ async fn the_database_holds_no_secret() {
 async fn an_expired_key_is_refused() {
     let mut file = KeysFile::new();
     let root = file.add("acme", Access::Admin);
-    let clock = Arc::new(ManualClock::new(jiff::Timestamp::now()));
+    let clock = Arc::new(ManualClock::new(SystemClock.now()));
     let options = Options {
         clock: Arc::<ManualClock>::clone(&clock),
         ..file.required()
@@ -138,7 +184,11 @@ async fn a_key_gives_no_more_than_its_maker_has_and_no_other_tenant() {
         let refused = acme.create_key(request).await.unwrap_err();
         assert_eq!(refusal(&refused).reason, "PERMISSION_DENIED");
     }
-    let other = ops.create_key(elsewhere(pb::Access::Admin)).await.unwrap().into_inner();
+    let other = ops
+        .create_key(elsewhere(pb::Access::Admin))
+        .await
+        .unwrap()
+        .into_inner();
     let strong = ops
         .create_key(pb::CreateKeyRequest {
             tenant_id: "acme".to_owned(),
@@ -150,7 +200,11 @@ async fn a_key_gives_no_more_than_its_maker_has_and_no_other_tenant() {
     let other_key = other.key.unwrap();
     assert_eq!(other_key.tenant_id, "other");
     // Of another tenant, with more access than the caller has, and absent: all the same.
-    for key_id in [other_key.key_id, strong.key.unwrap().key_id, "absent".to_owned()] {
+    for key_id in [
+        other_key.key_id,
+        strong.key.unwrap().key_id,
+        "absent".to_owned(),
+    ] {
         let revoke = pb::RevokeKeyRequest {
             key_id,
             tenant_id: String::new(),
@@ -164,7 +218,10 @@ async fn a_key_gives_no_more_than_its_maker_has_and_no_other_tenant() {
     };
     let refused = acme.list_keys(list.clone()).await.unwrap_err();
     assert_eq!(refusal(&refused).reason, "PERMISSION_DENIED");
-    assert_eq!(ops.list_keys(list).await.unwrap().into_inner().keys.len(), 1);
+    assert_eq!(
+        ops.list_keys(list).await.unwrap().into_inner().keys.len(),
+        1
+    );
 }
 
 #[tokio::test]
@@ -178,7 +235,10 @@ async fn a_tenant_has_at_most_a_hundred_live_keys() {
         let key = admin.create_key(wanted(pb::Access::Read)).await.unwrap();
         created.push(key.into_inner().key.unwrap().key_id);
     }
-    let refused = admin.create_key(wanted(pb::Access::Read)).await.unwrap_err();
+    let refused = admin
+        .create_key(wanted(pb::Access::Read))
+        .await
+        .unwrap_err();
     assert_eq!(refusal(&refused).reason, "QUOTA_EXCEEDED");
     let revoke = pb::RevokeKeyRequest {
         key_id: created[7].clone(),
@@ -202,7 +262,10 @@ async fn a_tenant_has_at_most_a_hundred_live_keys() {
         }
     }
     assert_eq!(seen.len(), 101);
-    assert!(seen.is_sorted_by(|one, next| one > next), "the newest first");
+    assert!(
+        seen.is_sorted_by(|one, next| one > next),
+        "the newest first"
+    );
 }
 
 #[tokio::test]
@@ -230,9 +293,17 @@ async fn keys_are_accepted_while_the_database_is_away() {
     let key = file.add("acme", Access::Read);
     let (database, replica) = Replica::alone(file.required()).await;
     let mut sessions = SessionServiceClient::new(connect(&replica, &key).await);
-    database.client().await.batch_execute("alter table api_keys_version rename to hidden").await.unwrap();
+    database
+        .client()
+        .await
+        .batch_execute("alter table api_keys_version rename to hidden")
+        .await
+        .unwrap();
     assert!(replica.auth.refresh().await.is_err());
-    let listed = timeout(PATIENCE, sessions.list_sessions(pb::ListSessionsRequest::default()));
+    let listed = timeout(
+        PATIENCE,
+        sessions.list_sessions(pb::ListSessionsRequest::default()),
+    );
     assert!(listed.await.unwrap().is_ok());
 }
 
@@ -250,9 +321,16 @@ async fn wrong_requests_for_keys_name_every_field() {
         }),
     };
     let refused = refusal(&admin.create_key(request).await.unwrap_err());
-    let mut fields: Vec<_> = refused.fields.iter().map(|(field, _)| field.as_str()).collect();
+    let mut fields: Vec<_> = refused
+        .fields
+        .iter()
+        .map(|(field, _)| field.as_str())
+        .collect();
     fields.sort_unstable();
     assert_eq!(fields, ["access", "name", "tenant_id", "ttl"]);
-    let refused = admin.revoke_key(pb::RevokeKeyRequest::default()).await.unwrap_err();
+    let refused = admin
+        .revoke_key(pb::RevokeKeyRequest::default())
+        .await
+        .unwrap_err();
     assert_eq!(refusal(&refused).reason, "INVALID_REQUEST");
 }

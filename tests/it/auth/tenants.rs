@@ -4,17 +4,19 @@ use contextd::{
     model::Access,
     pb::{
         self, admin_service_client::AdminServiceClient, blob_service_client::BlobServiceClient,
-        context_service_client::ContextServiceClient, event::Payload,
-        put_blob_request::Data, queue_service_client::QueueServiceClient,
-        session_service_client::SessionServiceClient, turn_service_client::TurnServiceClient,
+        context_service_client::ContextServiceClient, event::Payload, put_blob_request::Data,
+        queue_service_client::QueueServiceClient, session_service_client::SessionServiceClient,
+        turn_service_client::TurnServiceClient,
     },
 };
 use serde_json::{Value, json};
 use tonic::{Code, Status};
+use tonic_types::StatusExt as _;
 
 use super::{Key, KeysFile, call, connect, rpcs};
 use crate::harness::{
     Replica,
+    errors::refusal,
     events::until,
     host::{MODEL, answering, call as called},
     requests::{enqueue, input, tools, turn},
@@ -99,7 +101,7 @@ fn requests(rpc: &str, ids: &Ids) -> Vec<Value> {
         etag,
         key,
     } = ids;
-    let user = json!([{"text": {"text": "hello"}}]);
+    let user = json!([{"text": "hello"}]);
     let media = json!([{"media": {"blob_id": blob, "mediaType": "image/png"}}]);
     let name = rpc.rsplit_once('/').unwrap().1;
     match name {
@@ -107,7 +109,9 @@ fn requests(rpc: &str, ids: &Ids) -> Vec<Value> {
         "ListKeys" => vec![json!({"page_token": token})],
         "RevokeKey" => vec![json!({"key_id": key})],
         "GetBlob" => vec![json!({"blob_id": blob})],
-        "CreateSession" => vec![json!({"session": {"model": MODEL}, "request_id": request})],
+        "CreateSession" => {
+            vec![json!({"session": {"model": MODEL}, "request_id": format!("{request}-create")})]
+        }
         "ListSessions" => vec![json!({"page_token": token}), json!({})],
         "GetSession" | "ListMessages" | "ListEvents" | "GetContextStats" | "ListCompactions"
         | "ListQueuedMessages" | "PruneToolOutputs" | "PrepareContext" | "RenderContext"
@@ -141,8 +145,8 @@ fn requests(rpc: &str, ids: &Ids) -> Vec<Value> {
             json!({"session_id": session, "request_id": request}),
         ],
         "SubmitToolResults" => vec![
-            json!({"session_id": session, "results": [{"call_id": call, "content": user}], "request_id": request}),
-            json!({"session_id": session, "approvals": [{"call_id": call, "approved": true}]}),
+            json!({"session_id": session, "results": [{"call_id": call, "parts": user}], "request_id": request}),
+            json!({"session_id": session, "approvals": [{"call_id": call, "decision": "APPROVAL_DECISION_APPROVE"}]}),
         ],
         "EnqueueMessage" => vec![
             json!({"session_id": session, "message": {"parts": user}, "request_id": request}),
@@ -168,13 +172,22 @@ fn seen(outcome: &Result<Vec<u8>, Status>, ids: &Ids) -> (Code, String) {
     let Err(status) = outcome else {
         return (Code::Ok, String::new());
     };
-    let details = String::from_utf8_lossy(status.details()).into_owned();
-    let mut text = format!("{} {details}", status.message());
+    let details = status.get_error_details();
+    let mut text = format!(
+        "{} {:?} {:?} {:?} {:?} {:?}",
+        status.message(),
+        refusal(status),
+        details.bad_request(),
+        details.resource_info(),
+        details.precondition_failure(),
+        details.quota_failure()
+    );
     for (name, id) in ids.all() {
-        text = text.replace(id, name);
+        // An etag is a short number.
+        if id.len() > 3 {
+            text = text.replace(id, name);
+        }
     }
-    // The lengths of ids stand in the encoded details.
-    text.retain(|c| c.is_ascii_alphanumeric() || c.is_ascii_punctuation());
     (status.code(), text)
 }
 
@@ -191,7 +204,7 @@ async fn furnish(replica: &Replica, key: &Key, session: &str) -> Ids {
             model: MODEL.to_owned(),
             ..pb::Session::default()
         }),
-        request_id: format!("r-{id}"),
+        request_id: format!("r-{id}-create"),
     };
     sessions.create_session(create(session)).await.unwrap();
     let old = format!("{session}-old");
@@ -209,7 +222,11 @@ async fn furnish(replica: &Replica, key: &Key, session: &str) -> Ids {
     let turn = events.last().unwrap().turn_id.clone();
 
     let mut queue = QueueServiceClient::new(connection.clone());
-    let queued = queue.enqueue_message(enqueue(session, CANARY)).await.unwrap().into_inner();
+    let queued = queue
+        .enqueue_message(enqueue(session, CANARY))
+        .await
+        .unwrap()
+        .into_inner();
 
     let content = format!("{CANARY} of {session}");
     let header = pb::BlobHeader {
@@ -219,12 +236,23 @@ async fn furnish(replica: &Replica, key: &Key, session: &str) -> Ids {
     let pieces = [Data::Header(header), Data::Chunk(content.into_bytes())];
     let pieces = pieces.map(|data| pb::PutBlobRequest { data: Some(data) });
     let mut blobs = BlobServiceClient::new(connection.clone());
-    let blob = blobs.put_blob(tokio_stream::iter(pieces)).await.unwrap().into_inner().blob.unwrap().blob_id;
+    let blob = blobs
+        .put_blob(tokio_stream::iter(pieces))
+        .await
+        .unwrap()
+        .into_inner()
+        .blob
+        .unwrap()
+        .blob_id;
 
-    let said: Vec<_> = (0..8).map(|_| input(&CANARY.repeat(200))).collect();
+    let roles = [pb::Role::User, pb::Role::Assistant].into_iter().cycle();
+    let said = roles.take(8).map(|role| pb::InputMessage {
+        role: role.into(),
+        ..input(&CANARY.repeat(200))
+    });
     let append = pb::AppendMessagesRequest {
         session_id: old.clone(),
-        messages: said,
+        messages: said.collect(),
         ..pb::AppendMessagesRequest::default()
     };
     let message = sessions.append_messages(append).await.unwrap().into_inner();
@@ -232,27 +260,46 @@ async fn furnish(replica: &Replica, key: &Key, session: &str) -> Ids {
     let compact = pb::CompactRequest {
         session_id: old,
         strategy: pb::CompactionStrategy::Truncation.into(),
-        target_tokens: 100,
+        target_tokens: 3_000,
         wait: true,
         ..pb::CompactRequest::default()
     };
-    let compacted = ContextServiceClient::new(connection.clone()).compact(compact).await;
-    let compaction = compacted.unwrap().into_inner().compaction.unwrap().compaction_id;
+    let compacted = ContextServiceClient::new(connection.clone())
+        .compact(compact)
+        .await;
+    let compaction = compacted
+        .unwrap()
+        .into_inner()
+        .compaction
+        .unwrap()
+        .compaction_id;
 
     let list = pb::ListSessionsRequest {
         page_size: 1,
         page_token: String::new(),
     };
     let page = sessions.list_sessions(list).await.unwrap().into_inner();
-    let read = pb::GetSessionRequest {
-        session_id: session.to_owned(),
-    };
-    let read = sessions.get_session(read).await.unwrap().into_inner().session.unwrap();
+    // Etags count the changes of a session: this one's is not any other's.
+    let mut etag = String::new();
+    for change in 0..session.len() {
+        let update = pb::UpdateSessionRequest {
+            session: Some(pb::Session {
+                session_id: session.to_owned(),
+                system_prompt: format!("{CANARY} {change}"),
+                ..pb::Session::default()
+            }),
+            ..pb::UpdateSessionRequest::default()
+        };
+        let updated = sessions.update_session(update).await.unwrap().into_inner();
+        etag = updated.session.unwrap().etag;
+    }
     let create_key = pb::CreateKeyRequest {
         access: pb::Access::Read.into(),
         ..pb::CreateKeyRequest::default()
     };
-    let made = AdminServiceClient::new(connection).create_key(create_key).await;
+    let made = AdminServiceClient::new(connection)
+        .create_key(create_key)
+        .await;
     Ids {
         session: session.to_owned(),
         turn,
@@ -263,7 +310,7 @@ async fn furnish(replica: &Replica, key: &Key, session: &str) -> Ids {
         blob,
         request,
         token: page.next_page_token,
-        etag: read.etag,
+        etag,
         key: made.unwrap().into_inner().key.unwrap().key_id,
     }
 }
@@ -276,7 +323,7 @@ async fn what_is_anothers_is_answered_as_what_does_not_exist() {
     let mut options = answering(&[json!([called("look")]), json!([{"text": "done"}])]);
     options.auth = file.required().auth;
     let (_database, replica) = Replica::alone(options).await;
-    let theirs = furnish(&replica, &victim, "s-victim").await;
+    let theirs = furnish(&replica, &victim, "s-the-victim").await;
     let own = furnish(&replica, &caller, "s-caller").await;
     let absent = theirs.absent();
     let channel = replica.channel().await;
@@ -287,19 +334,28 @@ async fn what_is_anothers_is_answered_as_what_does_not_exist() {
             session: own.session.clone(),
             ..ids.clone()
         };
-        for (theirs, absent) in [(theirs.clone(), absent.clone()), (mine(&theirs), mine(&absent))] {
-            let pairs = requests(&rpc, &theirs).into_iter().zip(requests(&rpc, &absent));
+        for (theirs, absent) in [
+            (theirs.clone(), absent.clone()),
+            (mine(&theirs), mine(&absent)),
+        ] {
+            let pairs = requests(&rpc, &theirs)
+                .into_iter()
+                .zip(requests(&rpc, &absent));
             for (taken, made_up) in pairs {
                 // What does not exist is asked for first: an answer in one's own session may change it.
                 let nothing = call(&channel, Some(&caller), &rpc, made_up.clone()).await;
                 let outcome = call(&channel, Some(&caller), &rpc, taken.clone()).await;
                 let (code, _) = seen(&nothing, &absent);
                 if code != Code::Ok {
-                    assert_eq!(seen(&outcome, &theirs), seen(&nothing, &absent), "{rpc} {taken}");
+                    assert_eq!(
+                        seen(&outcome, &theirs),
+                        seen(&nothing, &absent),
+                        "{rpc} {taken}"
+                    );
                 }
                 if let Ok(bytes) = &outcome {
                     let text = String::from_utf8_lossy(bytes);
-                    assert!(!text.contains("s-victim"), "{rpc} {taken}: {text}");
+                    assert!(!text.contains("s-the-victim"), "{rpc} {taken}: {text}");
                 }
                 compared += 1;
             }
@@ -312,11 +368,30 @@ async fn what_is_anothers_is_answered_as_what_does_not_exist() {
         session_id: theirs.session.clone(),
         turn_id: theirs.turn.clone(),
     };
-    let turn = turns.get_turn(read).await.unwrap().into_inner().turn.unwrap();
+    let turn = turns
+        .get_turn(read)
+        .await
+        .unwrap()
+        .into_inner()
+        .turn
+        .unwrap();
     assert_eq!(turn.state(), pb::TurnState::AwaitingTools);
     let channel = replica.channel().await;
-    for rpc in ["contextd.v1.BlobService/GetBlob", "contextd.v1.AdminService/ListKeys"] {
-        let request = requests(rpc, &Ids { token: String::new(), ..theirs.clone() }).remove(0);
-        assert!(call(&channel, Some(&victim), rpc, request).await.is_ok(), "{rpc}");
+    for rpc in [
+        "contextd.v1.BlobService/GetBlob",
+        "contextd.v1.AdminService/ListKeys",
+    ] {
+        let request = requests(
+            rpc,
+            &Ids {
+                token: String::new(),
+                ..theirs.clone()
+            },
+        )
+        .remove(0);
+        assert!(
+            call(&channel, Some(&victim), rpc, request).await.is_ok(),
+            "{rpc}"
+        );
     }
 }

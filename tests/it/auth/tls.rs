@@ -97,7 +97,11 @@ async fn connect(
         None => tls,
     };
     let address = format!("https://{}", replica.address);
-    Channel::from_shared(address).unwrap().tls_config(tls)?.connect().await
+    Channel::from_shared(address)
+        .unwrap()
+        .tls_config(tls)?
+        .connect()
+        .await
 }
 
 /// Whom the server takes the caller for.
@@ -126,7 +130,9 @@ async fn a_changed_certificate_is_served_to_new_connections_without_a_restart() 
             tokio::task::yield_now().await;
         }
     };
-    timeout(PROMISED, seen).await.expect("the new certificate is served within 5 s");
+    timeout(PROMISED, seen)
+        .await
+        .expect("the new certificate is served within 5 s");
     assert!(connect(&replica, &old, None).await.is_err());
     assert!(subject(before).await.is_ok(), "what is open goes on");
 }
@@ -154,7 +160,9 @@ async fn a_client_certificate_is_granted_what_its_name_is_granted() {
         ..Options::default()
     };
     let (_database, replica) = Replica::alone(options).await;
-    let known = connect(&replica, &ours, Some(&ours.client(HOST))).await.unwrap();
+    let known = connect(&replica, &ours, Some(&ours.client(HOST)))
+        .await
+        .unwrap();
     let granted = ("acme".to_owned(), format!("certificate:{HOST}"));
     assert_eq!(subject(known.clone()).await, Ok(granted));
     let unknown = ours.client("spiffe://cluster/ns/agents/sa/other");
@@ -164,7 +172,9 @@ async fn a_client_certificate_is_granted_what_its_name_is_granted() {
     assert_eq!(subject(without).await, Err(Code::Unauthenticated));
     // A key says who calls, whatever the certificate is.
     let keyed = tonic::service::interceptor::InterceptedService::new(known, key);
-    let info = AdminServiceClient::new(keyed).get_server_info(pb::GetServerInfoRequest {}).await;
+    let info = AdminServiceClient::new(keyed)
+        .get_server_info(pb::GetServerInfoRequest {})
+        .await;
     assert_eq!(info.unwrap().into_inner().tenant_id, "keyed");
     // A certificate of another authority is refused by TLS itself.
     let forged = foreign.client(HOST);
@@ -188,7 +198,9 @@ async fn a_required_client_certificate_is_asked_for_by_tls() {
         ..Options::default()
     };
     let (_database, replica) = Replica::alone(options).await;
-    let with = connect(&replica, &ours, Some(&ours.client("spiffe://any"))).await.unwrap();
+    let with = connect(&replica, &ours, Some(&ours.client("spiffe://any")))
+        .await
+        .unwrap();
     assert!(subject(with).await.is_ok());
     let without = match connect(&replica, &ours, None).await {
         Ok(channel) => subject(channel).await.is_err(),

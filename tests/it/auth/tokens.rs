@@ -9,6 +9,7 @@ use std::{
 };
 
 use contextd::{
+    clock::{Clock as _, SystemClock},
     config::{AuthConfig, JwtConfig},
     pb::{self, admin_service_client::AdminServiceClient},
 };
@@ -110,7 +111,7 @@ impl Issuer {
 
     /// Claims that are right, with changes.
     fn claims(&self, change: &Value) -> Value {
-        let now = jiff::Timestamp::now().as_second();
+        let now = SystemClock.now().as_second();
         let mut claims = json!({
             "iss": self.url, "aud": AUDIENCE, "sub": "host-1", "exp": now + 600,
             "tenant": "acme", "scope": "openid contextd:write",
@@ -143,11 +144,23 @@ async fn a_token_gives_the_tenant_and_access_of_its_claims() {
     let check = async |change: Value, expected: (&str, pb::Access, &str)| {
         let token = issuer.token("k1", &issuer.claims(&change));
         let (tenant, access, subject) = caller(&replica, &token).await.unwrap();
-        assert_eq!((tenant.as_str(), access, subject.as_str()), expected, "{change}");
+        assert_eq!(
+            (tenant.as_str(), access, subject.as_str()),
+            expected,
+            "{change}"
+        );
     };
     check(json!({}), ("acme", pb::Access::Write, "jwt:host-1")).await;
-    check(json!({"tenant": "other", "scope": ["read"]}), ("other", pb::Access::Read, "jwt:host-1")).await;
-    check(json!({"aud": ["a", AUDIENCE], "scope": "admin"}), ("acme", pb::Access::Admin, "jwt:host-1")).await;
+    check(
+        json!({"tenant": "other", "scope": ["read"]}),
+        ("other", pb::Access::Read, "jwt:host-1"),
+    )
+    .await;
+    check(
+        json!({"aud": ["a", AUDIENCE], "scope": "admin"}),
+        ("acme", pb::Access::Admin, "jwt:host-1"),
+    )
+    .await;
 }
 
 #[tokio::test]
@@ -155,7 +168,7 @@ async fn tokens_that_are_not_the_issuers_for_this_service_are_refused() {
     let issuer = Issuer::start().await;
     issuer.add("k1");
     let (_database, replica) = Replica::alone(issuer.required()).await;
-    let now = jiff::Timestamp::now().as_second();
+    let now = SystemClock.now().as_second();
     let changes = [
         json!({"iss": "http://127.0.0.1:1"}),
         json!({"aud": "another-service"}),
@@ -171,7 +184,11 @@ async fn tokens_that_are_not_the_issuers_for_this_service_are_refused() {
     ];
     for change in changes {
         let token = issuer.token("k1", &issuer.claims(&change));
-        assert_eq!(caller(&replica, &token).await, Err(Code::Unauthenticated), "{change}");
+        assert_eq!(
+            caller(&replica, &token).await,
+            Err(Code::Unauthenticated),
+            "{change}"
+        );
     }
     let good = issuer.token("k1", &issuer.claims(&json!({})));
     let [head, body, signature] = good.0.split('.').collect::<Vec<_>>().try_into().unwrap();
@@ -187,9 +204,21 @@ async fn tokens_that_are_not_the_issuers_for_this_service_are_refused() {
     let another = Issuer::start().await;
     another.add("k1");
     let stolen = another.token("k1", &issuer.claims(&json!({})));
-    let altered = format!("{head}.{}.{signature}", issuer.token("k1", &issuer.claims(&json!({"tenant": "other"}))).0.split('.').nth(1).unwrap());
+    let altered = format!(
+        "{head}.{}.{signature}",
+        issuer
+            .token("k1", &issuer.claims(&json!({"tenant": "other"})))
+            .0
+            .split('.')
+            .nth(1)
+            .unwrap()
+    );
     for forged in [none, confused, stolen.0, altered] {
-        assert_eq!(caller(&replica, &Key(forged.clone())).await, Err(Code::Unauthenticated), "{forged}");
+        assert_eq!(
+            caller(&replica, &Key(forged.clone())).await,
+            Err(Code::Unauthenticated),
+            "{forged}"
+        );
     }
     assert!(caller(&replica, &good).await.is_ok());
 }
