@@ -2,7 +2,7 @@
 
 use std::{process::ExitCode, time::Duration};
 
-use clap::{Subcommand, ValueEnum};
+use clap::Subcommand;
 
 use super::{
     chat::describe,
@@ -12,6 +12,7 @@ use super::{
 use crate::{
     auth::secret,
     config::parse_duration,
+    grpc::access,
     model::{Access, derive::hex},
     pb::{self, admin_service_client::AdminServiceClient},
 };
@@ -53,14 +54,14 @@ enum KeyAction {
             default_value = "default"
         )]
         tenant: String,
-        /// What it allows.
+        /// What it allows: read, write, admin or operator.
         #[arg(
             long,
             env = "CONTEXTD_ACCESS",
             hide_env_values = true,
-            default_value = "operator"
+            default_value = "operator", value_name = "LEVEL", value_parser = access_of
         )]
-        access: Level,
+        access: Access,
     },
     /// Make a key on the server and print it. It is shown only once.
     Create {
@@ -77,14 +78,14 @@ enum KeyAction {
         /// The tenant whose data it gives access to [no default: the caller's own]
         #[arg(long, env = "CONTEXTD_TENANT", hide_env_values = true)]
         tenant: Option<String>,
-        /// What it allows.
+        /// What it allows: read, write, admin or operator.
         #[arg(
             long,
             env = "CONTEXTD_ACCESS",
             hide_env_values = true,
-            default_value = "write"
+            default_value = "write", value_name = "LEVEL", value_parser = access_of
         )]
-        access: Level,
+        access: Access,
         /// After how long it expires, such as 2160h [no default: never]
         #[arg(long, value_name = "DURATION", env = "CONTEXTD_TTL", hide_env_values = true, value_parser = parse_duration)]
         ttl: Option<Duration>,
@@ -109,37 +110,9 @@ enum KeyAction {
     },
 }
 
-/// What a key allows.
-#[derive(Debug, Clone, Copy, ValueEnum)]
-enum Level {
-    /// Read what the tenant has.
-    Read,
-    /// Also change it, and run turns.
-    Write,
-    /// Also manage the tenant's keys.
-    Admin,
-    /// Also manage those of every tenant.
-    Operator,
-}
-
-impl Level {
-    fn access(self) -> Access {
-        match self {
-            Self::Read => Access::Read,
-            Self::Write => Access::Write,
-            Self::Admin => Access::Admin,
-            Self::Operator => Access::Operator,
-        }
-    }
-
-    fn to_pb(self) -> pb::Access {
-        match self {
-            Self::Read => pb::Access::Read,
-            Self::Write => pb::Access::Write,
-            Self::Admin => pb::Access::Admin,
-            Self::Operator => pb::Access::Operator,
-        }
-    }
+/// The access of a name.
+fn access_of(name: &str) -> Result<Access, String> {
+    Access::from_name(name).ok_or_else(|| "read, write, admin or operator".to_owned())
 }
 
 pub(super) async fn run(args: Args) -> anyhow::Result<ExitCode> {
@@ -159,7 +132,7 @@ pub(super) async fn run(args: Args) -> anyhow::Result<ExitCode> {
         }) => {
             let request = pb::CreateKeyRequest {
                 tenant_id: tenant.unwrap_or_default(),
-                access: access.to_pb().into(),
+                access: access::to_pb(access).into(),
                 name: name.unwrap_or_default(),
                 ttl: ttl.map(crate::codec::time::duration_to_pb),
             };
@@ -212,12 +185,12 @@ async fn info(server: &Server) -> anyhow::Result<()> {
 }
 
 /// The key goes to stdout, where a script takes it; the entry to stderr, for a person or a file.
-fn generate(name: &str, tenant: &str, access: Level) -> anyhow::Result<()> {
+fn generate(name: &str, tenant: &str, access: Access) -> anyhow::Result<()> {
     let (key, hash) = secret::generate()?;
     let entry = toml::Table::from_iter([
         ("name".to_owned(), name.into()),
         ("tenant".to_owned(), tenant.into()),
-        ("access".to_owned(), access.access().name().into()),
+        ("access".to_owned(), access.name().into()),
         ("sha256".to_owned(), hex(&hash.0).into()),
     ]);
     say(key)?;

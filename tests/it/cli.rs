@@ -95,11 +95,8 @@ fn settings_precedence_is_flag_variable_file_default() {
 fn every_setting_with_a_flag_can_be_given_by_its_flag_and_by_its_variable() {
     let valid = |flag: &str| match flag {
         "listen" => "127.0.0.1:1",
-        // On its own it is refused: no credential could be valid.
-        "auth-required" => "false",
-        "insecure-no-auth" | "migrate" | "tls-terminated-elsewhere" => "true",
-        // Those that go together have a test of their own.
-        "keys-file" | "tls-cert" | "tls-key" | "tls-client-ca" => "",
+        "auth-required" | "insecure-no-auth" | "migrate" | "tls-terminated-elsewhere" => "true",
+        "keys-file" | "tls-cert" | "tls-key" | "tls-client-ca" => "/some/file",
         "database-url" => "postgres://host/name",
         "data-dir" | "pg-bin-dir" | "script-dir" => "/some/where",
         "lease-ttl" => "7s",
@@ -108,15 +105,27 @@ fn every_setting_with_a_flag_can_be_given_by_its_flag_and_by_its_variable() {
         "log-format" => "json",
         other => panic!("no example for --{other}"),
     };
+    // Some settings are valid beside others only.
+    let beside = |flag: &str| match flag {
+        "auth-required" => "[auth]\nkeys_file = 'f'",
+        "keys-file" => "[auth]\nrequired = true",
+        "tls-cert" => "[tls]\nkey_file = 'f'",
+        "tls-key" => "[tls]\ncert_file = 'f'",
+        "tls-client-ca" => "[tls]\ncert_file = 'f'\nkey_file = 'f'",
+        _ => "",
+    };
     for setting in SETTINGS {
         let variable = setting.variable();
+        let file = beside(setting.flag);
         let by_flag = Given {
+            file,
             flags: &[(setting.flag, valid(setting.flag))],
             ..Given::default()
         }
         .load()
         .unwrap();
         let by_variable = Given {
+            file,
             variables: &[(&variable, valid(setting.flag))],
             ..Given::default()
         }
@@ -131,12 +140,10 @@ fn every_setting_with_a_flag_can_be_given_by_its_flag_and_by_its_variable() {
             format!("{:?}", by_flag.config),
             format!("{:?}", by_variable.config)
         );
-        assert_ne!(
-            format!("{:?}", by_flag.config),
-            format!("{:?}", from_file("").config()),
-            "{}",
-            setting.key
-        );
+        let printed = contextd::config::print(&by_flag);
+        let from = format!("# from --{}", setting.flag);
+        let takes = |line: &str| line.ends_with(&from) && line.contains(valid(setting.flag));
+        assert!(printed.lines().any(takes), "{printed}");
     }
 }
 
