@@ -1,5 +1,6 @@
-//! What the log says of each call: one line when it has ended, with who called, how it ended and how
-//! long it took. `audit` is true for calls that may change something, and for those that were refused.
+//! What the log says of each call: one line when it has ended, with who called, about which session
+//! and turn, how it ended and how long it took. Those that are no RPCs of ours, such as probes, are
+//! for debugging. `audit` is true for calls that may change something, and for those that were refused.
 
 use std::{
     pin::Pin,
@@ -52,6 +53,8 @@ pub struct Call {
     remote: String,
     begun: Instant,
     caller: OnceLock<Principal>,
+    session: OnceLock<String>,
+    turn: OnceLock<String>,
     denied: OnceLock<Denied>,
 }
 
@@ -65,6 +68,8 @@ impl Call {
             remote: peer.map(Peer::address).unwrap_or_default(),
             begun: Instant::now(),
             caller: OnceLock::new(),
+            session: OnceLock::new(),
+            turn: OnceLock::new(),
             denied: OnceLock::new(),
         }
     }
@@ -72,6 +77,15 @@ impl Call {
     /// Notes who calls.
     pub fn identified(&self, caller: &Principal) {
         let _ = self.caller.set(caller.clone());
+    }
+
+    /// Notes the session and the turn that the request names; empty for none.
+    pub fn is_about(&self, session: &str, turn: &str) {
+        for (place, id) in [(&self.session, session), (&self.turn, turn)] {
+            if !id.is_empty() {
+                let _ = place.set(id.chars().take(LONGEST_ID).collect());
+            }
+        }
     }
 
     /// Notes why nobody was identified.
@@ -86,14 +100,22 @@ impl Call {
             remote,
             begun,
             caller,
+            session,
+            turn,
             denied,
         } = self;
-        let duration = begun.elapsed().as_secs_f64() * 1000.0;
+        // To the microsecond.
+        let duration = begun.elapsed().as_micros() as f64 / 1000.0;
+        let refused = matches!(code, Code::Unauthenticated | Code::PermissionDenied);
+        let code = code_name(code);
         let changes = match access::needs(&format!("/{method}")) {
             Needs::Access(needed) => needed > Access::Read,
+            Needs::NotOurs if !refused => {
+                tracing::debug!(target: CALLS, audit = false, rpc.method = %method, rpc.code = code, "call");
+                return;
+            }
             Needs::Undeclared | Needs::NotOurs => false,
         };
-        let refused = matches!(code, Code::Unauthenticated | Code::PermissionDenied);
         let tenant = caller.get().map(|caller| caller.tenant.as_str());
         let subject = caller.get().map(|caller| caller.subject.as_str());
         let reason = denied.get().map(ToString::to_string);
@@ -101,11 +123,13 @@ impl Call {
             target: CALLS,
             audit = changes || refused,
             rpc.method = %method,
-            rpc.code = code_name(code),
+            rpc.code = code,
             duration_ms = duration,
             request.id = %id,
             tenant,
             subject,
+            session = session.get(),
+            turn = turn.get(),
             client.address = %remote,
             reason,
             "call"

@@ -17,6 +17,7 @@ pub mod gate;
 pub mod guard;
 pub mod health;
 pub mod model;
+mod names;
 mod nearly_full;
 pub mod page;
 pub mod preview;
@@ -36,6 +37,9 @@ pub mod violations;
 pub mod whole_body;
 pub mod wire_errors;
 
+use std::sync::Arc;
+
+use self::{call::Call, names::Names};
 use crate::model::{Principal, TenantId};
 
 /// Bytes that a page of a list may have; a page with one item may have more.
@@ -44,13 +48,17 @@ const PAGE_BYTES: usize = 2 * 1024 * 1024;
 /// more.
 const READ_BYTES: i64 = 8 * 1024 * 1024;
 
-/// Who calls. The guard puts it in; a request without it is answered with nothing.
-fn caller<T>(request: &tonic::Request<T>) -> Result<Principal, tonic::Status> {
+/// Who calls. The guard puts it in; a request without it is answered with nothing. The log hears
+/// what the request is about.
+fn caller<T: Names>(request: &tonic::Request<T>) -> Result<Principal, tonic::Status> {
+    if let Some(call) = request.extensions().get::<Arc<Call>>() {
+        call.is_about(request.get_ref().session(), request.get_ref().turn());
+    }
     let caller = request.extensions().get::<Principal>();
     caller.cloned().ok_or_else(status::unauthenticated)
 }
 
 /// Whose data a request is about.
-fn tenant<T>(request: &tonic::Request<T>) -> Result<TenantId, tonic::Status> {
+fn tenant<T: Names>(request: &tonic::Request<T>) -> Result<TenantId, tonic::Status> {
     caller(request).map(|caller| caller.tenant)
 }

@@ -13,7 +13,7 @@ use tonic_health::pb::{
 use tonic_types::StatusExt as _;
 
 use super::{Key, KeysFile, call, rpcs};
-use crate::harness::{Options, Replica, events::PATIENCE, raw};
+use crate::harness::{Options, Replica, events::PATIENCE, log::Logged, raw};
 
 /// What a refusal shows of itself.
 fn shown(status: &tonic::Status) -> (Code, String, Vec<u8>) {
@@ -166,4 +166,77 @@ async fn without_authentication_every_caller_is_an_operator_of_the_default_tenan
     assert_eq!(info.version, env!("CARGO_PKG_VERSION"));
     assert!(info.schema_version >= 31);
     assert_eq!(info.max_request_bytes, 4 << 20);
+}
+
+#[tokio::test]
+async fn the_log_has_one_line_per_call_and_no_content() {
+    const CANARY: &str = "canary-of-the-log";
+    let logged = Logged::default();
+    let _guard = logged.begin();
+    let mut file = KeysFile::new();
+    let key = file.add("acme", Access::Write);
+    let (_database, replica) = Replica::alone(file.required()).await;
+    let channel = replica.channel().await;
+    let create =
+        json!({"session": {"session_id": "s-1", "system_prompt": CANARY}, "request_id": CANARY});
+    let rpc = "contextd.v1.SessionService/CreateSession";
+    call(&channel, Some(&key), rpc, create.clone())
+        .await
+        .unwrap();
+    let refused = call(&channel, None, rpc, create).await.unwrap_err();
+    assert_eq!(refused.code(), Code::Unauthenticated);
+    let read = json!({"session_id": "s-1", "turn_id": "t-1"});
+    let rpc = "contextd.v1.TurnService/GetTurn";
+    let absent = call(&channel, Some(&key), rpc, read).await.unwrap_err();
+    assert_eq!(absent.code(), Code::NotFound);
+    let lines = logged.lines("call");
+    let seen: Vec<_> = lines
+        .iter()
+        .map(|line| {
+            let field = |name: &str| line["fields"][name].as_str().unwrap_or_default().to_owned();
+            assert!(line["fields"]["duration_ms"].as_f64().unwrap() > 0.0);
+            assert!(!field("request.id").is_empty() && !field("client.address").is_empty());
+            let audit = line["fields"]["audit"].as_bool().unwrap();
+            (
+                field("rpc.code"),
+                field("tenant"),
+                field("subject"),
+                field("session"),
+                field("turn"),
+                field("reason"),
+                audit,
+            )
+        })
+        .collect();
+    let expected = [
+        ("OK", "acme", "file:acme-write", "s-1", "", "", true),
+        ("UNAUTHENTICATED", "", "", "", "", "no credential", true),
+        (
+            "NOT_FOUND",
+            "acme",
+            "file:acme-write",
+            "s-1",
+            "t-1",
+            "",
+            false,
+        ),
+    ];
+    let expected = expected.map(|(code, tenant, subject, session, turn, reason, audit)| {
+        let own = |text: &str| text.to_owned();
+        (
+            own(code),
+            own(tenant),
+            own(subject),
+            own(session),
+            own(turn),
+            own(reason),
+            audit,
+        )
+    });
+    assert_eq!(seen, expected);
+    let all = logged.text();
+    assert!(
+        !all.contains(CANARY) && !all.contains(&key.header()[7..]),
+        "{all}"
+    );
 }

@@ -37,10 +37,14 @@ impl Logged {
         (guard, Dispatch::new(tracing_subscriber::registry()))
     }
 
+    /// All of it.
+    pub fn text(&self) -> String {
+        String::from_utf8(self.0.lock().unwrap().clone()).unwrap()
+    }
+
     /// The fields of the lines with this message.
     pub fn lines(&self, message: &str) -> Vec<Value> {
-        let logged = self.0.lock().unwrap().clone();
-        let lines = String::from_utf8(logged).unwrap();
+        let lines = self.text();
         let lines = lines
             .lines()
             .map(|line| serde_json::from_str::<Value>(line).unwrap());
