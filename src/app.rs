@@ -20,6 +20,7 @@ use crate::{
     clock::{Clock, SystemClock},
     config::{Config, Environment},
     grpc::{
+        connection,
         gate::Gate,
         health,
         readiness::{Closed, Readiness},
@@ -267,7 +268,10 @@ fn bounds(config: &Config) -> server::Bounds {
     server::Bounds {
         max_request_bytes: config.server.max_request_bytes,
         max_blob_bytes: config.blobs.max_bytes,
-        max_connections: config.server.max_connections,
+        connections: connection::Bounds {
+            most: config.server.max_connections,
+            patience: config.server.handshake_timeout,
+        },
         max_concurrent_streams: config.server.max_concurrent_streams,
         reader: Waiting {
             events: config.stream.reader_events,

@@ -22,6 +22,9 @@ pub struct ServerConfig {
     pub max_request_bytes: usize,
     /// Most connections at once. Further ones wait in the system's queue.
     pub max_connections: usize,
+    /// How long a client may take for its TLS handshake, and then for the first bytes of HTTP/2.
+    #[serde(with = "duration")]
+    pub handshake_timeout: Duration,
     /// Most RPCs at once on one connection.
     pub max_concurrent_streams: u32,
     /// Answer gRPC reflection, so that tools such as grpcurl need no proto files.
@@ -41,6 +44,7 @@ impl Default for ServerConfig {
             insecure_no_auth: false,
             max_request_bytes: 4 << 20,
             max_connections: 10_000,
+            handshake_timeout: Duration::from_secs(10),
             max_concurrent_streams: 1000,
             reflection: true,
             drain_delay: Duration::ZERO,
@@ -56,6 +60,7 @@ impl ServerConfig {
             insecure_no_auth,
             max_request_bytes,
             max_connections,
+            handshake_timeout,
             max_concurrent_streams,
             reflection: _,
             drain_delay,
@@ -94,6 +99,11 @@ impl ServerConfig {
             *max_concurrent_streams,
             1..=100_000,
             "streams",
+        );
+        checks.duration(
+            "server.handshake_timeout",
+            *handshake_timeout,
+            Duration::from_millis(100)..=Duration::from_mins(1),
         );
         checks.duration(
             "server.drain_delay",

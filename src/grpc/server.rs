@@ -52,8 +52,8 @@ pub struct Bounds {
     pub max_request_bytes: usize,
     /// Bytes of a blob.
     pub max_blob_bytes: u64,
-    /// Connections at once.
-    pub max_connections: usize,
+    /// Of connections.
+    pub connections: connection::Bounds,
     /// RPCs at once on one connection.
     pub max_concurrent_streams: u32,
     /// What may wait for a reader.
@@ -161,7 +161,7 @@ pub async fn serve(
     } else {
         router
     };
-    let incoming = connection::accept(listener, tls, bounds.max_connections);
+    let incoming = connection::accept(listener, tls, bounds.connections);
     router.serve_with_incoming_shutdown(incoming, stop).await?;
     Ok(())
 }
