@@ -25,6 +25,7 @@ pub(super) fn policy(config: &PolicyConfig) -> Policy {
         output_limits: by_name,
         max_pending: config.queue.max_pending,
         take: config.queue.take,
+        fallback_models: config.fallback_models.clone(),
         context: context_policy(config),
     }
 }
@@ -34,6 +35,7 @@ fn context_policy(config: &PolicyConfig) -> ContextPolicy {
         output_reserve,
         context_window,
         unknown_window,
+        fallback_models: _,
         compaction,
         prune,
         tools: _,

@@ -18,8 +18,8 @@ use crate::model::{
     compaction::{self, CompactionOverrides, Guard, InstructionsMode, Summary, Trigger},
     config::{ContextOverrides, PolicyOverrides, PruneMode, PruneOverrides, UnknownWindow},
     event::{
-        CallCancelReason, ModelSwitched, StepStarted, TurnRetrying, TurnStarted, UnsupportedPart,
-        UnsupportedSetting, UsageRecorded,
+        CallCancelReason, ModelFallback, ModelSwitched, StepStarted, TurnRetrying, TurnStarted,
+        UnsupportedPart, UnsupportedSetting, UsageRecorded,
     },
     generation::{ReasoningEffort, ResponseFormat, Setting, ToolChoice, Unsupported, UpTo},
     ledger::{Occupant, Share},
@@ -544,16 +544,25 @@ fn overrides() -> impl Strategy<Value = PolicyOverrides> {
         option::of(output_limits()),
         by_name,
         queue,
+        collection::vec(text(), 0..3),
         context(),
     )
         .prop_map(
-            |(execution, default_output_limits, output_limits, (max_pending, take), context)| {
+            |(
+                execution,
+                default_output_limits,
+                output_limits,
+                (max_pending, take),
+                fallback_models,
+                context,
+            )| {
                 PolicyOverrides {
                     execution,
                     default_output_limits,
                     output_limits,
                     max_pending,
                     take,
+                    fallback_models,
                     context,
                 }
             },
@@ -944,6 +953,13 @@ pub(super) fn payloads() -> Vec<Payload> {
                 seed: Some(7),
                 ..Generation::default()
             },
+        }),
+        Payload::ModelFallback(ModelFallback {
+            from: "a/b".to_owned(),
+            to: "a/c".to_owned(),
+            reason: failure.reason,
+            window: 1000,
+            reserve: 100,
         }),
         Payload::SessionUpdated {
             revision: 2,

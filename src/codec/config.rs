@@ -120,6 +120,7 @@ pub fn overrides_to_pb(overrides: &PolicyOverrides) -> pb::Policy {
         output_limits,
         max_pending,
         take,
+        fallback_models,
         context,
     } = overrides;
     let tools = pb::ToolPolicy {
@@ -138,6 +139,7 @@ pub fn overrides_to_pb(overrides: &PolicyOverrides) -> pb::Policy {
     pb::Policy {
         tools: Some(tools),
         queue,
+        fallback_models: fallback_models.clone(),
         ..policy::to_pb(context)
     }
 }
@@ -145,7 +147,12 @@ pub fn overrides_to_pb(overrides: &PolicyOverrides) -> pb::Policy {
 /// What a session changes in its policy, as it was stored.
 pub fn overrides_from_pb(policy: pb::Policy) -> Result<PolicyOverrides, DecodeError> {
     let context = policy::from_pb(&policy)?;
-    let pb::Policy { tools, queue, .. } = policy;
+    let pb::Policy {
+        tools,
+        queue,
+        fallback_models,
+        ..
+    } = policy;
     let pb::QueuePolicy { max_pending, take } = queue.unwrap_or_default();
     let pb::ToolPolicy {
         execution,
@@ -164,6 +171,7 @@ pub fn overrides_from_pb(policy: pb::Policy) -> Result<PolicyOverrides, DecodeEr
             .map(|most| unsigned("queue policy", most))
             .transpose()?,
         take: take_from_pb(known("take mode", take)?),
+        fallback_models,
         context,
     })
 }

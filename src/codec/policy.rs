@@ -160,7 +160,7 @@ messages! {
     }
 }
 
-/// The changes for the wire; those about tools and the queue are left out.
+/// The changes for the wire; those about tools, the queue and fallback models are left out.
 pub(super) fn to_pb(overrides: &ContextOverrides) -> pb::Policy {
     let ContextOverrides {
         compaction,
@@ -189,6 +189,7 @@ pub(super) fn from_pb(policy: &pb::Policy) -> Result<ContextOverrides, DecodeErr
         output_reserve,
         context_window,
         unknown_window,
+        fallback_models: _,
     } = policy;
     Ok(ContextOverrides {
         compaction: Field::from_field("compaction", compaction.clone())?,

@@ -153,7 +153,7 @@ impl Config {
             provider.check(&mut checks, name);
         }
         for (name, policy) in policies {
-            policy.check(&mut checks, name);
+            policy.check(&mut checks, name, providers);
         }
         telemetry.check(&mut checks);
         checks.into_problems()

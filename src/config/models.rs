@@ -48,21 +48,29 @@ impl ModelsConfig {
             *refresh_interval,
             Duration::from_secs(5)..=Duration::from_hours(24),
         );
-        let key = "models.default_model";
-        match default_model.split_once('/') {
-            Some((provider, model)) if !provider.is_empty() && !model.is_empty() => {
-                checks.require(providers.contains_key(provider), key, || {
-                    let known: Vec<_> = providers.keys().map(String::as_str).collect();
-                    format!(
-                        "no provider `{provider}` is configured; there is {}",
-                        known.join(", ")
-                    )
-                });
-            }
-            Some(_) | None => checks.fail(
-                key,
-                format!("`{default_model}` must look like PROVIDER/MODEL"),
-            ),
+        check_reference("models.default_model", default_model, checks, providers);
+    }
+}
+
+/// A reference has to name a configured provider. Which models it has is not known yet.
+pub(super) fn check_reference(
+    key: &str,
+    reference: &str,
+    checks: &mut Checks,
+    providers: &ProvidersConfig,
+) {
+    match reference.split_once('/') {
+        Some((provider, model)) if !provider.is_empty() && !model.is_empty() => {
+            checks.require(providers.contains_key(provider), key, || {
+                let known: Vec<_> = providers.keys().map(String::as_str).collect();
+                format!(
+                    "no provider `{provider}` is configured; there is {}",
+                    known.join(", ")
+                )
+            });
+        }
+        Some(_) | None => {
+            checks.fail(key, format!("`{reference}` must look like PROVIDER/MODEL"));
         }
     }
 }

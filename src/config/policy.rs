@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use super::{check::Checks, compaction};
+use super::{check::Checks, compaction, models, provider::ProvidersConfig};
 use crate::model::{
     Keep, TakeMode, ToolExecution,
     compaction::CompactionPolicy,
-    config::{PrunePolicy, UnknownWindow},
+    config::{MOST_FALLBACKS, PrunePolicy, UnknownWindow},
 };
 
 /// The policy of sessions that name none.
@@ -26,6 +26,8 @@ pub struct PolicyConfig {
     pub context_window: u32,
     /// What to do about a model whose window is not known.
     pub unknown_window: UnknownWindow,
+    /// References of the models that a turn goes on with, in order, when its own cannot be called.
+    pub fallback_models: Vec<String>,
     /// When and how the context is summarised.
     pub compaction: CompactionPolicy,
     /// When old tool results are cleared.
@@ -78,6 +80,7 @@ impl Default for PolicyConfig {
             output_reserve: 0,
             context_window: 0,
             unknown_window: UnknownWindow::default(),
+            fallback_models: Vec::new(),
             compaction: CompactionPolicy::default(),
             prune: PrunePolicy::default(),
             tools: ToolPolicyConfig {
@@ -97,16 +100,23 @@ impl Default for PolicyConfig {
 }
 
 impl PolicyConfig {
-    pub(super) fn check(&self, checks: &mut Checks, name: &str) {
+    pub(super) fn check(&self, checks: &mut Checks, name: &str, providers: &ProvidersConfig) {
         let Self {
             output_reserve,
             context_window,
             unknown_window: _,
+            fallback_models,
             compaction: _,
             prune,
             tools,
             queue,
         } = self;
+        check_fallbacks(
+            &format!("policies.{name}.fallback_models"),
+            fallback_models,
+            checks,
+            providers,
+        );
         compaction::check(
             &self.compaction,
             checks,
@@ -154,6 +164,16 @@ impl PolicyConfig {
         for (tool, limits) in output_limits {
             limits.check(checks, &format!("{prefix}.output_limits.{tool}"));
         }
+    }
+}
+
+fn check_fallbacks(key: &str, models: &[String], checks: &mut Checks, providers: &ProvidersConfig) {
+    checks.number(key, models.len(), 0..=MOST_FALLBACKS, "models");
+    for (i, model) in models.iter().enumerate() {
+        models::check_reference(key, model, checks, providers);
+        checks.require(!models[..i].contains(model), key, || {
+            format!("`{model}` is listed twice")
+        });
     }
 }
 

@@ -49,9 +49,15 @@ pub struct PolicyOverrides {
     pub max_pending: Option<u32>,
     /// How queued messages are taken.
     pub take: Option<TakeMode>,
+    /// Models to go on with; not empty: replaces the policy's as a whole.
+    pub fallback_models: Vec<String>,
     /// How the context is kept within its window.
     pub context: ContextOverrides,
 }
+
+/// Most models of a policy that a turn can go on with: each adds its retries to the time that a turn
+/// takes to fail.
+pub const MOST_FALLBACKS: usize = 4;
 
 /// A named set of rules from the server's configuration, or one session's variant of it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -66,6 +72,8 @@ pub struct Policy {
     pub max_pending: u32,
     /// How queued messages are taken.
     pub take: TakeMode,
+    /// References of the models that a turn goes on with, in order, when its own cannot be called.
+    pub fallback_models: Vec<String>,
     /// How the context is kept within its window.
     pub context: ContextPolicy,
 }
@@ -88,6 +96,7 @@ impl Policy {
             },
             max_pending: overrides.max_pending.unwrap_or(self.max_pending),
             take: overrides.take.unwrap_or(self.take),
+            fallback_models: self.fallback_models.with(&overrides.fallback_models),
             context: self.context.with(&overrides.context),
         }
     }

@@ -5,9 +5,10 @@ use std::time::Duration;
 use jiff::Timestamp;
 
 use super::{
-    Applied, CallId, Compaction, CompactionId, DropReason, Ending, Failure, Generation, Limits,
-    MessageId, PruneReport, RequestId, Restored, Seq, TokenBasis, TokenCount, ToolCall, TurnId,
-    TurnResult, Usage, UsagePurpose, UsageTotals, generation::Unsupported, media::LeftOut,
+    Applied, CallId, Compaction, CompactionId, DropReason, Ending, Failure, FailureReason,
+    Generation, Limits, MessageId, PruneReport, RequestId, Restored, Seq, TokenBasis, TokenCount,
+    ToolCall, TurnId, TurnResult, Usage, UsagePurpose, UsageTotals, generation::Unsupported,
+    media::LeftOut,
 };
 
 /// What happened. Content that is stored elsewhere (messages, tool results) is referred to and
@@ -71,6 +72,8 @@ pub enum Payload {
     /// The session's model changed. How many messages stay is filled in by the statement that
     /// writes the event.
     ModelSwitched(ModelSwitched),
+    /// The turn goes on with another model of its policy.
+    ModelFallback(ModelFallback),
     /// The session's configuration changed.
     SessionUpdated {
         /// The revision that is in force now.
@@ -183,6 +186,21 @@ pub struct TurnRetrying {
     pub delay: Duration,
     /// The open message that is void.
     pub voided: Option<MessageId>,
+}
+
+/// The turn goes on with another model, to its end.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ModelFallback {
+    /// The model that could not be called.
+    pub from: String,
+    /// The model that is called now.
+    pub to: String,
+    /// What was wrong with the model before.
+    pub reason: FailureReason,
+    /// The window of the new model; 0 if it is not known.
+    pub window: u32,
+    /// Tokens of it that are kept free for the answer.
+    pub reserve: u32,
 }
 
 /// The session's model changed. How many messages stay is filled in by the statement that

@@ -26,6 +26,16 @@ pub struct Error {
     pub should_retry: Option<bool>,
 }
 
+/// Codes of services for a model that they do not have, or not any more, whatever the status is.
+const GONE_CODES: &[&str] = &[
+    "model_not_found",
+    "model_not_exist",
+    "model_decommissioned", // Groq
+    "model_not_available",
+    "not_found_error", // Anthropic
+    "NOT_FOUND",       // Gemini
+];
+
 /// The kind of an error.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Kind {
@@ -72,6 +82,21 @@ impl Error {
         }
     }
 
+    /// Whether another model may answer what this one did not: it, its service or the account there
+    /// is at fault, not the request. A service refuses a model that it does not have (any more) as
+    /// not found, or by a code.
+    pub fn another_model_may_answer(&self) -> bool {
+        match self.kind {
+            Kind::Auth | Kind::RateLimited | Kind::Timeout | Kind::Overloaded | Kind::Broken => {
+                true
+            }
+            Kind::BadRequest => {
+                matches!(self.status, 404 | 410) || GONE_CODES.contains(&self.code.as_str())
+            }
+            Kind::TooLong => false,
+        }
+    }
+
     /// The failure that clients get.
     pub fn to_failure(&self, phase: FailurePhase) -> Failure {
         let reason = match self.kind {
@@ -94,6 +119,36 @@ impl Error {
             provider_request_id: self.request_id.clone(),
             retry_after: self.retry_after,
             categories: Vec::new(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn another_model_answers_unless_the_request_is_at_fault() {
+        let table = [
+            (Kind::Auth, 401, "", true),
+            (Kind::RateLimited, 429, "", true),
+            (Kind::Timeout, 0, "", true),
+            (Kind::Overloaded, 529, "", true),
+            (Kind::Broken, 0, "", true),
+            (Kind::TooLong, 413, "", false),
+            (Kind::BadRequest, 400, "", false),
+            (Kind::BadRequest, 403, "content_policy", false),
+            (Kind::BadRequest, 404, "", true),
+            (Kind::BadRequest, 400, "model_not_found", true),
+            (Kind::BadRequest, 0, "not_found_error", true),
+        ];
+        for (kind, status, code, expected) in table {
+            let error = Error {
+                status,
+                code: code.to_owned(),
+                ..Error::new(kind, "main", "It went wrong.")
+            };
+            assert_eq!(error.another_model_may_answer(), expected, "{error:?}");
         }
     }
 }

@@ -27,7 +27,7 @@ use crate::{
     codec,
     model::{
         Anchor, CallId, Ending, Fence, MessageId, Payload, Seq, SessionKey, TurnFence, TurnResult,
-        Usage, UsageTotals, event::WaitsFor,
+        Usage, UsageTotals, command::TurnRequest, event::WaitsFor,
     },
 };
 
@@ -239,22 +239,30 @@ impl Store {
         self.owner_write(&key, right, &queries).await
     }
 
-    /// Repeats the step as its next attempt. The rows are events of the attempt that failed.
+    /// Repeats the step as its next attempt. The rows are events of the attempt that failed. The
+    /// turn goes on with what `fallback` asks for, also under its next owner.
     pub async fn retry(
         &self,
         key: &SessionKey,
         right: TurnFence<'_>,
         rows: &Rows,
         cost: &StepCost<'_>,
+        fallback: Option<&TurnRequest>,
     ) -> Result<Written, Error> {
         let key = Key::from(key);
+        let request = fallback.map(codec::turn::encode_request);
+        let model = fallback.and_then(|request| request.model.as_deref());
         let spent = Spent::from(cost);
         let lease = self.lease.as_secs_f64();
         let fence = FenceValues::new(self, right);
         let mut values = rows.values(&key);
         values.extend(fence.values());
         values.extend(spent.values());
-        values.push(("lease", &lease));
+        values.extend([
+            ("lease", &lease as Param<'_>),
+            ("fallback_request", &request),
+            ("fallback_model", &model),
+        ]);
         let is_needed = |name: &str| rows.need(name) && spent.need(name);
         let queries = named::queries(&RETRY, &values, is_needed)?;
         self.owner_write(&key, right, &queries).await

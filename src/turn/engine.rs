@@ -164,6 +164,13 @@ impl Engine {
         self.model(reference)
     }
 
+    /// Refuses a reference that names no model.
+    pub(super) fn check_models(&self, references: &[String]) -> Result<(), Error> {
+        references
+            .iter()
+            .try_for_each(|reference| self.model(reference).map(drop))
+    }
+
     /// Asks all services for their lists of models.
     pub async fn refresh_models(&self) -> Result<(), Error> {
         if let Some(interval) = self.rules.models_refresh {

@@ -5,6 +5,7 @@ pub mod answer;
 pub mod cancel;
 mod ending;
 pub mod execute;
+mod fallback;
 pub(in crate::turn) mod generation;
 pub(in crate::turn) mod ground;
 pub mod next;
@@ -59,6 +60,7 @@ use crate::{
         live::{hub::Channel, wakeups::Wakeup},
         run::{
             answer::{Audience, Broken, Cut, End, Timing},
+            fallback::Fallback,
             next::{Facts, Last, Step, ending_of, next_step},
             opening::step_started,
             retry::Failed,
@@ -147,13 +149,11 @@ impl Run<'_> {
             Err(error @ NotClosed::Broken(_)) => return Err(Error::Internal(error.to_string())),
         };
         let config = &owned.made_for.config;
-        let model = self
-            .engine
-            .model_to_call(
-                owned.request.model.as_ref().unwrap_or(&config.model),
-                config,
-            )
-            .await?;
+        let named = owned.request.model.as_ref().unwrap_or(&config.model);
+        let model = match self.engine.model_to_call(named, config).await {
+            Ok(model) => model,
+            Err(error) => return self.without_model(&owned, named, error).await,
+        };
         let tools = tools_in_force(&owned.request, config, owned.late);
         let messages = transcript.as_ref().map_or([].as_slice(), Closed::messages);
         let call = PromptCall {
@@ -493,9 +493,22 @@ impl Run<'_> {
             jitter: derive::share(self.turn, scene.at),
         });
         let Some(delay) = wait else {
-            return self
-                .stop(scene, rows, Some(cost), Ending::Failed(failure), None)
-                .await;
+            return match self.instead_of(scene, &error) {
+                Some(to) => {
+                    let from = &scene.model.reference;
+                    let fallback = Fallback {
+                        from,
+                        to,
+                        failure,
+                        voided,
+                    };
+                    self.fall_back(scene.owned, fallback, rows, cost).await
+                }
+                None => {
+                    self.stop(scene, rows, Some(cost), Ending::Failed(failure), None)
+                        .await
+                }
+            };
         };
         tracing::warn!(
             session.id = %self.key.session, turn.id = %self.turn, step = scene.at.step, attempt = scene.at.attempt,
@@ -514,7 +527,7 @@ impl Run<'_> {
         let written = self
             .engine
             .store
-            .retry(self.key, self.right(), &rows, &cost)
+            .retry(self.key, self.right(), &rows, &cost, None)
             .await?;
         let flow = self.after(written)?;
         if flow == Flow::On {

@@ -47,6 +47,7 @@ mod elsewhere;
 mod event_fields;
 mod execute_turn;
 mod failures;
+mod fallback;
 mod faults;
 mod fork_session;
 mod gemini;

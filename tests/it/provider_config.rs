@@ -118,6 +118,33 @@ fn a_service_is_configured_by_its_address_its_key_and_its_models() {
     };
 }
 
+/// Row D20
+#[test]
+fn fallback_models_of_a_policy_name_configured_providers_once() {
+    let with = |models: &str| format!("{WHOLE}\n[policies.default]\nfallback_models = {models}");
+    let loaded = load(&with("['main/gpt-5', 'scripted/demo']")).unwrap();
+    assert_eq!(
+        loaded.config.policies["default"].fallback_models,
+        ["main/gpt-5", "scripted/demo"]
+    );
+    let table = [
+        ("['elsewhere/m']", "no provider `elsewhere` is configured"),
+        ("['gpt-5']", "must look like PROVIDER/MODEL"),
+        ("['main/a', 'main/a']", "`main/a` is listed twice"),
+        (
+            "['main/a', 'main/b', 'main/c', 'main/d', 'main/e']",
+            "5 is not between 0 and 4 models",
+        ),
+    ];
+    for (models, expected) in table {
+        let told = problems(&with(models)).join("\n");
+        assert!(
+            told.contains("policies.default.fallback_models") && told.contains(expected),
+            "{told}"
+        );
+    }
+}
+
 #[test]
 fn secrets_of_services_are_hidden_in_print_in_debug_output_and_in_errors() {
     let loaded = load(WHOLE).unwrap();

@@ -176,6 +176,7 @@ impl View {
             | Payload::UsageRecorded(_)
             | Payload::UnsupportedInput(_)
             | Payload::ModelSwitched(_)
+            | Payload::ModelFallback(_)
             | Payload::SessionUpdated(_)
             | Payload::QueuedMessageCancelled(_)
             | Payload::QueuedMessageExpired(_)

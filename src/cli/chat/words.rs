@@ -47,6 +47,9 @@ pub(super) fn about(payload: &Payload) -> Option<Line> {
         Payload::ModelSwitched(switched) => {
             format!("(the model is {} now)", one_line(&switched.to_model))
         }
+        Payload::ModelFallback(fallback) => {
+            format!("(going on with {})", one_line(&fallback.to_model))
+        }
         Payload::Notice(notice) => format!("({})", one_line(&notice.text)),
         Payload::TurnRetrying(retrying) => {
             let why = retrying

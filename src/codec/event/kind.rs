@@ -14,6 +14,7 @@ pub(super) const UNSUPPORTED_INPUT: &str = "unsupported_input";
 pub(super) const TURN_RETRYING: &str = "turn_retrying";
 pub(super) const TURN_RECOVERED: &str = "turn_recovered";
 pub(super) const MODEL_SWITCHED: &str = "model_switched";
+pub(super) const MODEL_FALLBACK: &str = "model_fallback";
 pub(super) const SESSION_UPDATED: &str = "session_updated";
 pub(super) const MESSAGES_APPLIED: &str = "messages_applied";
 pub(super) const QUEUED_MESSAGE_CANCELLED: &str = "queued_message_cancelled";

@@ -112,13 +112,10 @@ fn payload(
         kind::TURN_RETRYING => Payload::TurnRetrying(member(event)?),
         kind::TURN_RECOVERED => Payload::TurnRecovered(recovered(event)),
         kind::MODEL_SWITCHED => Payload::ModelSwitched(switched(member(event)?, event.size)),
+        kind::MODEL_FALLBACK => Payload::ModelFallback(member(event)?),
         kind::SESSION_UPDATED => Payload::SessionUpdated(member(event)?),
         kind::MESSAGES_APPLIED => Payload::MessagesApplied(member(event)?),
-        kind::QUEUED_MESSAGE_CANCELLED => {
-            Payload::QueuedMessageCancelled(pb::QueuedMessageCancelled {
-                queued_message_id: first_ref(event)?.clone(),
-            })
-        }
+        kind::QUEUED_MESSAGE_CANCELLED => Payload::QueuedMessageCancelled(withdrawn(event)?),
         kind::QUEUED_MESSAGE_EXPIRED => Payload::QueuedMessageExpired(pb::QueuedMessageExpired {
             queued_message_id: first_ref(event)?.clone(),
         }),
@@ -172,6 +169,11 @@ fn payload(
         }
         _ => return Ok(None),
     }))
+}
+
+fn withdrawn(event: &StoredEvent) -> Result<pb::QueuedMessageCancelled, DecodeError> {
+    let queued_message_id = first_ref(event)?.clone();
+    Ok(pb::QueuedMessageCancelled { queued_message_id })
 }
 
 fn pruned(event: &StoredEvent) -> Result<pb::ContextPruned, DecodeError> {

@@ -17,7 +17,7 @@ use crate::{
         Applied, CallId, Compaction, DropReason, Ending, MessageId, Payload, ToolCall, TurnResult,
         Undone,
         event::{
-            CallCancelReason, ModelSwitched, StepStarted, TurnRetrying, TurnStarted,
+            CallCancelReason, ModelFallback, ModelSwitched, StepStarted, TurnRetrying, TurnStarted,
             UnsupportedPart, UnsupportedSetting, UsageRecorded,
         },
         generation::Unsupported,
@@ -77,6 +77,7 @@ pub fn encode(payload: &Payload) -> Encoded {
         Payload::UnsupportedPart(it) => encoded(kind::UNSUPPORTED_INPUT, &unsupported_part(it)),
         Payload::TurnRetrying(it) => encoded(kind::TURN_RETRYING, &retrying(it)),
         Payload::ModelSwitched(it) => encoded(kind::MODEL_SWITCHED, &model_switched(it)),
+        Payload::ModelFallback(it) => encoded(kind::MODEL_FALLBACK, &model_fallback(it)),
         Payload::SessionUpdated { revision, paths } => {
             encoded(kind::SESSION_UPDATED, &session_updated(*revision, paths))
         }
@@ -157,6 +158,23 @@ fn model_switched(switched: &ModelSwitched) -> pb::ModelSwitched {
         etag: revision.to_string(),
         generation: generation::to_stored(generation),
         messages_retained: 0,
+    }
+}
+
+fn model_fallback(fallback: &ModelFallback) -> pb::ModelFallback {
+    let ModelFallback {
+        from,
+        to,
+        reason,
+        window,
+        reserve,
+    } = fallback;
+    pb::ModelFallback {
+        from_model: from.clone(),
+        to_model: to.clone(),
+        reason: failure::reason_to_pb(*reason).into(),
+        context_window: signed(*window),
+        output_reserve: signed(*reserve),
     }
 }
 

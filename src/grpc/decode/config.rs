@@ -68,7 +68,9 @@ fn check(at: Path<'_>, session: &mut pb::Session, found: &mut Findings) {
     }
     text::check_line(at.field("policy"), policy, LONGEST_POLICY, found);
     if let Some(overrides) = policy_overrides {
-        policy::check(at.field("policy_overrides"), overrides, found);
+        let at = at.field("policy_overrides");
+        policy::check(at, overrides, found);
+        policy::check_other_models(at, model, overrides, found);
     }
     *metadata = labels::labels(at.field("metadata"), take(metadata), found);
     if let Some(ttl) = ttl {

@@ -8,7 +8,10 @@ use super::{
 };
 use crate::{
     codec::policy::Field as _,
-    model::compaction::{InstructionsMode, Strategy},
+    model::{
+        compaction::{InstructionsMode, Strategy},
+        config::MOST_FALLBACKS,
+    },
     pb::{self, FieldReason},
 };
 
@@ -31,6 +34,7 @@ pub(super) fn check(at: Path<'_>, policy: &pb::Policy, found: &mut Findings) {
         output_reserve,
         context_window,
         unknown_window,
+        fallback_models,
     } = policy;
     if let Some(compaction) = compaction {
         check_compaction(at.field("compaction"), compaction, found);
@@ -41,11 +45,50 @@ pub(super) fn check(at: Path<'_>, policy: &pb::Policy, found: &mut Findings) {
     optional_count(at.field("output_reserve"), *output_reserve, found);
     above_zero(at.field("context_window"), *context_window, found);
     number::known::<pb::UnknownWindow>(at.field("unknown_window"), *unknown_window, found);
+    check_fallbacks(at.field("fallback_models"), fallback_models, found);
     if let Some(tools) = tools {
         check_tools(at.field("tools"), tools, found);
     }
     if let Some(queue) = queue {
         check_queue(at.field("queue"), queue, found);
+    }
+}
+
+/// Models to go on with. Whether there are such models is not known here.
+fn check_fallbacks(at: Path<'_>, models: &[String], found: &mut Findings) {
+    if models.len() > MOST_FALLBACKS {
+        found.invalid(
+            at,
+            FieldReason::TooLarge,
+            format!("must have at most {MOST_FALLBACKS} elements"),
+        );
+    }
+    let models = models.iter().take(MOST_FALLBACKS);
+    for (i, model) in models.clone().enumerate() {
+        let at = at.index(i);
+        if model.is_empty() {
+            found.required(at);
+        }
+        if models.clone().take(i).any(|before| before == model) {
+            found.invalid(at, FieldReason::Conflict, "must be listed once");
+        }
+        text::check_line(at, model, LONGEST_MODEL, found);
+    }
+}
+
+/// Refuses the session's own model among those that its turns go on with without it.
+pub(super) fn check_other_models(
+    at: Path<'_>,
+    own: &str,
+    overrides: &pb::Policy,
+    found: &mut Findings,
+) {
+    let at = at.field("fallback_models");
+    for (i, model) in (0..MOST_FALLBACKS).zip(&overrides.fallback_models) {
+        if !own.is_empty() && model == own {
+            let expected = "must be another model than the session's";
+            found.invalid(at.index(i), FieldReason::Invalid, expected);
+        }
     }
 }
 

@@ -96,7 +96,7 @@ impl Run<'_> {
         let written = self
             .engine
             .store
-            .retry(self.key, self.right(), &rows, &cost)
+            .retry(self.key, self.right(), &rows, &cost, None)
             .await?;
         self.after(written)
     }

@@ -148,7 +148,7 @@ impl Run<'_> {
         let written = self
             .engine
             .store
-            .retry(self.key, self.right(), &rows, &cost)
+            .retry(self.key, self.right(), &rows, &cost, None)
             .await?;
         let flow = self.after(written)?;
         if let (Flow::On, Some((pruning, version))) = (flow, chosen) {

@@ -57,6 +57,7 @@ impl Engine {
         let config = self.filled(draft);
         self.model(&config.model)?;
         self.policy(&config)?;
+        self.check_models(&config.overrides.fallback_models)?;
         Ok(config)
     }
 

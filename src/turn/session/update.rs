@@ -110,6 +110,10 @@ impl Engine {
         if config.policy != before.policy {
             self.policy(&config)?;
         }
+        let fallbacks = &config.overrides.fallback_models;
+        if *fallbacks != before.overrides.fallback_models {
+            self.check_models(fallbacks)?;
+        }
         let revision = session.revision + 1;
         let paths = mask::differing(&change.paths, before, &config);
         let mut events = vec![Payload::SessionUpdated {

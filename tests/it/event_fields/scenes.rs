@@ -626,7 +626,8 @@ async fn given_up_compaction() -> Vec<pb::Event> {
     seen
 }
 
-/// A service that breaks off, is rate limited, and answers; then one that refuses.
+/// A service that breaks off, is rate limited, and answers; then one that refuses; then one that
+/// refuses for one model.
 async fn failing_calls() -> Vec<pb::Event> {
     let upstream = Upstream::start().await;
     let host = Host::with(Options {
@@ -645,6 +646,15 @@ async fn failing_calls() -> Vec<pb::Event> {
     let mut seen = host.run(turn("s", "main/gpt-4o", "Hello")).await;
     upstream.answer(Reply::error(401, "invalid_api_key", "No."));
     seen.extend(host.run(turn("s", "main/gpt-4o", "Again")).await);
+    upstream.answer(Reply::error(401, "invalid_api_key", "No."));
+    upstream.answer(Reply::events(
+        [event(&json!({"content": "Here."})), finished("stop")].concat(),
+    ));
+    let mut replaced = turn("f", "main/gpt-4o", "Hello");
+    let session = replaced.session.get_or_insert_default();
+    let policy = session.policy_overrides.get_or_insert_default();
+    policy.fallback_models = vec!["main/gpt-5".to_owned()];
+    seen.extend(host.run(replaced).await);
     seen
 }
 

@@ -147,6 +147,7 @@ pub fn kind(event: &pb::Event) -> &'static str {
         Payload::TurnRetrying(_) => "turn_retrying",
         Payload::TurnRecovered(_) => "turn_recovered",
         Payload::ModelSwitched(_) => "model_switched",
+        Payload::ModelFallback(_) => "model_fallback",
         Payload::SessionUpdated(_) => "session_updated",
         Payload::MessageQueued(_) => "message_queued",
         Payload::MessagesApplied(_) => "messages_applied",

@@ -27,6 +27,8 @@ pub(super) enum Guard {
     LockBeforeSubmit,
     /// A request is remembered with what it did.
     IdempotencyRow,
+    /// The model that a turn goes on with is stored with the attempt that calls it.
+    FallbackInRetry,
 }
 
 /// Fenced statements of an owner.
@@ -88,6 +90,7 @@ impl Guard {
                 "recount",
             ],
             Self::IdempotencyRow => &["request"],
+            Self::FallbackInRetry => &["I1 model"],
         }
     }
 
@@ -142,6 +145,10 @@ impl Guard {
             Self::LockBeforeSubmit => {
                 has("store::submission::submit").and_then(|_| unlocked("store::turn::lock_run"))
             }
+            Self::FallbackInRetry => without(
+                "store::turn::retry_turn",
+                &[("request = coalesce(", "request = coalesce(t.request, ")],
+            ),
             Self::IdempotencyRow => without(
                 "store::queue::enqueue",
                 &[("$3 from known", "$3 from (select 1) always")],

@@ -141,6 +141,7 @@ fn habits_without(guard: Guard) -> Habits {
             &[(Visit::Answer, 60), (Visit::TakeOver, 10)],
             0,
         ),
+        Guard::FallbackInRetry => more(&[(Own::Retry, 20)], &[], 0),
         Guard::IdempotencyRow => more(
             &[(Own::Take, 10)],
             &[(Visit::Enqueue, 30), (Visit::Execute, 20)],
@@ -308,4 +309,9 @@ async fn without_the_lock_before_submit_the_checker_finds_duplicate_results() {
 #[tokio::test]
 async fn without_the_idempotency_row_the_checker_finds_a_repeated_request_act_twice() {
     missed(Guard::IdempotencyRow).await;
+}
+
+#[tokio::test]
+async fn without_the_model_in_a_retry_the_checker_finds_a_turn_that_calls_another_one() {
+    missed(Guard::FallbackInRetry).await;
 }

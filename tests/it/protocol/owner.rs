@@ -3,7 +3,7 @@
 use contextd::{
     model::{
         CancelCause, CancelOutcome, Category, CompletionReason, Ending, MessageId, Role, Seq,
-        SessionKey, TurnFence, TurnResult, Undone, event::CallCancelReason,
+        SessionKey, TurnFence, TurnResult, Undone, command::TurnRequest, event::CallCancelReason,
     },
     store::{
         Error, Rows, Store,
@@ -42,7 +42,7 @@ pub(super) enum Own {
 /// A write under a fence.
 enum Write {
     Append(Rows, Option<Batch>),
-    Retry(Rows),
+    Retry(Rows, Option<Box<TurnRequest>>),
     Begin,
     Take {
         rows: Rows,
@@ -191,7 +191,14 @@ impl Actor {
                 let (rows, batch) = words::calls(&mark("call"), 1 + self.dice.below(4), handing);
                 ("call", Write::Append(rows, Some(batch)))
             }
-            Own::Retry => ("retry", Write::Retry(words::marked(&mark("retry")))),
+            Own::Retry => {
+                let mark = mark("retry");
+                let (rows, fallback) = match self.dice.chance(30) {
+                    true => words::fallback(&mark),
+                    false => (words::marked(&mark), None),
+                };
+                ("retry", Write::Retry(rows, fallback))
+            }
             Own::Begin if closed => ("begin", Write::Begin),
             // Not only where it may: that calls are open must be found out by the statement.
             Own::Take if !waiting.is_empty() => {
@@ -249,7 +256,11 @@ async fn send(
                 .append(key, right, rows, &cost, batch.as_ref())
                 .await?
         }
-        Write::Retry(rows) => store.retry(key, right, rows, &cost).await?,
+        Write::Retry(rows, fallback) => {
+            store
+                .retry(key, right, rows, &cost, fallback.as_deref())
+                .await?
+        }
         Write::Finish(rows) => {
             store
                 .finish(

@@ -5,10 +5,10 @@ use std::{collections::BTreeMap, time::Duration};
 
 use contextd::{
     model::{
-        CallId, Category, Content, Counted, Fence, MessageId, Part, Payload, RequestId, Role,
-        SessionConfig, ToolCall, ToolOutcome, ToolResult, TurnId,
+        CallId, Category, Content, Counted, FailureReason, Fence, MessageId, Part, Payload,
+        RequestId, Role, SessionConfig, ToolCall, ToolOutcome, ToolResult, TurnId,
         command::{Idempotency, TurnRequest},
-        event::{StepPosition, WaitsFor},
+        event::{ModelFallback, StepPosition, WaitsFor},
         message::StoredPart,
     },
     store::{
@@ -51,6 +51,25 @@ pub(super) fn marked(mark: &str) -> Rows {
     let mut rows = Rows::new(ESTIMATOR, 10);
     rows.encoded_event("usage_recorded", mark.to_owned(), Vec::new(), at());
     rows
+}
+
+/// Rows of a turn that goes on with a model of the mark's name, and what it asks for from then on.
+pub(super) fn fallback(mark: &str) -> (Rows, Option<Box<TurnRequest>>) {
+    let model = format!("test/{mark}");
+    let mut rows = marked(mark);
+    let fallback = ModelFallback {
+        from: "test/model".to_owned(),
+        to: model.clone(),
+        reason: FailureReason::ProviderOverloaded,
+        window: 0,
+        reserve: 0,
+    };
+    rows.event(&Payload::ModelFallback(fallback), at());
+    let request = TurnRequest {
+        model: Some(model),
+        ..TurnRequest::default()
+    };
+    (rows, Some(Box::new(request)))
 }
 
 pub(super) fn part(content: Content, tokens: u32, category: Category) -> StoredPart {

@@ -168,7 +168,7 @@ async fn is_fenced(store: &Store, key: &SessionKey, grant: &Grant, write: Write)
     let right = grant.right();
     let written = match write {
         Write::Append => store.append(key, right, &rows, &cost, None).await,
-        Write::Retry => store.retry(key, right, &rows, &cost).await,
+        Write::Retry => store.retry(key, right, &rows, &cost, None).await,
         Write::Finish => return finish(store, key, right, rows).await == Written::Fenced,
         Write::Stop => return stop(store, key, right).await == Written::Fenced,
         Write::Rollback => {

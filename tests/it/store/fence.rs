@@ -20,7 +20,13 @@ async fn append(store: &Store, key: &SessionKey, right: TurnFence<'_>, id: &str)
 
 async fn retry(store: &Store, key: &SessionKey, right: TurnFence<'_>) -> Written {
     store
-        .retry(key, right, &Rows::new(ESTIMATOR, 0), &StepCost::default())
+        .retry(
+            key,
+            right,
+            &Rows::new(ESTIMATOR, 0),
+            &StepCost::default(),
+            None,
+        )
         .await
         .unwrap()
 }

@@ -99,6 +99,7 @@ fn of_any_transition(name: &str) -> &'static str {
         "output_tokens" => "10",
         "final_message" | "calls_message" => "'new-message'",
         "payload" | "outcome" | "request" | "config" | "tools" => "''",
+        "fallback_request" | "fallback_model" => "null",
         "lease" => "30",
         "timeout" => "600",
         "ttl" => "60",

@@ -281,6 +281,33 @@ fn how_messages_are_queued_may_be_overridden() {
 }
 
 #[test]
+fn fallback_models_may_be_overridden() {
+    let fallbacks = |models: &[&str]| {
+        let models = models.iter().map(|&model| model.to_owned()).collect();
+        created(pb::Session {
+            model: "a/b".into(),
+            policy_overrides: Some(pb::Policy {
+                fallback_models: models,
+                ..Default::default()
+            }),
+            ..Default::default()
+        })
+        .map(|config| config.overrides.fallback_models)
+    };
+    assert_eq!(fallbacks(&["a/c", "d/e"]).unwrap(), ["a/c", "d/e"]);
+    let at = "session.policy_overrides.fallback_models";
+    check(
+        fallbacks(&["a/c", "a/b"]),
+        &[(&format!("{at}[1]"), Invalid)],
+    );
+    check(
+        fallbacks(&["1/a", "2/a", "3/a", "4/a", "5/a"]),
+        &[(at, TooLarge)],
+    );
+    check(fallbacks(&["a\n"]), &[(&format!("{at}[0]"), Invalid)]);
+}
+
+#[test]
 fn unimplemented_policy_overrides_are_refused() {
     type Override = (&'static str, fn(&mut pb::Policy));
     fn tools(change: fn(&mut pb::ToolPolicy)) -> Option<pb::ToolPolicy> {
@@ -425,6 +452,7 @@ fn overrides_have_their_ranges() {
         output_reserve: Some(-1),
         context_window: Some(-1),
         unknown_window: 9,
+        fallback_models: vec!["a/b".into(), String::new(), "a/b".into()],
     };
     check_policy(
         policy,
@@ -435,6 +463,8 @@ fn overrides_have_their_ranges() {
             ("output_reserve", OutOfRange),
             ("context_window", OutOfRange),
             ("unknown_window", Unknown),
+            ("fallback_models[1]", Required),
+            ("fallback_models[2]", Conflict),
             ("tools.execution", Unknown),
             ("tools.cancel_wait", OutOfRange),
             ("queue.max_pending", OutOfRange),

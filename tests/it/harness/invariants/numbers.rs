@@ -5,7 +5,36 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::{Event, Invariant, Stored, Violation};
 
 pub(super) fn i1(session: &Stored) -> Vec<Violation> {
-    [gaps(session), unrecorded(session), missing(session)].concat()
+    [
+        gaps(session),
+        unrecorded(session),
+        missing(session),
+        models(session),
+    ]
+    .concat()
+}
+
+/// A turn that went on with another model calls that one, whoever owns it by then.
+fn models(session: &Stored) -> Vec<Violation> {
+    let fallbacks = session
+        .events
+        .iter()
+        .filter(|event| event.kind == "model_fallback");
+    let newest: BTreeMap<&str, &Event> = fallbacks
+        .map(|event| (event.turn.as_str(), event))
+        .collect();
+    let turns = session.turns.iter();
+    turns
+        .filter_map(|turn| Some((turn, newest.get(turn.id.as_str())?)))
+        .filter(|(turn, fallback)| !fallback.refs.contains(&turn.model))
+        .map(|(turn, fallback)| {
+            let detail = format!(
+                "turn {} calls {:?}, and went on with {:?} at seq {}",
+                turn.id, turn.model, fallback.refs, fallback.seq
+            );
+            violation("model", detail)
+        })
+        .collect()
 }
 
 fn violation(name: &'static str, detail: String) -> Violation {

@@ -35,7 +35,7 @@ const QUEUE: &str = "
     select session_id, message_id, status, coalesce(request_id, ''), coalesce(seq, 0), coalesce(applied_to, '')
       from queue where $1::text is null or session_id = $1 order by pos";
 const TURNS: &str = "
-    select session_id, turn_id, state = 1, coalesce(request_id, ''), first_seq, coalesce(last_seq, 0)
+    select session_id, turn_id, state = 1, coalesce(request_id, ''), first_seq, coalesce(last_seq, 0), request
       from turns where $1::text is null or session_id = $1";
 const COMPACTIONS: &str = "
     select session_id, compaction_id, status, coalesce(from_seq, 0), coalesce(to_seq, 0),
@@ -111,14 +111,20 @@ fn event(row: &Row) -> Event {
 }
 
 /// What an event describes. A call that the statement which stored it closed is named in the event
-/// itself.
+/// itself, as is the model that a turn went on with.
 fn refs(row: &Row) -> Vec<String> {
     let refs: Vec<String> = row.get(5);
-    if !refs.is_empty() || row.get::<_, &str>(4) != "tool_call_cancelled" {
-        return refs;
+    match row.get(4) {
+        "tool_call_cancelled" if refs.is_empty() => {
+            let cancelled = pb::ToolCallCancelled::decode(row.get::<_, &[u8]>(6)).unwrap();
+            vec![cancelled.call_id, cancelled.tool_name]
+        }
+        "model_fallback" => {
+            let fallback = pb::ModelFallback::decode(row.get::<_, &[u8]>(6)).unwrap();
+            vec![fallback.to_model]
+        }
+        _ => refs,
     }
-    let cancelled = pb::ToolCallCancelled::decode(row.get::<_, &[u8]>(6)).unwrap();
-    vec![cancelled.call_id, cancelled.tool_name]
 }
 
 fn message(row: &Row) -> Message {
@@ -166,12 +172,14 @@ fn queued(row: &Row) -> Queued {
 }
 
 fn turn(row: &Row) -> Turn {
+    let request = pb::ExecuteTurnRequest::decode(row.get::<_, &[u8]>(6)).unwrap();
     Turn {
         id: row.get(1),
         live: row.get(2),
         request: row.get(3),
         first_seq: row.get(4),
         last_seq: row.get(5),
+        model: request.model,
     }
 }
 

@@ -179,6 +179,8 @@ pub struct Turn {
     pub first_seq: i64,
     /// Of its terminal event; 0 while it is live.
     pub last_seq: i64,
+    /// The model that it calls in place of its session's; empty where that is the same.
+    pub model: String,
 }
 
 /// A compaction.

@@ -1,0 +1,196 @@
+//! Another model in place of one that cannot be called: which one, and how the turn goes on with it.
+
+use std::time::Duration;
+
+use crate::{
+    model::{
+        Failure, FailureReason, MessageId, Payload,
+        command::TurnRequest,
+        config::Policy,
+        event::{ModelFallback, StepPosition, TurnRetrying},
+    },
+    provider::{self, registry::Resolved},
+    store::{Rows, turn::StepCost, turn_read::Owned},
+    turn::{
+        Error,
+        context::{estimators::estimator, stats::budget},
+        engine::Engine,
+        run::{
+            generation,
+            state::{Flow, Making, Run, Scene},
+            step_tools::tools_in_force,
+        },
+    },
+};
+
+/// A model that could not be called, and the one to go on with.
+pub(super) struct Fallback<'a> {
+    /// Its reference.
+    pub(super) from: &'a str,
+    /// The next one.
+    pub(super) to: Resolved,
+    /// What was wrong.
+    pub(super) failure: Failure,
+    /// The open message that is void.
+    pub(super) voided: Option<MessageId>,
+}
+
+impl Engine {
+    /// The model that a turn goes on with when the one named `from` cannot be called. `None` means
+    /// there is none left.
+    pub(super) fn fallback(&self, policy: &Policy, from: &str) -> Option<Resolved> {
+        let reference = |listed: &str| match self.model(listed) {
+            Ok(model) => model.reference,
+            Err(_) => listed.to_owned(),
+        };
+        following(&policy.fallback_models, |listed| reference(listed) == from)
+            .iter()
+            .find_map(|listed| self.model(listed).ok())
+    }
+}
+
+/// What is left of a list after a model of its own; all of it, if that is not in the list.
+fn following(list: &[String], is_own: impl Fn(&str) -> bool) -> &[String] {
+    let own = list.iter().rposition(|listed| is_own(listed));
+    &list[own.map_or(0, |at| at + 1)..]
+}
+
+impl Run<'_> {
+    /// The model to call instead of the one that failed. `None` means the turn ends with the error:
+    /// it is one of the request, no model is left, or no time.
+    pub(super) fn instead_of(
+        &self,
+        scene: &Scene<'_>,
+        error: &provider::Error,
+    ) -> Option<Resolved> {
+        let has_time = scene.read.elapsed() < scene.time_left();
+        self.engine
+            .fallback(&scene.policy, &scene.model.reference)
+            .filter(|_| has_time && error.another_model_may_answer())
+    }
+
+    /// What follows when no configured provider has the model of the turn any more.
+    pub(super) async fn without_model(
+        &mut self,
+        owned: &Owned,
+        from: &str,
+        error: Error,
+    ) -> Result<Flow, Error> {
+        let policy = self.engine.policy(&owned.made_for.config)?;
+        let is_gone = matches!(error, Error::ModelNotFound(_)) && owned.step > 0;
+        let Some(to) = self
+            .engine
+            .fallback(&policy, from)
+            .filter(|_| is_gone && !owned.time_left.is_zero())
+        else {
+            return Err(error);
+        };
+        let message = format!("no configured provider has the model {from} any more");
+        let rows = Rows::new(&estimator(&to).name(), 0);
+        let fallback = Fallback {
+            from,
+            to,
+            failure: Failure::local(FailureReason::ModelNotFound, message, false),
+            voided: None,
+        };
+        self.fall_back(owned, fallback, rows, StepCost::default())
+            .await
+    }
+
+    /// Goes on with another model: the next attempt at the step, and the rest of the turn, are its.
+    pub(super) async fn fall_back(
+        &mut self,
+        owned: &Owned,
+        fallback: Fallback<'_>,
+        mut rows: Rows,
+        cost: StepCost<'_>,
+    ) -> Result<Flow, Error> {
+        let Fallback {
+            from,
+            to,
+            failure,
+            voided,
+        } = fallback;
+        tracing::warn!(
+            session.id = %self.key.session, turn.id = %self.turn, step = owned.step, attempt = owned.attempt,
+            model = from, fallback = to.reference, error = failure.message,
+            "going on with another model"
+        );
+        for event in self.announced(owned, from, &to, failure, voided)? {
+            rows.event(
+                &event,
+                StepPosition {
+                    step: owned.step,
+                    attempt: owned.attempt,
+                },
+            );
+        }
+        let request = TurnRequest {
+            model: Some(to.reference),
+            ..owned.request.clone()
+        };
+        let written = self
+            .engine
+            .store
+            .retry(self.key, self.right(), &rows, &cost, Some(&request))
+            .await?;
+        // What was tried for the step was tried with the other model.
+        self.calls = (owned.step, 0);
+        self.recovered = None;
+        self.making = Making::default();
+        self.after(written)
+    }
+
+    /// The events of a change of models: what was wrong, who goes on, and what it cannot be told.
+    fn announced(
+        &self,
+        owned: &Owned,
+        from: &str,
+        to: &Resolved,
+        failure: Failure,
+        voided: Option<MessageId>,
+    ) -> Result<Vec<Payload>, Error> {
+        let config = &owned.made_for.config;
+        let budget = budget(&self.engine.policy(config)?.context, to).ok();
+        let switched = Payload::ModelFallback(ModelFallback {
+            from: from.to_owned(),
+            to: to.reference.clone(),
+            reason: failure.reason,
+            window: budget
+                .filter(|budget| !budget.assumed)
+                .map_or(0, |budget| budget.window),
+            reserve: budget.map_or(0, |budget| budget.reserve),
+        });
+        let retrying = Payload::TurnRetrying(TurnRetrying {
+            failure,
+            next_attempt: owned.attempt + 1,
+            delay: Duration::ZERO,
+            voided,
+        });
+        let tools = tools_in_force(&owned.request, config, owned.late);
+        let (_, unsupported) = generation::fitting(to, config, &owned.request, tools, owned.step);
+        let left_out = unsupported
+            .into_iter()
+            .map(|setting| generation::left_out(to, setting));
+        Ok([retrying, switched].into_iter().chain(left_out).collect())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fallbacks_go_on_after_the_model_that_failed() {
+        let list = ["a/1", "a/2", "b/1"].map(str::to_owned);
+        let table: [(&str, &[&str]); 4] = [
+            ("c/1", &["a/1", "a/2", "b/1"]),
+            ("a/1", &["a/2", "b/1"]),
+            ("a/2", &["b/1"]),
+            ("b/1", &[]),
+        ];
+        for (own, left) in table {
+            assert_eq!(following(&list, |listed| listed == own), left, "{own}");
+        }
+    }
+}
