@@ -14,7 +14,11 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         .collect::<Result<_, std::io::Error>>()?;
     files.sort();
     let mut compiler = protox::Compiler::new(["proto"])?;
-    compiler.include_imports(true).open_files(&files)?;
+    // With comments, which tools show by reflection.
+    compiler
+        .include_source_info(true)
+        .include_imports(true)
+        .open_files(&files)?;
     let out = PathBuf::from(env::var("OUT_DIR")?);
     fs::write(
         out.join("contextd_descriptor.bin"),
