@@ -20,7 +20,7 @@ use crate::{
     clock::{Clock, SystemClock},
     config::{Config, Environment},
     grpc::{
-        connection,
+        admin_port, connection,
         gate::Gate,
         health,
         readiness::{Closed, Readiness},
@@ -53,13 +53,22 @@ pub async fn serve(
     let listener = TcpListener::bind(config.server.listen)
         .await
         .with_context(|| format!("cannot listen on {}", config.server.listen))?;
+    let admin = match config.server.admin_listen {
+        Some(address) => Some(
+            TcpListener::bind(address)
+                .await
+                .with_context(|| format!("cannot listen on {address}"))?,
+        ),
+        None => None,
+    };
     let (connection, postgres) = connect(&config, &progress).await?;
     let mut parts = Parts::new(&config, connection, &Environment::of_process())?;
     if postgres.is_some() {
         // There is no other replica.
         parts.rules.share_interval = None;
     }
-    let service = parts.assemble(config, shutdown)?;
+    let mut service = parts.assemble(config, shutdown)?;
+    service.admin = admin;
     let served = service.serve(listener, &progress, postgres.as_ref()).await;
     let stopped = match postgres {
         Some(postgres) => postgres.stop().await,
@@ -110,6 +119,7 @@ impl Parts {
             engine: Engine::new(store, self.registry, self.rules, hub, self.clock),
             auth,
             tls,
+            admin: None,
             config,
             database: self.database,
             stop: Stop {
@@ -130,6 +140,8 @@ pub struct Service {
     /// Who callers are.
     pub auth: Arc<Auth>,
     tls: Option<Arc<Tls>>,
+    /// The listener of the admin port.
+    pub admin: Option<TcpListener>,
     config: Config,
     database: Database,
 }
@@ -161,6 +173,7 @@ impl Service {
             stop,
             auth,
             tls,
+            admin,
             config,
             database,
         } = self;
@@ -168,6 +181,15 @@ impl Service {
         health::begin(&reporter).await;
         let address = listener.local_addr()?;
         let gate = Gate::new(Readiness::Closed(Closed::Database));
+        if let Some(admin) = admin {
+            let stop = stop.done.clone().cancelled_owned();
+            let serving = admin_port::serve(admin, health_service.clone(), gate.clone(), stop);
+            tokio::spawn(async move {
+                if let Err(error) = serving.await {
+                    tracing::error!(%error, "the admin port is not served any more");
+                }
+            });
+        }
         let serving = server::serve(
             listener,
             Arc::clone(&engine),

@@ -15,6 +15,9 @@ use super::tls::TlsConfig;
 pub struct ServerConfig {
     /// Address and port to listen on. Port 0 takes a free one.
     pub listen: SocketAddr,
+    /// Address and port of health for probes, in plain text and without credentials: gRPC, and HTTP at
+    /// `/livez` and `/readyz`. Absent: only on the API's port.
+    pub admin_listen: Option<SocketAddr>,
     /// Listen on other addresses than loopback although callers are not authenticated. It allows
     /// plain text too.
     pub insecure_no_auth: bool,
@@ -41,6 +44,7 @@ impl Default for ServerConfig {
     fn default() -> Self {
         Self {
             listen: default_listen(),
+            admin_listen: None,
             insecure_no_auth: false,
             max_request_bytes: 4 << 20,
             max_connections: 10_000,
@@ -57,6 +61,7 @@ impl ServerConfig {
     pub(super) fn check(&self, checks: &mut Checks, tls: &TlsConfig, auth: &AuthConfig) {
         let Self {
             listen,
+            admin_listen,
             insecure_no_auth,
             max_request_bytes,
             max_connections,
@@ -66,6 +71,11 @@ impl ServerConfig {
             drain_delay,
             drain_timeout,
         } = self;
+        checks.require(
+            *admin_listen != Some(*listen),
+            "server.admin_listen",
+            || "is the address of the API".to_owned(),
+        );
         let guarded = listen.ip().is_loopback() || *insecure_no_auth;
         checks.require(guarded || auth.required, "server.listen", || {
             format!(

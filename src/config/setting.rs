@@ -61,6 +61,13 @@ pub const SETTINGS: &[Setting] = &[
         without_default: None,
     },
     Setting {
+        flag: "admin-listen",
+        key: "server.admin_listen",
+        value_name: "ADDRESS:PORT",
+        help: "Where to serve health for probes, in plain text and without credentials",
+        without_default: Some("no default: only at --listen"),
+    },
+    Setting {
         flag: "insecure-no-auth",
         key: "server.insecure_no_auth",
         value_name: "BOOL",

@@ -5,6 +5,7 @@
 
 pub mod access;
 pub mod admin;
+pub mod admin_port;
 pub mod blob;
 pub mod call;
 pub mod connection;

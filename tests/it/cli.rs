@@ -94,7 +94,7 @@ fn settings_precedence_is_flag_variable_file_default() {
 #[test]
 fn every_setting_with_a_flag_can_be_given_by_its_flag_and_by_its_variable() {
     let valid = |flag: &str| match flag {
-        "listen" => "127.0.0.1:1",
+        "listen" | "admin-listen" => "127.0.0.1:1",
         "auth-required" | "insecure-no-auth" | "migrate" | "tls-terminated-elsewhere" => "true",
         "keys-file" | "tls-cert" | "tls-key" | "tls-client-ca" => "/some/file",
         "database-url" => "postgres://host/name",

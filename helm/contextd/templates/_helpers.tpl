@@ -53,8 +53,11 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{- if and .Values.auth.keysSecret .Values.auth.insecureNoAuth -}}
 {{- fail "auth.keysSecret and auth.insecureNoAuth exclude each other." -}}
 {{- end -}}
-{{- if and .Values.auth.keysSecret (not .Values.tls.terminatedElsewhere) -}}
-{{- fail "API keys would travel in plain text: say tls.terminatedElsewhere=true if a mesh or proxy encrypts." -}}
+{{- if and .Values.auth.keysSecret (not (or .Values.tls.existingSecret .Values.tls.terminatedElsewhere)) -}}
+{{- fail "API keys would travel in plain text: name a Secret with a certificate in tls.existingSecret, or say tls.terminatedElsewhere=true if a mesh or proxy encrypts." -}}
+{{- end -}}
+{{- if and .Values.tls.existingSecret .Values.tls.terminatedElsewhere -}}
+{{- fail "tls.existingSecret and tls.terminatedElsewhere exclude each other." -}}
 {{- end -}}
 {{- end -}}
 

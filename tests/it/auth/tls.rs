@@ -12,14 +12,22 @@ use rcgen::{
     SanType,
 };
 use tempfile::TempDir;
-use tokio::time::timeout;
+use tokio::{
+    io::{AsyncReadExt as _, AsyncWriteExt as _},
+    net::TcpStream,
+    time::timeout,
+};
 use tonic::{
     Code,
     transport::{Certificate, Channel, ClientTlsConfig, Identity},
 };
 
+use tonic_health::pb::{
+    HealthCheckRequest, health_check_response::ServingStatus, health_client::HealthClient,
+};
+
 use super::KeysFile;
-use crate::harness::{Options, Replica};
+use crate::harness::{Options, Replica, events::PATIENCE};
 
 /// Within what time a changed certificate is served.
 const PROMISED: Duration = Duration::from_secs(5);
@@ -207,4 +215,65 @@ async fn a_required_client_certificate_is_asked_for_by_tls() {
         Err(_) => true,
     };
     assert!(without);
+}
+
+/// The status and the text of a page.
+async fn page(replica: &Replica, path: &str) -> (u16, String) {
+    let mut stream = TcpStream::connect(replica.admin).await.unwrap();
+    let request = format!("GET {path} HTTP/1.1\r\nhost: probe\r\nconnection: close\r\n\r\n");
+    stream.write_all(request.as_bytes()).await.unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).await.unwrap();
+    let status = answer.split(' ').nth(1).unwrap().parse().unwrap();
+    (status, answer.split("\r\n\r\n").nth(1).unwrap().to_owned())
+}
+
+async fn becomes(replica: &Replica, path: &str, expected: (u16, &str)) {
+    let seen = async {
+        loop {
+            let (status, text) = page(replica, path).await;
+            if (status, text.as_str()) == expected {
+                return;
+            }
+        }
+    };
+    timeout(PATIENCE, seen)
+        .await
+        .unwrap_or_else(|_| panic!("never: {expected:?}"));
+}
+
+#[tokio::test]
+async fn the_admin_port_tells_probes_health_in_plain_text_beside_tls_and_keys() {
+    let files = Files::new();
+    let ours = Authority::new();
+    let mut keys = KeysFile::new();
+    keys.add("acme", Access::Read);
+    let options = Options {
+        tls: TlsConfig {
+            client_ca_file: Some(files.write("clients.pem", &ours.pem())),
+            client_cert_required: true,
+            ..files.serve(&ours.server())
+        },
+        drain_delay: PATIENCE,
+        ..keys.required()
+    };
+    let (_database, replica) = Replica::alone(options).await;
+    becomes(&replica, "/readyz", (200, "ready\n")).await;
+    assert_eq!(page(&replica, "/livez").await, (200, "alive\n".to_owned()));
+    assert_eq!(page(&replica, "/other").await.0, 404);
+    let channel = Channel::from_shared(format!("http://{}", replica.admin)).unwrap();
+    let channel = channel.connect().await.unwrap();
+    let mut health = HealthClient::new(channel.clone());
+    let mut watched = health
+        .watch(HealthCheckRequest::default())
+        .await
+        .unwrap()
+        .into_inner();
+    while watched.message().await.unwrap().unwrap().status() != ServingStatus::Serving {}
+    // The API is not there.
+    assert_eq!(subject(channel).await, Err(Code::Unimplemented));
+    replica.begin_shutdown();
+    while watched.message().await.unwrap().unwrap().status() != ServingStatus::NotServing {}
+    becomes(&replica, "/readyz", (503, "the server is shutting down\n")).await;
+    assert_eq!(page(&replica, "/livez").await.0, 200);
 }

@@ -58,6 +58,8 @@ pub use host::Host;
 pub struct Replica {
     /// Where it listens.
     pub address: SocketAddr,
+    /// Where its admin port is.
+    pub admin: SocketAddr,
     /// Its engine, for a look inside.
     pub engine: Arc<Engine>,
     /// Who its callers are.
@@ -115,6 +117,8 @@ pub struct Options {
     pub auth: AuthConfig,
     /// TLS to clients.
     pub tls: TlsConfig,
+    /// How long it goes on to serve, NOT_SERVING, before it drains.
+    pub drain_delay: Duration,
 }
 
 impl Default for Options {
@@ -169,6 +173,7 @@ impl Default for Options {
             discover: None,
             auth: AuthConfig::default(),
             tls: TlsConfig::default(),
+            drain_delay: Duration::ZERO,
         }
     }
 }
@@ -183,6 +188,7 @@ impl Options {
         config.models.default_model = "scripted/demo".to_owned();
         config.auth = self.auth.clone();
         config.tls = self.tls.clone();
+        config.server.drain_delay = self.drain_delay;
         config.models.discover = self.discover.is_some();
         config.models.refresh_interval = self.discover.unwrap_or_default();
         config.server.max_request_bytes = self.max_request_bytes;
@@ -255,7 +261,10 @@ impl Replica {
         }
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
-        let service = parts.assemble(config, CancellationToken::new()).unwrap();
+        let mut service = parts.assemble(config, CancellationToken::new()).unwrap();
+        let admin = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let admin_address = admin.local_addr().unwrap();
+        service.admin = Some(admin);
         let engine = Arc::clone(&service.engine);
         let auth = Arc::clone(&service.auth);
         let stop = service.stop.clone();
@@ -274,6 +283,7 @@ impl Replica {
         ready.notified().await;
         Self {
             address,
+            admin: admin_address,
             engine,
             auth,
             scripted,
@@ -323,6 +333,11 @@ impl Replica {
             content.extend(bytes);
         }
         (blob, content)
+    }
+
+    /// Begins to shut down as a signal would; it serves on for its `drain_delay`.
+    pub fn begin_shutdown(&self) {
+        self.stop.shutdown.cancel();
     }
 
     /// Stops the workers without giving any lease back: what a killed process leaves behind, as far
