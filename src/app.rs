@@ -184,11 +184,7 @@ impl Service {
         if let Some(admin) = admin {
             let stop = stop.done.clone().cancelled_owned();
             let serving = admin_port::serve(admin, health_service.clone(), gate.clone(), stop);
-            tokio::spawn(async move {
-                if let Err(error) = serving.await {
-                    tracing::error!(%error, "the admin port is not served any more");
-                }
-            });
+            tokio::spawn(serving);
         }
         let serving = server::serve(
             listener,

@@ -20,22 +20,25 @@ const BOUNDS: Bounds = Bounds {
     patience: Duration::from_secs(10),
 };
 
-/// Serves until `stop` comes.
+/// Serves until `stop` comes. That it cannot is logged: the API goes on without it.
 pub async fn serve(
     listener: TcpListener,
     health: HealthServer<impl Health>,
     gate: Gate,
     stop: impl Future<Output = ()>,
-) -> Result<(), tonic::transport::Error> {
+) {
     let pages = Router::new()
         .route("/livez", get(async || "alive\n"))
         .route("/readyz", get(readyz))
         .with_state(gate);
-    Server::builder()
+    let served = Server::builder()
         .accept_http1(true)
         .add_routes(Routes::from(pages).add_service(health))
         .serve_with_incoming_shutdown(connection::accept(listener, None, BOUNDS), stop)
-        .await
+        .await;
+    if let Err(error) = served {
+        tracing::error!(%error, "the admin port is not served any more");
+    }
 }
 
 /// Whether the server takes requests, and if not, why.
