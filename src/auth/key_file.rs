@@ -1,14 +1,13 @@
 //! The keys file: API keys that are there before any other, such as an operator's, and those of
 //! installations that keep their secrets elsewhere.
 
-use std::path::Path;
+use std::{io, path::Path};
 
 use jiff::Timestamp;
 use serde::Deserialize;
 
 use super::{
     DEFAULT_TENANT,
-    error::Error,
     secret::{self, Hash},
 };
 use crate::model::{Access, TenantId, access::is_tenant};
@@ -74,18 +73,13 @@ struct Entry {
 }
 
 /// The text of the file.
-pub async fn read(path: &Path) -> Result<String, Error> {
-    let unreadable = |source| Error::Unreadable {
-        path: path.to_owned(),
-        source,
-    };
-    let size = tokio::fs::metadata(path).await.map_err(unreadable)?.len();
+pub async fn read(path: &Path) -> io::Result<String> {
+    let size = tokio::fs::metadata(path).await?.len();
     if size > MOST_BYTES {
-        return Err(unreadable(std::io::Error::other(format!(
-            "it has more than {MOST_BYTES} bytes"
-        ))));
+        let message = format!("it has more than {MOST_BYTES} bytes");
+        return Err(io::Error::other(message));
     }
-    tokio::fs::read_to_string(path).await.map_err(unreadable)
+    tokio::fs::read_to_string(path).await
 }
 
 /// The keys in it.

@@ -162,7 +162,11 @@ impl Auth {
         let Some(path) = &self.keys_file else {
             return Ok(false);
         };
-        let text = key_file::read(path).await?;
+        let text = key_file::read(path).await;
+        let text = text.map_err(|source| Error::Unreadable {
+            path: path.clone(),
+            source,
+        })?;
         if sources.text.as_ref() == Some(&text) {
             return Ok(false);
         }
