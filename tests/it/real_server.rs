@@ -16,11 +16,10 @@ use contextd::{
         responses::{self, Responses},
     },
 };
-use serde_json::Value;
 
 use crate::harness::{
     Host, Options,
-    events::{all, cancelled, completed, failed, kinds, messages, said, turn_id, until},
+    events::{all, cancelled, completed, failed, kinds, turn_id, until},
     requests::turn,
 };
 
@@ -119,11 +118,6 @@ async fn a_conversation_adds_up_in_each_protocol() {
         {
             let events = host.run(asks(protocol, words, 48)).await;
             completed(&events);
-            let deltas = kinds(&events)
-                .iter()
-                .filter(|kind| **kind == "text_delta")
-                .count();
-            assert!(deltas > 1, "{protocol}: {:?}", kinds(&events));
             let (estimate, usage) = recorded(&events);
             eprintln!(
                 "{protocol:10} {:>4} {:>8} {:>9} {:>+5.1}% {:>8} {:>7}",
@@ -258,27 +252,6 @@ async fn the_window_is_what_the_server_says_and_never_guessed() {
                 assert!(refused.contains("window"), "{refused}");
             }
         }
-    }
-}
-
-#[tokio::test(flavor = "multi_thread")]
-#[ignore = "needs a real server: script/real-server"]
-async fn an_answer_holds_to_a_json_schema() {
-    let host = Host::with(providers(Some(4_096))).await;
-    for protocol in ["chat", "responses"] {
-        let mut request = asks(protocol, "Paris: which country is it in?", 64);
-        request.generation.as_mut().unwrap().response_format = Some(pb::ResponseFormat {
-            json_schema: Some(pb::JsonSchema {
-                schema: Some(pb::json_schema::Schema::Json(r#"{"type":"object","properties":{"country":{"type":"string","maxLength":20}},"required":["country"],"additionalProperties":false}"#.to_owned())),
-            }),
-            name: "place".to_owned(),
-            ..pb::ResponseFormat::default()
-        });
-        let events = host.run(request).await;
-        let answer = said(messages(&events).pop().unwrap());
-        eprintln!("{protocol}: {answer}");
-        let answer: Value = serde_json::from_str(&answer).unwrap();
-        assert!(answer["country"].is_string(), "{protocol}: {answer}");
     }
 }
 
