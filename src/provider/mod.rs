@@ -17,6 +17,8 @@ mod call_ids;
 pub mod catalog;
 pub mod discovery;
 pub mod error;
+#[cfg(any(test, fuzzing))]
+pub mod fuzzing;
 pub mod gemini;
 pub mod http;
 pub mod info;

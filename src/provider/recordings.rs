@@ -2,13 +2,14 @@
 //! `expected.json` says, however the bytes are split, and nothing complete of what was cut off.
 
 use std::{
-    collections::{BTreeMap, BTreeSet, VecDeque},
+    collections::{BTreeMap, BTreeSet},
     fs,
     path::{Path, PathBuf},
 };
 
 use serde_json::{Value, json};
 
+pub(super) use super::fuzzing::{Outcome, decode};
 use super::{
     Chunk, Finish,
     assemble::{Assembled, Assembly, Progress},
@@ -97,9 +98,6 @@ const WRONG: &[Wrong] = &[
     },
 ];
 
-/// What a stream became: its chunks and how it ended.
-pub(super) type Outcome = (Vec<Chunk>, Result<(), Fault>);
-
 /// A recorded answer.
 #[derive(Debug)]
 struct Recording {
@@ -107,46 +105,6 @@ struct Recording {
     file: String,
     body: Vec<u8>,
     expected: Value,
-}
-
-/// Decodes a stream that comes in these pieces, as a call does.
-pub(super) fn decode<'a>(
-    mut decoder: impl Decoder,
-    pieces: impl IntoIterator<Item = &'a [u8]>,
-) -> Outcome {
-    let mut reader = sse::Reader::default();
-    let mut chunks = VecDeque::new();
-    let mut seen = Vec::new();
-    let mut read = |decoder: &mut _, events: Vec<sse::Event>| -> Result<bool, Fault> {
-        for event in events {
-            let result = Decoder::event(decoder, &event, &mut chunks);
-            seen.extend(chunks.drain(..));
-            result?;
-            if matches!(seen.last(), Some(Chunk::Finished(_))) {
-                return Ok(true);
-            }
-        }
-        Ok(false)
-    };
-    let mut result = Ok(false);
-    for piece in pieces {
-        let mut events = Vec::new();
-        result = match reader.push(piece, &mut events) {
-            Ok(()) => read(&mut decoder, events),
-            Err(error) => Err(Fault::broken(error.to_string())),
-        };
-        if !matches!(result, Ok(false)) {
-            break;
-        }
-    }
-    if matches!(result, Ok(false)) {
-        result = read(&mut decoder, reader.finish().into_iter().collect());
-    }
-    if matches!(result, Ok(false)) {
-        result = decoder.end(&mut chunks).map(|()| true);
-        seen.extend(chunks.drain(..));
-    }
-    (seen, result.map(drop))
 }
 
 /// The chunks of a complete answer as one message.

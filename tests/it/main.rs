@@ -74,6 +74,7 @@ mod prune;
 mod queue;
 mod queue_races;
 mod queue_turns;
+mod real_server;
 mod record_usage;
 mod removed_models;
 mod render_context;

@@ -211,6 +211,34 @@ async fn ollama(client: &Client, known: Option<&ModelList>) -> Result<Read<Model
     }))
 }
 
+/// What each reader makes of one answer, for fuzzing.
+#[cfg(any(test, fuzzing))]
+pub(super) fn read_in_every_way(answer: &Value) -> Vec<ModelList> {
+    let first = |page: (ModelList, Option<String>)| page.0;
+    let mut lists: Vec<ModelList> = [
+        compatible::read(answer),
+        openrouter::read(answer),
+        mistral::read(answer),
+        lmstudio::read(answer),
+        lmstudio::read_older(answer),
+        ollama::read(answer),
+        llamacpp::read(Some(answer), None),
+        llamacpp::read(Some(answer), Some(answer)),
+        anthropic::read(answer).map(first),
+        gemini::read(answer).map(first),
+    ]
+    .into_iter()
+    .flatten()
+    .collect();
+    for list in &mut lists {
+        if ollama::add_loaded(list, answer).is_ok() {
+            let able = |model| ollama::with_abilities(model, answer);
+            list.any = list.any.take().and_then(able);
+        }
+    }
+    lists
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
