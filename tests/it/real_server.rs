@@ -223,7 +223,7 @@ async fn the_window_is_what_the_server_says_and_never_guessed() {
             .models;
         let windows: Vec<_> = listed
             .iter()
-            .map(|it| (it.model.as_str(), it.context_window.clone()))
+            .map(|it| (it.model.as_str(), it.context_window))
             .collect();
         eprintln!("{protocol}: {windows:?}");
         let found = listed
