@@ -229,7 +229,7 @@ impl Sources {
 }
 
 /// Every caller, where none has to authenticate.
-fn anonymous() -> Principal {
+pub fn anonymous() -> Principal {
     Principal {
         tenant: TenantId::new(DEFAULT_TENANT),
         access: Access::Operator,

@@ -5,6 +5,7 @@ mod abandoned;
 mod once;
 
 use contextd::{
+    auth::anonymous,
     grpc::{context::Contexts, queue::Queue, session::Sessions, turn::Turns},
     pb::{
         self, blob_service_client::BlobServiceClient, context_service_server::ContextService as _,
@@ -196,6 +197,13 @@ fn prunes_all(session_id: String) -> pb::UpdateSessionRequest {
     }
 }
 
+/// A request of a caller whom the guard has let in: the services themselves are asked too.
+fn asked<T>(message: T) -> Request<T> {
+    let mut request = Request::new(message);
+    request.extensions_mut().insert(anonymous());
+    request
+}
+
 /// Sends a case's request to clients or to the services themselves, whose methods have the same
 /// names.
 macro_rules! answer {
@@ -222,7 +230,7 @@ macro_rules! answer {
                     session_id,
                     ..pb::Session::default()
                 });
-                let request = Request::new(pb::CreateSessionRequest {
+                let request = asked(pb::CreateSessionRequest {
                     session,
                     request_id,
                 });
@@ -246,7 +254,7 @@ macro_rules! answer {
                     request_id,
                 };
                 sessions
-                    .update_session(Request::new(request))
+                    .update_session(asked(request))
                     .await
                     .map(|answer| name(answer.into_inner().session))
             }
@@ -257,7 +265,7 @@ macro_rules! answer {
                     etag: String::new(),
                 };
                 sessions
-                    .delete_session(Request::new(request))
+                    .delete_session(asked(request))
                     .await
                     .map(|_| String::new())
             }
@@ -267,7 +275,7 @@ macro_rules! answer {
                     ..fork(&session_id, 0, "")
                 };
                 sessions
-                    .fork_session(Request::new(request))
+                    .fork_session(asked(request))
                     .await
                     .map(|answer| name(answer.into_inner().session))
             }
@@ -277,7 +285,7 @@ macro_rules! answer {
                     request_id,
                     ..append(&session_id, messages)
                 };
-                let answer = sessions.append_messages(Request::new(request)).await;
+                let answer = sessions.append_messages(asked(request)).await;
                 answer.map(|answer| answer.into_inner().message_ids.join(" "))
             }
             Rpc::ExecuteTurn => {
@@ -285,7 +293,7 @@ macro_rules! answer {
                     request_id,
                     ..turn(&session_id, MODEL, "Hello")
                 };
-                match Box::pin(turns.execute_turn(Request::new(request))).await {
+                match Box::pin(turns.execute_turn(asked(request))).await {
                     Ok(stream) => match stream.into_inner().next().await {
                         Some(first) => first.map(|first| first.event().turn_id),
                         None => Ok("an empty stream".to_owned()),
@@ -299,7 +307,7 @@ macro_rules! answer {
                     request_id,
                     ..submit(&session_id, results)
                 };
-                let answer = turns.submit_tool_results(Request::new(request)).await;
+                let answer = turns.submit_tool_results(asked(request)).await;
                 answer.map(|answer| {
                     format!("{:?}", crate::harness::host::statuses(&answer.into_inner()))
                 })
@@ -310,7 +318,7 @@ macro_rules! answer {
                     request_id,
                     ..pb::CancelTurnRequest::default()
                 };
-                let answer = turns.cancel_turn(Request::new(request)).await;
+                let answer = turns.cancel_turn(asked(request)).await;
                 answer.map(|answer| {
                     answer
                         .into_inner()
@@ -324,7 +332,7 @@ macro_rules! answer {
                     request_id,
                     ..clears_all(session_id)
                 };
-                let answer = contexts.prune_tool_outputs(Request::new(request)).await;
+                let answer = contexts.prune_tool_outputs(asked(request)).await;
                 answer.map(|answer| format!("{:?}", answer.into_inner().report))
             }
             Rpc::RestoreToolOutputs => {
@@ -334,13 +342,11 @@ macro_rules! answer {
                     pruned_at_seq,
                     request_id,
                 };
-                let answer = contexts.restore_tool_outputs(Request::new(request)).await;
+                let answer = contexts.restore_tool_outputs(asked(request)).await;
                 answer.map(|answer| answer.into_inner().call_ids.join(" "))
             }
             Rpc::Compact => {
-                let answer = contexts
-                    .compact(Request::new(cuts(session_id, request_id)))
-                    .await;
+                let answer = contexts.compact(asked(cuts(session_id, request_id))).await;
                 answer.map(|answer| {
                     answer
                         .into_inner()
@@ -356,7 +362,7 @@ macro_rules! answer {
                     compaction_id,
                     request_id,
                 };
-                let answer = contexts.revert_compaction(Request::new(request)).await;
+                let answer = contexts.revert_compaction(asked(request)).await;
                 answer.map(|answer| {
                     answer
                         .into_inner()
@@ -371,7 +377,7 @@ macro_rules! answer {
                     request_id,
                     ..Default::default()
                 };
-                let answer = contexts.prepare_context(Request::new(request)).await;
+                let answer = contexts.prepare_context(asked(request)).await;
                 answer.map(|answer| {
                     let pb::PrepareContextResponse { prompt, report } = answer.into_inner();
                     format!("{report:?} {}", prompt.unwrap_or_default().messages.len())
@@ -391,7 +397,7 @@ macro_rules! answer {
                     purpose,
                     ..Default::default()
                 };
-                let answer = contexts.record_usage(Request::new(request)).await;
+                let answer = contexts.record_usage(asked(request)).await;
                 answer.map(|answer| format!("{:?}", answer.into_inner().context_tokens))
             }
             Rpc::EnqueueMessage => {
@@ -399,7 +405,7 @@ macro_rules! answer {
                     request_id,
                     ..enqueue(&session_id, "Later")
                 };
-                let answer = queue.enqueue_message(Request::new(request)).await;
+                let answer = queue.enqueue_message(asked(request)).await;
                 answer.map(|answer| {
                     answer
                         .into_inner()
@@ -415,7 +421,7 @@ macro_rules! answer {
                     queued_message_id,
                     request_id,
                 };
-                let answer = queue.cancel_queued_message(Request::new(request)).await;
+                let answer = queue.cancel_queued_message(asked(request)).await;
                 answer.map(|answer| {
                     answer
                         .into_inner()
@@ -426,7 +432,7 @@ macro_rules! answer {
             }
             Rpc::ClearQueue => {
                 let answer = queue
-                    .clear_queue(Request::new(pb::ClearQueueRequest {
+                    .clear_queue(asked(pb::ClearQueueRequest {
                         session_id,
                         request_id,
                     }))
