@@ -5,7 +5,7 @@
 
 mod speaks;
 
-use contextd::pb::{self, CompletionReason, media::Source, part::Content};
+use contextd::pb::{self, CompletionReason, media::Source, part::Content, tool_choice::Choice};
 use serde_json::{Value, json};
 
 use crate::harness::{
@@ -213,5 +213,57 @@ async fn a_session_changes_between_all_protocols_and_back() {
             }
             assert_eq!(host.messages(&session).await.len(), 12, "{session}");
         }
+    }
+}
+
+/// Row D27
+#[tokio::test(flavor = "multi_thread")]
+async fn every_tool_name_that_is_accepted_can_be_sent_over_every_protocol() {
+    let longest = "x".repeat(64);
+    let names = ["3d", "-x", "_3d", "_", "look", &longest];
+    let (services, host) = served().await;
+    for (protocol, upstream) in &services {
+        for (number, name) in names.iter().enumerate() {
+            let session = format!("{}-{number}", protocol.name());
+            let gemini = *protocol == Protocol::Gemini;
+            let on_the_wire = match *name {
+                "3d" | "-x" | "_3d" if gemini => format!("_{name}"),
+                name => name.to_owned(),
+            };
+            let calls = Says::default().call("c1", &on_the_wire, &json!({}));
+            upstream.answer(protocol.answer(calls));
+            upstream.answer(protocol.answer(Says::default().text("Done.")));
+            let asks = pb::ExecuteTurnRequest {
+                session_id: session.clone(),
+                tools: tools(&names),
+                generation: (*protocol != Protocol::Anthropic).then(|| forces(name)),
+                ..turn("s", &protocol.model(), "Call it.")
+            };
+            let seen = host.run_with(asks, gives).await;
+            assert_eq!(
+                completed(&seen).reason(),
+                CompletionReason::Stop,
+                "{session}: {name}"
+            );
+            let called: Vec<_> = messages(&seen)
+                .iter()
+                .flat_map(|message| &message.parts)
+                .filter_map(|part| match &part.content {
+                    Some(Content::ToolCall(call)) => Some(call.tool_name.clone()),
+                    _ => None,
+                })
+                .collect();
+            assert_eq!(called, [*name], "{session}");
+        }
+    }
+}
+
+/// The model has to call that tool.
+fn forces(tool: &str) -> pb::Generation {
+    pb::Generation {
+        tool_choice: Some(pb::ToolChoice {
+            choice: Some(Choice::ToolName(tool.to_owned())),
+        }),
+        ..pb::Generation::default()
     }
 }

@@ -9,7 +9,7 @@ use std::{borrow::Cow, collections::BTreeMap};
 use super::{
     KIND,
     family::Family,
-    media,
+    media, names,
     wire::{Call, Content as Written, Data, Json, Outcome, OwnPart, Part, Response, Speaker},
 };
 use crate::{
@@ -179,7 +179,7 @@ impl<'a> Writer<'a> {
         self.calls.insert(&call.id, asked);
         Data::FunctionCall(Call {
             id,
-            name: &call.name,
+            name: names::sent(&call.name),
             args: arguments(call),
         })
     }
@@ -231,7 +231,7 @@ impl<'a> Writer<'a> {
             }
             written.push(Part::new(Data::FunctionResponse(Response {
                 id: asked.id,
-                name: &result.name,
+                name: names::sent(&result.name),
                 response: outcome(result, &outside),
                 parts: inside
                     .into_iter()

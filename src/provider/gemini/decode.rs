@@ -13,6 +13,7 @@ use super::{
     KIND,
     arguments::Arguments,
     citations::citations,
+    names,
     usage::Report,
     wire::{self, Candidate, FunctionCall, SaidPart},
 };
@@ -278,7 +279,7 @@ impl Decoder {
             chunks.push_back(Chunk::ToolCall {
                 index,
                 id: id.0,
-                name: name.0,
+                name: names::received(name.0),
             });
             chunks.extend(attached.map(|json| Chunk::CallMetadata { index, json }));
             if let Some(args) = args.filter(|args| args.get() != "null") {

@@ -7,7 +7,7 @@ use serde_json::json;
 use super::{
     contents::{Conversation, conversation},
     family::Family,
-    options,
+    names, options,
     wire::{Data, Function, Json, OwnPart, Part, Tools},
 };
 use crate::{
@@ -99,7 +99,7 @@ fn tools(prompt: &Prompt) -> Vec<Tools<'_>> {
 fn function(tool: &Tool) -> Function<'_> {
     let schema = tool.input_schema.as_deref();
     Function {
-        name: &tool.name,
+        name: names::sent(&tool.name),
         description: &tool.description,
         parameters_json_schema: schema.map(|json| Json(Cow::Borrowed(json))),
     }

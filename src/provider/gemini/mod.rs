@@ -24,6 +24,7 @@ pub mod decode;
 mod encode;
 mod family;
 mod media;
+mod names;
 mod options;
 mod usage;
 mod wire;

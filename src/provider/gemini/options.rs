@@ -5,6 +5,7 @@ use serde_json::{Map, Value, json};
 use super::{
     KIND,
     family::{Family, LEVELS, Thinking},
+    names,
 };
 use crate::{
     model::{
@@ -217,6 +218,8 @@ fn mode(choice: &ToolChoice) -> Value {
         ToolChoice::Auto => json!({"mode": "AUTO"}),
         ToolChoice::None => json!({"mode": "NONE"}),
         ToolChoice::Required => json!({"mode": "ANY"}),
-        ToolChoice::Tool(name) => json!({"mode": "ANY", "allowedFunctionNames": [name]}),
+        ToolChoice::Tool(name) => {
+            json!({"mode": "ANY", "allowedFunctionNames": [names::sent(name)]})
+        }
     }
 }

@@ -78,7 +78,7 @@ pub(super) struct Call<'a> {
     /// The service's own id, where it gave one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) id: Option<String>,
-    pub(super) name: &'a str,
+    pub(super) name: Cow<'a, str>,
     pub(super) args: Json<'a>,
 }
 
@@ -88,7 +88,7 @@ pub(super) struct Response<'a> {
     /// That of the call.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) id: Option<String>,
-    pub(super) name: &'a str,
+    pub(super) name: Cow<'a, str>,
     pub(super) response: Outcome,
     /// Media that the tool gave.
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -107,7 +107,7 @@ pub(super) enum Outcome {
 #[derive(Debug, Clone, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Function<'a> {
-    pub(super) name: &'a str,
+    pub(super) name: Cow<'a, str>,
     #[serde(skip_serializing_if = "str::is_empty")]
     pub(super) description: &'a str,
     /// The schema as the host wrote it.

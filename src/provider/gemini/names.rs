@@ -1,0 +1,50 @@
+//! Names of tools on the wire: the service takes none that begins with a digit or a dash.
+
+use std::borrow::Cow;
+
+/// The name as the service takes it: one that it would refuse gets an underscore, and so does one
+/// that looks like that.
+pub(super) fn sent(name: &str) -> Cow<'_, str> {
+    if is_marked_or_refused(name) {
+        Cow::Owned(format!("_{name}"))
+    } else {
+        Cow::Borrowed(name)
+    }
+}
+
+/// The name of a tool that the model calls.
+pub(super) fn received(name: String) -> String {
+    match name.strip_prefix('_') {
+        Some(rest) if is_marked_or_refused(rest) => rest.to_owned(),
+        Some(_) | None => name,
+    }
+}
+
+/// Whether a digit or a dash comes first, after any underscores.
+fn is_marked_or_refused(name: &str) -> bool {
+    name.trim_start_matches('_')
+        .starts_with(|first: char| first.is_ascii_digit() || first == '-')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_that_the_service_refuses_are_sent_with_an_underscore_and_come_back_without() {
+        let table = [
+            ("look", "look"),
+            ("_look", "_look"),
+            ("__", "__"),
+            ("look_3d", "look_3d"),
+            ("3d", "_3d"),
+            ("-x", "_-x"),
+            ("_3d", "__3d"),
+            ("__-x", "___-x"),
+        ];
+        for (name, on_the_wire) in table {
+            assert_eq!(sent(name), on_the_wire);
+            assert_eq!(received(on_the_wire.to_owned()), name);
+        }
+    }
+}
