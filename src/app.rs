@@ -18,7 +18,7 @@ use self::preparing::{prepared, run_migrations};
 use crate::{
     auth::{self, Auth},
     clock::{Clock, SystemClock},
-    config::{Config, Environment},
+    config::{Config, Environment, LimitsConfig},
     grpc::{
         admin_port, connection,
         gate::Gate,
@@ -28,9 +28,10 @@ use crate::{
         stream::Waiting,
         tls::{self, Tls},
     },
-    model::Limits,
+    model::{Limits, TenantLimits},
     postgres::{self, Postgres},
     provider::Registry,
+    quota::Quotas,
     store::{self, Connection, Database, Store},
     telemetry::progress::Progress,
     turn::{Engine, Hub, Retention, Rules, UploadBounds, run::retry::Retries},
@@ -115,9 +116,18 @@ impl Parts {
         let clock = Arc::clone(&self.clock);
         let auth = Arc::new(Auth::new(&config.auth, store.clone(), clock)?);
         let tls = Tls::new(&config.tls)?.map(Arc::new);
+        let quotas = Arc::new(Quotas::new(store.clone(), tenant_limits(&config.limits)));
         Ok(Service {
-            engine: Engine::new(store, self.registry, self.rules, hub, self.clock),
+            engine: Engine::new(
+                store,
+                self.registry,
+                Arc::clone(&quotas),
+                self.rules,
+                hub,
+                self.clock,
+            ),
             auth,
+            quotas,
             tls,
             admin: None,
             config,
@@ -139,6 +149,8 @@ pub struct Service {
     pub stop: Stop,
     /// Who callers are.
     pub auth: Arc<Auth>,
+    /// What tenants may use.
+    pub quotas: Arc<Quotas>,
     tls: Option<Arc<Tls>>,
     /// The listener of the admin port.
     pub admin: Option<TcpListener>,
@@ -172,6 +184,7 @@ impl Service {
             engine,
             stop,
             auth,
+            quotas,
             tls,
             admin,
             config,
@@ -193,6 +206,7 @@ impl Service {
             server::Entrance {
                 gate: gate.clone(),
                 auth: Arc::clone(&auth),
+                quotas,
                 tls: tls.clone(),
             },
             bounds(&config),
@@ -291,6 +305,7 @@ fn bounds(config: &Config) -> server::Bounds {
             patience: config.server.handshake_timeout,
         },
         max_concurrent_streams: config.server.max_concurrent_streams,
+        max_requests: config.server.max_requests,
         reader: Waiting {
             events: config.stream.reader_events,
             bytes: config.stream.reader_bytes,
@@ -379,6 +394,21 @@ pub fn database_settings(config: &Config, connection: Connection) -> store::Sett
     }
 }
 
+fn tenant_limits(config: &LimitsConfig) -> TenantLimits {
+    let LimitsConfig {
+        running_turns,
+        requests_per_second,
+        tokens_per_minute,
+        stored_bytes,
+    } = *config;
+    TenantLimits {
+        running_turns,
+        requests_per_second,
+        tokens_per_minute,
+        stored_bytes,
+    }
+}
+
 fn rules(config: &Config) -> Rules {
     Rules {
         default_model: config.models.default_model.clone(),
@@ -401,6 +431,7 @@ fn rules(config: &Config) -> Rules {
         },
         max_takeovers: config.turn.max_takeovers,
         max_running: config.turn.max_running_turns,
+        is_shared: config.auth.required,
         delta_flush: config.turn.delta_flush,
         max_answer_bytes: config.turn.max_answer_bytes,
         retries: Retries {

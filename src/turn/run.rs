@@ -202,6 +202,10 @@ impl Run<'_> {
     ) -> Result<Flow, Error> {
         match (next, transcript) {
             (Step::Call, Some(transcript)) => {
+                if let Some(delay) = self.engine.quotas.wait_for_tokens(&self.key.tenant) {
+                    self.wait_for_tokens(scene, delay).await;
+                    return Ok(Flow::On);
+                }
                 match self.make_room(scene, transcript.messages()).await? {
                     Room::Fits => self.call(scene, transcript).await,
                     Room::Changed => Ok(Flow::On),
@@ -365,6 +369,8 @@ impl Run<'_> {
                 // was made.
                 let ratio = self.engine.ratio(&scene.model.reference).await;
                 if let Some(usage) = &assembled.finish.usage {
+                    let tokens = u64::from(usage.input) + u64::from(usage.output);
+                    self.engine.quotas.spent(&self.key.tenant, tokens);
                     self.engine.learn(scene.model, prompt, usage.input);
                 }
                 self.commit(scene, &message, assembled, timing, (of_loop, ratio))
@@ -543,6 +549,18 @@ impl Run<'_> {
             () = self.lease.cancelled().cancelled() => {}
             () = self.engine.draining.cancelled() => {}
             () = tokio::time::sleep(delay) => {}
+        }
+    }
+
+    /// The tenant has used up its tokens: waits until it has some, or for something else to look at.
+    async fn wait_for_tokens(&self, scene: &Scene<'_>, delay: Duration) {
+        tracing::info!(
+            session.id = %self.key.session, turn.id = %self.turn, ?delay,
+            "the tenant has used up its tokens per minute: the next model call waits"
+        );
+        tokio::select! {
+            () = self.wait(scene.time_left()) => {}
+            () = self.engine.quotas.tokens_available(&self.key.tenant) => {}
         }
     }
 

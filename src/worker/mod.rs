@@ -13,6 +13,7 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::{
     auth::Auth,
+    quota,
     turn::{Engine, Error},
 };
 
@@ -111,6 +112,14 @@ pub fn start(
     });
     loops.every("takeover", poll, stop, |engine| async move {
         engine.take_over().await
+    });
+    let quotas = Pace::Each(quota::REFRESH);
+    loops.every("quotas", quotas, done, |engine| async move {
+        engine.keep_quotas().await
+    });
+    let measure = Pace::Each(quota::MEASURE);
+    loops.every("storage", measure, stop, |engine| async move {
+        engine.measure_storage().await
     });
     loops.every("uploads", Pace::Each(SWEEP), stop, |engine| async move {
         engine.sweep_uploads().await

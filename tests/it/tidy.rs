@@ -36,6 +36,7 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
             "grpc",
             "worker",
             "auth",
+            "quota",
             "turn",
             "context",
             "store",
@@ -52,21 +53,22 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
     (
         "grpc",
         &[
-            "auth", "turn", "context", "store", "provider", "codec", "model", "pb", "config",
-            "clock",
+            "auth", "quota", "turn", "context", "store", "provider", "codec", "model", "pb",
+            "config", "clock",
         ],
     ),
     (
         "worker",
-        &["auth", "turn", "store", "model", "config", "clock"],
+        &["auth", "quota", "turn", "store", "model", "config", "clock"],
     ),
     ("auth", &["store", "model", "config", "clock"]),
     (
         "turn",
         &[
-            "context", "store", "provider", "codec", "model", "config", "clock",
+            "quota", "context", "store", "provider", "codec", "model", "config", "clock",
         ],
     ),
+    ("quota", &["store", "model"]),
     ("context", &["model"]),
     ("store", &["codec", "model"]),
     ("provider", &["model"]),
