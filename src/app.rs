@@ -32,13 +32,15 @@ use crate::{
     postgres::{self, Postgres},
     provider::Registry,
     store::{self, Connection, Database, Store},
-    telemetry::progress::Progress,
+    telemetry::{Telemetry, progress::Progress},
     turn::{Engine, Hub, Retention, Rules, UploadBounds, run::retry::Retries},
     worker,
 };
 
 /// What may go on after the drain: answers that are on their way, and rounds of the workers.
 const LAST_MOMENT: Duration = Duration::from_secs(1);
+/// What the last export of telemetry may take.
+const LAST_EXPORT: Duration = Duration::from_secs(3);
 /// How soon the keys of callers are asked for again at the start.
 const FIRST_KEYS: Duration = Duration::from_secs(1);
 /// Longest time in a transaction without a statement.
@@ -110,18 +112,24 @@ impl Parts {
     /// The service, which ends when `shutdown` fires.
     pub fn assemble(self, config: Config, shutdown: CancellationToken) -> anyhow::Result<Service> {
         let replica = Uuid::now_v7().to_string();
-        let store = Store::new(self.database.clone(), replica, config.turn.lease_ttl);
+        let telemetry = Telemetry::new(&config.telemetry, &replica)?;
+        let metrics = telemetry.metrics().clone();
+        let database = self.database.metered(metrics.clone());
+        let store = Store::new(database.clone(), replica, config.turn.lease_ttl);
         let hub = Hub::default();
         let clock = Arc::clone(&self.clock);
         let auth = Arc::new(Auth::new(&config.auth, store.clone(), clock)?);
         let tls = Tls::new(&config.tls)?.map(Arc::new);
+        let engine = Engine::new(store, self.registry, self.rules, hub, self.clock, metrics);
+        observe(&telemetry, &engine, &database);
         Ok(Service {
-            engine: Engine::new(store, self.registry, self.rules, hub, self.clock),
+            engine,
             auth,
             tls,
+            telemetry,
             admin: None,
             config,
-            database: self.database,
+            database,
             stop: Stop {
                 shutdown,
                 ..Stop::default()
@@ -140,6 +148,7 @@ pub struct Service {
     /// Who callers are.
     pub auth: Arc<Auth>,
     tls: Option<Arc<Tls>>,
+    telemetry: Telemetry,
     /// The listener of the admin port.
     pub admin: Option<TcpListener>,
     config: Config,
@@ -173,6 +182,7 @@ impl Service {
             stop,
             auth,
             tls,
+            telemetry,
             admin,
             config,
             database,
@@ -181,9 +191,15 @@ impl Service {
         health::begin(&reporter).await;
         let address = listener.local_addr()?;
         let gate = Gate::new(Readiness::Closed(Closed::Database));
+        let observed = gate.clone();
+        telemetry.observe_readiness(move || matches!(observed.readiness(), Readiness::Ready));
         if let Some(admin) = admin {
             let stop = stop.done.clone().cancelled_owned();
-            let serving = admin_port::serve(admin, health_service.clone(), gate.clone(), stop);
+            let pages = admin_port::Pages {
+                gate: gate.clone(),
+                telemetry: telemetry.clone(),
+            };
+            let serving = admin_port::serve(admin, health_service.clone(), pages, stop);
             tokio::spawn(serving);
         }
         let serving = server::serve(
@@ -246,6 +262,7 @@ impl Service {
         stop.done.cancel();
         // A round that waits for a database must not hold the process.
         let _ = tokio::time::timeout(LAST_MOMENT, workers.wait()).await;
+        telemetry.shut_down(LAST_EXPORT).await;
         lost
     }
 }
@@ -280,6 +297,15 @@ pub async fn migrate(config: &Config, progress: &Progress) -> anyhow::Result<()>
         postgres.stop().await?;
     }
     Ok(())
+}
+
+/// What is read whenever metrics are. The engine is not kept alive by it.
+fn observe(telemetry: &Telemetry, engine: &Arc<Engine>, database: &Database) {
+    telemetry.build_info(env!("CARGO_PKG_VERSION"), store::migrate::newest());
+    let engine = Arc::downgrade(engine);
+    telemetry.observe_leases(move || engine.upgrade().map_or(0, |engine| engine.leases().count()));
+    let database = database.clone();
+    telemetry.observe_pools(move || database.status().to_vec());
 }
 
 fn bounds(config: &Config) -> server::Bounds {

@@ -10,6 +10,7 @@ use crate::{
     model::{Limits, SessionConfig, command::TurnRequest, config::Policy},
     provider::{Registry, registry::Resolved},
     store::Store,
+    telemetry::Metrics,
     turn::{
         Error,
         context::lessons::Lessons,
@@ -52,6 +53,7 @@ pub struct Engine {
     pub(super) renderings: Semaphore,
     pub(super) stuck: Stuck,
     pub(super) postponed: Postponed,
+    pub(super) metrics: Metrics,
 }
 
 impl Engine {
@@ -62,6 +64,7 @@ impl Engine {
         rules: Rules,
         hub: Hub,
         clock: Arc<dyn Clock>,
+        metrics: Metrics,
     ) -> Arc<Self> {
         let uploads = Semaphore::new(rules.uploads.max_at_once);
         Arc::new(Self {
@@ -81,12 +84,18 @@ impl Engine {
             renderings: Semaphore::new(RENDERINGS),
             stuck: Stuck::default(),
             postponed: Postponed::default(),
+            metrics,
         })
     }
 
     /// The memory.
     pub fn store(&self) -> &Store {
         &self.store
+    }
+
+    /// What is measured.
+    pub fn metrics(&self) -> &Metrics {
+        &self.metrics
     }
 
     /// What is live.
