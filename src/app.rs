@@ -6,7 +6,7 @@ use std::{path::Path, sync::Arc, time::Duration};
 use anyhow::Context as _;
 use secrecy::ExposeSecret as _;
 use tokio::net::TcpListener;
-use tokio_util::sync::CancellationToken;
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use uuid::Uuid;
 
 mod models;
@@ -193,24 +193,25 @@ impl Service {
         let gate = Gate::new(Readiness::Closed(Closed::Database));
         let observed = gate.clone();
         telemetry.observe_readiness(move || matches!(observed.readiness(), Readiness::Ready));
+        let pages = admin_port::Pages {
+            gate: gate.clone(),
+            telemetry: telemetry.clone(),
+        };
         if let Some(admin) = admin {
-            let stop = stop.done.clone().cancelled_owned();
-            let pages = admin_port::Pages {
-                gate: gate.clone(),
-                telemetry: telemetry.clone(),
-            };
-            let serving = admin_port::serve(admin, health_service.clone(), pages, stop);
-            tokio::spawn(serving);
+            let stopped = stop.done.clone().cancelled_owned();
+            let health = health_service.clone();
+            tokio::spawn(admin_port::serve(admin, health, pages, stopped));
         }
+        let entrance = server::Entrance {
+            gate: gate.clone(),
+            auth: Arc::clone(&auth),
+            tls: tls.clone(),
+        };
         let serving = server::serve(
             listener,
             Arc::clone(&engine),
             health_service,
-            server::Entrance {
-                gate: gate.clone(),
-                auth: Arc::clone(&auth),
-                tls: tls.clone(),
-            },
+            entrance,
             bounds(&config),
             stop.closing.clone().cancelled_owned(),
         );
@@ -228,17 +229,10 @@ impl Service {
             } => prepared?,
         }
         gate.set(Readiness::Ready);
-        let workers = worker::start(&engine, &stop.stopping, &stop.done);
-        worker::keep_credentials(&workers, &auth, &stop.done);
-        if let Some(tls) = tls {
-            workers.spawn(tls::follow(tls, stop.done.clone()));
-        }
-        let readiness = tokio::spawn(health::follow(
-            reporter,
-            gate,
-            Arc::clone(&engine),
-            stop.stopping.clone(),
-        ));
+        let workers = workers(&engine, &auth, tls, &stop);
+        let stopping = stop.stopping.clone();
+        let readiness = health::follow(reporter, gate, Arc::clone(&engine), stopping);
+        let readiness = tokio::spawn(readiness);
         progress.ready(format!("contextd listens on {address}"));
         let mut lost = Ok(());
         tokio::select! {
@@ -265,6 +259,21 @@ impl Service {
         telemetry.shut_down(LAST_EXPORT).await;
         lost
     }
+}
+
+/// Starts everything that goes on beside the server.
+fn workers(
+    engine: &Arc<Engine>,
+    auth: &Arc<Auth>,
+    tls: Option<Arc<Tls>>,
+    stop: &Stop,
+) -> TaskTracker {
+    let workers = worker::start(engine, &stop.stopping, &stop.done);
+    worker::keep_credentials(&workers, auth, &stop.done);
+    if let Some(tls) = tls {
+        workers.spawn(tls::follow(tls, stop.done.clone()));
+    }
+    workers
 }
 
 /// Reads the keys of callers for the first time. A database that is away is waited for; a keys file

@@ -105,7 +105,10 @@ impl OtlpConfig {
             checks.require(
                 host.is_some_and(|host| !host.is_empty() && !host.contains('@')),
                 ENDPOINT,
-                || "is not an address such as http://localhost:4318, without credentials".to_owned(),
+                || {
+                    "is not an address such as http://localhost:4318, without credentials"
+                        .to_owned()
+                },
             );
         }
         let minute = Duration::from_secs(60);

@@ -116,11 +116,12 @@ impl Call {
                     .map_or("unauthenticated", |denied| denied.name())
                     .to_owned(),
             ),
-            Code::PermissionDenied | Code::ResourceExhausted | Code::Unavailable => Some(
-                status
-                    .get_details_error_info()
-                    .map_or_else(|| code_name(status.code()).to_lowercase(), |info| info.reason.to_lowercase()),
-            ),
+            Code::PermissionDenied | Code::ResourceExhausted | Code::Unavailable => {
+                Some(status.get_details_error_info().map_or_else(
+                    || code_name(status.code()).to_lowercase(),
+                    |info| info.reason.to_lowercase(),
+                ))
+            }
             Code::Ok
             | Code::Cancelled
             | Code::Unknown

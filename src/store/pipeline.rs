@@ -117,7 +117,8 @@ fn operation(statements: impl IntoIterator<Item = &'static str>) -> &'static str
     let name = |sql: &'static str| {
         let name = sql.trim_start().strip_prefix("-- store::")?;
         let is_end = |(at, char): (usize, char)| {
-            char.is_whitespace() || (char == ':' && !name[at..].starts_with("::") && !name[..at].ends_with(':'))
+            char.is_whitespace()
+                || (char == ':' && !name[at..].starts_with("::") && !name[..at].ends_with(':'))
         };
         let end = name.char_indices().find(|found| is_end(*found));
         Some(&name[..end.map_or(name.len(), |(at, _)| at)])
@@ -192,9 +193,15 @@ mod tests {
             assert_eq!(operation(statements.iter().copied()), expected);
         };
         check(&["-- store::ping\nselect 1"], "ping");
-        check(&["-- store::lease::beat: one statement\nselect 1"], "lease::beat");
         check(
-            &["-- store::lock::run\nselect 1", "-- store::turn::stop: all\nselect 1"],
+            &["-- store::lease::beat: one statement\nselect 1"],
+            "lease::beat",
+        );
+        check(
+            &[
+                "-- store::lock::run\nselect 1",
+                "-- store::turn::stop: all\nselect 1",
+            ],
             "turn::stop",
         );
         check(&["-- store::lock::run"], "lock::run");

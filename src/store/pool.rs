@@ -224,8 +224,7 @@ impl Database {
             got,
             Err(PoolError::Timeout(deadpool_postgres::TimeoutType::Wait))
         );
-        self.metrics
-            .waited_for_connection(asked.elapsed(), in_vain);
+        self.metrics.waited_for_connection(asked.elapsed(), in_vain);
         got.map_err(|error| match error {
             PoolError::Timeout(deadpool_postgres::TimeoutType::Wait) => Error::Busy,
             PoolError::Backend(error) => refused(&error),

@@ -86,7 +86,9 @@ impl Telemetry {
 
     /// Observes whether the server takes requests.
     pub fn observe_readiness(&self, ready: impl Fn() -> bool + Send + Sync + 'static) {
-        self.observe(&names::READY, move || vec![(u64::from(ready()), Vec::new())]);
+        self.observe(&names::READY, move || {
+            vec![(u64::from(ready()), Vec::new())]
+        });
     }
 
     /// Observes how many leases are held here.
@@ -172,7 +174,7 @@ fn resource(replica: &str) -> Resource {
 fn exporter(config: &OtlpConfig, endpoint: &str) -> Result<MetricExporter, TelemetryError> {
     MetricExporter::builder()
         .with_http()
-        .with_http_client(Collector::new(config.timeout)?)
+        .with_http_client(Collector::new(endpoint, config.timeout)?)
         .with_endpoint(signal(endpoint, "metrics"))
         .with_timeout(config.timeout)
         .build()

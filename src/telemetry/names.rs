@@ -82,11 +82,25 @@ const FIRST_CHUNK: &[f64] = &[
 ];
 /// Of tokens, by the GenAI conventions.
 const TOKENS: &[f64] = &[
-    1.0, 4.0, 16.0, 64.0, 256.0, 1024.0, 4096.0, 16384.0, 65536.0, 262_144.0, 1_048_576.0,
-    4_194_304.0, 16_777_216.0, 67_108_864.0,
+    1.0,
+    4.0,
+    16.0,
+    64.0,
+    256.0,
+    1024.0,
+    4096.0,
+    16384.0,
+    65536.0,
+    262_144.0,
+    1_048_576.0,
+    4_194_304.0,
+    16_777_216.0,
+    67_108_864.0,
 ];
 /// Of predicted to reported tokens.
-const RATIO: &[f64] = &[0.5, 0.7, 0.8, 0.9, 0.95, 0.98, 1.02, 1.05, 1.1, 1.2, 1.5, 2.0];
+const RATIO: &[f64] = &[
+    0.5, 0.7, 0.8, 0.9, 0.95, 0.98, 1.02, 1.05, 1.1, 1.2, 1.5, 2.0,
+];
 
 instruments! {
     RPC_DURATION = Kind::Histogram(RPC), "rpc.server.call.duration", "s", "Duration of RPCs; of streams, until they end";

@@ -69,7 +69,7 @@ use crate::{
             retry::Failed,
             state::{Flow, Making, Room, Run, Scene},
             step_tools::tools_in_force,
-            watch::Watch,
+            watch::{Watch, model_call},
             written::{assistant, call_ids, response, usage_recorded},
         },
         tools::batch::Handing,
@@ -367,8 +367,9 @@ impl Run<'_> {
         };
         self.watch.call(&self.engine.metrics);
         let (end, timing) = answer::call(call, self.lease, &self.engine.aborting).await;
+        let call = (model_call(scene.model), scene.size.count.tokens);
         self.watch
-            .answered(&self.engine.metrics, scene, &end, timing);
+            .answered(&self.engine.metrics, call, &end, timing);
         match end {
             End::Complete(assembled) => {
                 // Before the call teaches: what it reports is compared with what was known when it

@@ -5,96 +5,13 @@
 //! end.
 
 mod circles;
+mod imports;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::Path;
 
-/// What each module of `src/` may import, top to bottom. A module that is not here may be imported
-/// by nobody.
-const MAY_IMPORT: &[(&str, &[&str])] = &[
-    (
-        "cli",
-        &[
-            "app",
-            "auth",
-            "grpc",
-            "worker",
-            "store",
-            "codec",
-            "model",
-            "pb",
-            "config",
-            "clock",
-            "telemetry",
-            "postgres",
-        ],
-    ),
-    (
-        "app",
-        &[
-            "grpc",
-            "worker",
-            "auth",
-            "turn",
-            "context",
-            "store",
-            "provider",
-            "codec",
-            "model",
-            "pb",
-            "config",
-            "clock",
-            "telemetry",
-            "postgres",
-        ],
-    ),
-    (
-        "grpc",
-        &[
-            "auth",
-            "turn",
-            "context",
-            "store",
-            "provider",
-            "codec",
-            "model",
-            "pb",
-            "config",
-            "clock",
-            // A leaf that everything with effects may measure by.
-            "telemetry",
-        ],
-    ),
-    (
-        "worker",
-        &["auth", "turn", "store", "model", "config", "clock"],
-    ),
-    ("auth", &["store", "model", "config", "clock"]),
-    (
-        "turn",
-        &[
-            "context",
-            "store",
-            "provider",
-            "codec",
-            "model",
-            "config",
-            "clock",
-            "telemetry",
-        ],
-    ),
-    ("context", &["model"]),
-    ("store", &["codec", "model", "telemetry"]),
-    ("provider", &["model"]),
-    ("codec", &["model", "pb"]),
-    ("model", &[]),
-    ("pb", &[]),
-    ("telemetry", &["config", "model"]),
-    ("config", &["model"]),
-    ("clock", &[]),
-    ("postgres", &[]),
-];
+use imports::MAY_IMPORT;
 
 /// What `model/` and `context/` do without: they think, and are handed whatever they need to know.
 const IMPURE: &[&str] = &[

@@ -165,7 +165,10 @@ impl Run<'_> {
             self.engine.metrics.turn_ended(ending);
         }
         match grant {
-            Some(grant) => self.engine.start(self.key.clone(), grant, request.sent(), Cause::Queued),
+            Some(grant) => {
+                self.engine
+                    .start(self.key.clone(), grant, request.sent(), Cause::Queued)
+            }
             // The message, or the configuration, is another one by now.
             None if planned && idle => self.engine.start_waiting_soon(self.key),
             None => {}

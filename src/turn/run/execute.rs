@@ -414,13 +414,12 @@ impl Engine {
         let news = Some(self.hub.enter(key).subscribe());
         let cause = Cause::Executed(received);
         self.start(key.clone(), grant, asked.sent(), cause);
-        let how = How::Started {
-            session_created: created,
-        };
         Ok(Some(Admitted {
             key: key.clone(),
             follows: Follows::Turn(turn),
-            how,
+            how: How::Started {
+                session_created: created,
+            },
             after,
             news,
         }))

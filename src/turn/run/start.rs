@@ -6,9 +6,7 @@ use crate::{
     model::SessionKey,
     store::grant::Grant,
     telemetry::metrics::TurnOrigin,
-    turn::{
-        engine::Engine, lease::leases::Lease, live::wakeups::Wakeup, run::cause::Cause,
-    },
+    turn::{engine::Engine, lease::leases::Lease, live::wakeups::Wakeup, run::cause::Cause},
 };
 
 impl Engine {

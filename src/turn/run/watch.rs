@@ -5,6 +5,7 @@ use std::time::Instant;
 
 use crate::{
     model::UsagePurpose,
+    provider::registry::Resolved,
     telemetry::{
         Metrics,
         metrics::{CallOutcome, ModelCall, Phase},
@@ -12,7 +13,6 @@ use crate::{
     turn::run::{
         answer::{Cut, End, Timing},
         cause::Cause,
-        state::Scene,
     },
 };
 
@@ -56,19 +56,14 @@ impl Watch {
         metrics.overhead(Phase::BeforeCall, self.working.elapsed());
     }
 
-    /// The call came to its end.
+    /// The call came to its end, of a prompt of so many tokens as predicted.
     pub(super) fn answered(
         &mut self,
         metrics: &Metrics,
-        scene: &Scene<'_>,
+        (call, predicted): (ModelCall<'_>, u32),
         end: &End,
         timing: Timing,
     ) {
-        let call = ModelCall {
-            provider: &scene.model.provider_name,
-            model: &scene.model.info.name,
-            purpose: UsagePurpose::Turn,
-        };
         let outcome = CallOutcome {
             total: timing.total,
             first: timing.first,
@@ -86,7 +81,6 @@ impl Watch {
                 self.answered = Some(Instant::now());
                 if let Some(usage) = &answer.finish.usage {
                     metrics.tokens_used(call, usage);
-                    let predicted = scene.size.count.tokens;
                     metrics.estimated(call.model, predicted, usage.input);
                 }
             }
@@ -108,6 +102,15 @@ impl Watch {
     /// Something else than this replica was waited for.
     pub(super) fn waited(&mut self) {
         self.working = Instant::now();
+    }
+}
+
+/// A call of the turn's model, as it is measured.
+pub(super) fn model_call(model: &Resolved) -> ModelCall<'_> {
+    ModelCall {
+        provider: &model.provider_name,
+        model: &model.info.name,
+        purpose: UsagePurpose::Turn,
     }
 }
 
