@@ -99,6 +99,7 @@ pub async fn serve(
     bounds: Bounds,
     stop: impl Future<Output = ()>,
 ) -> anyhow::Result<()> {
+    let metrics = engine.metrics().clone();
     let read = bounds.max_request_bytes;
     let write = MAX_RESPONSE_BYTES;
     let Entrance {
@@ -122,7 +123,7 @@ pub async fn serve(
         .max_concurrent_streams(bounds.max_concurrent_streams)
         .http2_keepalive_interval(Some(KEEPALIVE))
         .http2_keepalive_timeout(Some(KEEPALIVE_TIMEOUT))
-        .layer(Calls)
+        .layer(Calls { metrics })
         .layer(gate)
         .layer(Deadlines)
         .layer(Guard::new(Arc::clone(&auth)))

@@ -14,6 +14,7 @@ use crate::{
     provider::{Registry, registry::Resolved},
     quota::{Quotas, TenantState},
     store::Store,
+    telemetry::Metrics,
     turn::{
         Error,
         context::lessons::Lessons,
@@ -57,6 +58,7 @@ pub struct Engine {
     pub(super) renderings: Semaphore,
     pub(super) stuck: Stuck,
     pub(super) postponed: Postponed,
+    pub(super) metrics: Metrics,
 }
 
 impl Engine {
@@ -68,6 +70,7 @@ impl Engine {
         rules: Rules,
         hub: Hub,
         clock: Arc<dyn Clock>,
+        metrics: Metrics,
     ) -> Arc<Self> {
         let uploads = Semaphore::new(rules.uploads.max_at_once);
         Arc::new(Self {
@@ -88,12 +91,18 @@ impl Engine {
             renderings: Semaphore::new(RENDERINGS),
             stuck: Stuck::default(),
             postponed: Postponed::default(),
+            metrics,
         })
     }
 
     /// The memory.
     pub fn store(&self) -> &Store {
         &self.store
+    }
+
+    /// What is measured.
+    pub fn metrics(&self) -> &Metrics {
+        &self.metrics
     }
 
     /// What is live.

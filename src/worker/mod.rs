@@ -32,6 +32,9 @@ const SWEEP_BLOBS: Duration = Duration::from_hours(1);
 /// How often what calls taught is written.
 const LESSONS: Duration = Duration::from_secs(30);
 
+/// How often the messages that wait are counted, by each replica.
+const BACKLOG: Duration = Duration::from_secs(15);
+
 /// How often it is asked whether keys of callers have changed. They are promised to take effect on
 /// every replica within 5 s.
 const CREDENTIALS: Duration = Duration::from_secs(2);
@@ -130,6 +133,9 @@ pub fn start(
         stop,
         |engine| async move { engine.sweep_blobs().await },
     );
+    loops.every("backlog", Pace::Each(BACKLOG), done, |engine| async move {
+        engine.measure_backlog().await
+    });
     loops.every("lessons", Pace::Each(LESSONS), done, |engine| async move {
         engine.keep_lessons().await
     });

@@ -514,6 +514,7 @@ impl Engine {
                 tokens.after = compaction.tokens_after.as_ref().map_or(0, |after| after.tokens),
                 messages = compaction.messages_compacted, strategy = ?compaction.strategy, "context compacted"
             );
+            self.metrics.compacted(&compaction);
             self.nudge(key, moved.last_seq);
         } else if swapped.status == Some(CompactionStatus::Running) {
             let failure = given_up("the context changed while it was made");
@@ -540,6 +541,7 @@ impl Engine {
             ended_at: Some(self.now()),
             ..compaction
         };
+        self.metrics.compacted(&compaction);
         let info = codec::compaction::encode(&compaction);
         let failed = codec::event::encode(&Payload::CompactionFailed(Box::new(compaction))).payload;
         let ratio = self.ratio(&cost.model).await;

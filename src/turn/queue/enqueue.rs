@@ -21,7 +21,7 @@ use crate::{
         engine::Engine,
         lease::leases::GrantRequest,
         live::{hub::Announced, wakeups::Wakeup},
-        run::ground::Ground,
+        run::{cause::Cause, ground::Ground},
     },
 };
 
@@ -177,7 +177,7 @@ impl Engine {
             self.end_cancelled(key, interrupts, request);
         }
         match &place.grant {
-            Some(grant) => self.start(key.clone(), grant.clone(), request.sent()),
+            Some(grant) => self.start(key.clone(), grant.clone(), request.sent(), Cause::Queued),
             // The configuration changed meanwhile.
             None if starts_turn && place.met == SessionState::Idle => {
                 self.wake(Wakeup::Start(key.clone()));

@@ -24,6 +24,7 @@ use crate::{
         engine::Engine,
         optimistic::TRIES,
         run::{
+            cause::Cause,
             ground::Ground,
             opening::{Opening, opening},
         },
@@ -99,7 +100,7 @@ impl Engine {
                 .start_idle(key, &planned.message, &planned.admission())
                 .await;
             if let Some(grant) = request.answered(started)? {
-                self.start(key.clone(), grant, request.sent());
+                self.start(key.clone(), grant, request.sent(), Cause::Queued);
                 return Ok(());
             }
         }

@@ -9,6 +9,7 @@
 )]
 
 pub mod cluster;
+pub mod collector;
 pub mod database;
 pub mod dice;
 pub mod errors;
@@ -125,6 +126,8 @@ pub struct Options {
     pub tls: TlsConfig,
     /// How long it goes on to serve, NOT_SERVING, before it drains.
     pub drain_delay: Duration,
+    /// Where metrics and spans are pushed to.
+    pub otlp: Option<String>,
 }
 
 impl Default for Options {
@@ -183,6 +186,7 @@ impl Default for Options {
             auth: AuthConfig::default(),
             tls: TlsConfig::default(),
             drain_delay: Duration::ZERO,
+            otlp: None,
         }
     }
 }
@@ -201,6 +205,8 @@ impl Options {
         config.server.max_requests = self.max_requests;
         config.turn.max_running_turns = self.max_running;
         config.server.drain_delay = self.drain_delay;
+        config.telemetry.otlp.endpoint.clone_from(&self.otlp);
+        config.telemetry.otlp.metrics_interval = Duration::from_millis(100);
         config.models.discover = self.discover.is_some();
         config.models.refresh_interval = self.discover.unwrap_or_default();
         config.server.max_request_bytes = self.max_request_bytes;
@@ -327,6 +333,12 @@ impl Replica {
     /// SessionService over a connection of its own.
     pub async fn sessions(&self) -> SessionServiceClient<Channel> {
         SessionServiceClient::new(self.channel().await)
+    }
+
+    /// Its metrics, as Prometheus reads them.
+    pub async fn scrape(&self) -> String {
+        let answer = reqwest::get(format!("http://{}/metrics", self.admin)).await;
+        answer.unwrap().text().await.unwrap()
     }
 
     /// Reads a blob, or a range of it, with its description.
