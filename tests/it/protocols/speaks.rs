@@ -4,6 +4,7 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use contextd::{
     model::Declared,
+    pb::PromptFormat,
     provider::{
         Provider,
         anthropic::Anthropic,
@@ -74,6 +75,16 @@ impl Protocol {
             Self::Anthropic => "anthropic",
             Self::Responses => "responses",
             Self::Gemini => "gemini",
+        }
+    }
+
+    /// Its name among the formats of prompts and messages.
+    pub(super) fn format(self) -> PromptFormat {
+        match self {
+            Self::Chat => PromptFormat::OpenaiChat,
+            Self::Anthropic => PromptFormat::Anthropic,
+            Self::Responses => PromptFormat::OpenaiResponses,
+            Self::Gemini => PromptFormat::Gemini,
         }
     }
 
