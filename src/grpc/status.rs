@@ -11,7 +11,7 @@ use tonic::Status;
 use self::code::Row;
 use super::{
     call,
-    decode::not_as_announced,
+    decode::{self, not_as_announced},
     page::BadToken,
     readiness::Closed,
     violations::{Refused, Violation, Violations},
@@ -247,7 +247,7 @@ impl From<turn::Error> for Status {
             Error::AppendedCalls { results, approvals } => {
                 violated(named_calls(results, approvals, APPENDED_CALL))
             }
-            Error::Misfit(flaws) => violated(flaws.iter().map(flawed).collect()),
+            Error::Misfit(flaws) => return misfit(&flaws, &[]),
             Error::ContextChanged { version } => row(R::ContextChanged)
                 .with("context_version", version)
                 .precondition(version, "prepare the context again"),
@@ -409,37 +409,55 @@ fn listed(calls: &[CallId]) -> String {
     fits.map(CallId::as_str).collect::<Vec<_>>().join(",")
 }
 
-/// A message that does not fit, by the field that is to blame.
-fn flawed(flaw: &Flaw) -> Violation {
+/// Messages that do not fit. `places` say where they stand in the request, if they came in another
+/// API's shape.
+pub fn misfit(flaws: &[Flaw], places: &[decode::Place]) -> Status {
+    let violations = flaws.iter().map(|flaw| flawed(flaw, places));
+    violated(violations.collect()).status()
+}
+
+/// Why a message does not fit.
+fn flawed(flaw: &Flaw, places: &[decode::Place]) -> Violation {
     let violation = |field, reason, description: String| Violation {
         field,
         reason,
         description,
     };
-    let part = |Place { message, part }: &Place| format!("messages[{message}].parts[{part}]");
+    let message = |at: usize| match places.get(at) {
+        Some(place) => place.message.clone(),
+        None => format!("messages[{at}]"),
+    };
+    let part = |Place { message, part }: &Place, field: &str| {
+        let there = places
+            .get(*message)
+            .and_then(|place| place.parts.get(*part));
+        there
+            .cloned()
+            .unwrap_or_else(|| format!("messages[{message}].parts[{part}].{field}"))
+    };
     match flaw {
         Flaw::Taken(place) => violation(
-            format!("{}.tool_call.call_id", part(place)),
+            part(place, "tool_call.call_id"),
             FieldReason::Conflict,
             "the session has a call of this id already".into(),
         ),
         Flaw::Orphan(place) => violation(
-            format!("{}.tool_result.call_id", part(place)),
+            part(place, "tool_result.call_id"),
             FieldReason::Unknown,
             "no call of this id waits for a result".into(),
         ),
         Flaw::Repeated(place) => violation(
-            format!("{}.tool_result.call_id", part(place)),
+            part(place, "tool_result.call_id"),
             FieldReason::Conflict,
             "the call has a result already".into(),
         ),
         Flaw::Unanswered { call, before } => violation(
-            format!("{}.tool_call", part(call)),
+            part(call, "tool_call"),
             FieldReason::Invalid,
-            format!("has no result before messages[{before}]"),
+            format!("has no result before {}", message(*before)),
         ),
-        Flaw::PinnedApart(message) => violation(
-            format!("messages[{message}].pinned"),
+        Flaw::PinnedApart(at) => violation(
+            format!("{}.pinned", message(*at)),
             FieldReason::Conflict,
             "the message with the calls is not pinned; pin that one".into(),
         ),
