@@ -125,7 +125,7 @@ impl Parts {
         let engine = Engine::new(
             store,
             self.registry,
-            Arc::clone(&quotas),
+            quotas,
             self.rules,
             hub,
             self.clock,
@@ -135,7 +135,6 @@ impl Parts {
         Ok(Service {
             engine,
             auth,
-            quotas,
             tls,
             telemetry,
             admin: None,
@@ -158,8 +157,6 @@ pub struct Service {
     pub stop: Stop,
     /// Who callers are.
     pub auth: Arc<Auth>,
-    /// What tenants may use.
-    pub quotas: Arc<Quotas>,
     tls: Option<Arc<Tls>>,
     telemetry: Telemetry,
     /// The listener of the admin port.
@@ -194,7 +191,6 @@ impl Service {
             engine,
             stop,
             auth,
-            quotas,
             tls,
             telemetry,
             admin,
@@ -219,7 +215,6 @@ impl Service {
         let entrance = server::Entrance {
             gate: gate.clone(),
             auth: Arc::clone(&auth),
-            quotas,
             tls: tls.clone(),
         };
         let serving = server::serve(

@@ -34,7 +34,6 @@ use crate::{
         model_service_server::ModelServiceServer, queue_service_server::QueueServiceServer,
         session_service_server::SessionServiceServer, turn_service_server::TurnServiceServer,
     },
-    quota::Quotas,
     turn::Engine,
 };
 
@@ -81,8 +80,6 @@ pub struct Entrance {
     pub gate: Gate,
     /// Who callers are.
     pub auth: Arc<Auth>,
-    /// What tenants may use.
-    pub quotas: Arc<Quotas>,
     /// TLS. `None`: plain text.
     pub tls: Option<Arc<Tls>>,
 }
@@ -102,12 +99,8 @@ pub async fn serve(
     let metrics = engine.metrics().clone();
     let read = bounds.max_request_bytes;
     let write = MAX_RESPONSE_BYTES;
-    let Entrance {
-        gate,
-        auth,
-        quotas,
-        tls,
-    } = entrance;
+    let Entrance { gate, auth, tls } = entrance;
+    let quotas = Arc::clone(engine.quotas());
     let limits = Limits {
         max_request_bytes: bounds.max_request_bytes,
         max_blob_bytes: bounds.max_blob_bytes,

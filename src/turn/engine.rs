@@ -120,6 +120,11 @@ impl Engine {
         &self.leases
     }
 
+    /// What tenants may use.
+    pub fn quotas(&self) -> &Arc<Quotas> {
+        &self.quotas
+    }
+
     /// What the configuration says.
     pub fn rules(&self) -> &Rules {
         &self.rules

@@ -116,14 +116,7 @@ pub fn start(
     loops.every("takeover", poll, stop, |engine| async move {
         engine.take_over().await
     });
-    let quotas = Pace::Each(quota::REFRESH);
-    loops.every("quotas", quotas, done, |engine| async move {
-        engine.keep_quotas().await
-    });
-    let measure = Pace::Each(quota::MEASURE);
-    loops.every("storage", measure, stop, |engine| async move {
-        engine.measure_storage().await
-    });
+    loops.follow_tenants(stop, done);
     loops.every("uploads", Pace::Each(SWEEP), stop, |engine| async move {
         engine.sweep_uploads().await
     });
@@ -186,6 +179,18 @@ impl Loops<'_> {
         });
         self.every("chunks", Pace::Each(SWEEP), stop, |engine| async move {
             engine.sweep_chunks().await
+        });
+    }
+
+    /// Starts those that keep what tenants may use, and what they use.
+    fn follow_tenants(&self, stop: &CancellationToken, done: &CancellationToken) {
+        let quotas = Pace::Each(quota::REFRESH);
+        self.every("quotas", quotas, done, |engine| async move {
+            engine.keep_quotas().await
+        });
+        let measure = Pace::Each(quota::MEASURE);
+        self.every("storage", measure, stop, |engine| async move {
+            engine.measure_storage().await
         });
     }
 
