@@ -113,14 +113,20 @@ impl Parts {
     pub fn assemble(self, config: Config, shutdown: CancellationToken) -> anyhow::Result<Service> {
         let replica = Uuid::now_v7().to_string();
         let telemetry = Telemetry::new(&config.telemetry, &replica)?;
-        let metrics = telemetry.metrics().clone();
-        let database = self.database.metered(metrics.clone());
+        let database = self.database.metered(telemetry.metrics().clone());
         let store = Store::new(database.clone(), replica, config.turn.lease_ttl);
         let hub = Hub::default();
         let clock = Arc::clone(&self.clock);
         let auth = Arc::new(Auth::new(&config.auth, store.clone(), clock)?);
         let tls = Tls::new(&config.tls)?.map(Arc::new);
-        let engine = Engine::new(store, self.registry, self.rules, hub, self.clock, metrics);
+        let engine = Engine::new(
+            store,
+            self.registry,
+            self.rules,
+            hub,
+            self.clock,
+            &telemetry,
+        );
         observe(&telemetry, &engine, &database);
         Ok(Service {
             engine,

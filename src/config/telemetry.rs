@@ -24,15 +24,31 @@ pub struct TelemetryConfig {
     pub log_format: LogFormat,
     /// Which log lines are written: a level, or directives such as `info,contextd::turn=debug`.
     pub log: String,
-    /// The collector that metrics are pushed to.
+    /// The collector that metrics and spans are pushed to.
     pub otlp: OtlpConfig,
+    /// Traces.
+    pub traces: TracesConfig,
+}
+
+/// `[telemetry.traces]`: spans go to the collector of `[telemetry.otlp]`; without one none are made, and
+/// what callers say of their trace is passed on as it came.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct TracesConfig {
+    /// The share of new traces that are recorded, 0 to 1. Of a caller's trace its own flag decides.
+    pub sample_ratio: f64,
+    /// Services that models are called at are sent `traceparent` and `tracestate`: ids without meaning.
+    pub send_to_providers: bool,
+    /// They are sent `baggage` too: whatever callers put there.
+    pub send_baggage_to_providers: bool,
+    /// Spans that wait to be exported; further ones are dropped.
+    pub max_queued_spans: usize,
 }
 
 /// `[telemetry.otlp]`: an OpenTelemetry collector, over HTTP with protobuf. Headers, such as those with
 /// a credential, are read from the variable `OTEL_EXPORTER_OTLP_HEADERS`.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct OtlpConfig {
-    /// Its address, such as `http://localhost:4318`; `/v1/metrics` is added. Absent: the variable
+    /// Its address, such as `http://localhost:4318`; `/v1/metrics` and `/v1/traces` are added. Absent: the variable
     /// `OTEL_EXPORTER_OTLP_ENDPOINT`; without that nothing is pushed.
     pub endpoint: Option<String>,
     /// How long one export may take.
@@ -60,6 +76,18 @@ impl Default for TelemetryConfig {
             log_format: LogFormat::Text,
             log: "info".to_owned(),
             otlp: OtlpConfig::default(),
+            traces: TracesConfig::default(),
+        }
+    }
+}
+
+impl Default for TracesConfig {
+    fn default() -> Self {
+        Self {
+            sample_ratio: 1.0,
+            send_to_providers: true,
+            send_baggage_to_providers: false,
+            max_queued_spans: 2048, // as the SDK specification has it
         }
     }
 }
@@ -80,6 +108,7 @@ impl TelemetryConfig {
             log_format: _,
             log,
             otlp,
+            traces,
         } = self;
         if let Err(error) = EnvFilter::try_new(log) {
             checks.fail(
@@ -88,6 +117,18 @@ impl TelemetryConfig {
             );
         }
         otlp.check(checks);
+        let ratio = traces.sample_ratio;
+        checks.require(
+            (0.0..=1.0).contains(&ratio),
+            "telemetry.traces.sample_ratio",
+            || format!("{ratio} is not between 0 and 1"),
+        );
+        checks.number(
+            "telemetry.traces.max_queued_spans",
+            traces.max_queued_spans,
+            16..=1_000_000,
+            "spans",
+        );
     }
 }
 

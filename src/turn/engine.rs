@@ -10,7 +10,7 @@ use crate::{
     model::{Limits, SessionConfig, command::TurnRequest, config::Policy},
     provider::{Registry, registry::Resolved},
     store::Store,
-    telemetry::Metrics,
+    telemetry::{Metrics, Telemetry, Trace, Traces},
     turn::{
         Error,
         context::lessons::Lessons,
@@ -54,6 +54,7 @@ pub struct Engine {
     pub(super) stuck: Stuck,
     pub(super) postponed: Postponed,
     pub(super) metrics: Metrics,
+    pub(super) traces: Traces,
 }
 
 impl Engine {
@@ -64,7 +65,7 @@ impl Engine {
         rules: Rules,
         hub: Hub,
         clock: Arc<dyn Clock>,
-        metrics: Metrics,
+        telemetry: &Telemetry,
     ) -> Arc<Self> {
         let uploads = Semaphore::new(rules.uploads.max_at_once);
         Arc::new(Self {
@@ -84,7 +85,8 @@ impl Engine {
             renderings: Semaphore::new(RENDERINGS),
             stuck: Stuck::default(),
             postponed: Postponed::default(),
-            metrics,
+            metrics: telemetry.metrics().clone(),
+            traces: telemetry.traces().clone(),
         })
     }
 
@@ -96,6 +98,11 @@ impl Engine {
     /// What is measured.
     pub fn metrics(&self) -> &Metrics {
         &self.metrics
+    }
+
+    /// What makes spans.
+    pub fn traces(&self) -> &Traces {
+        &self.traces
     }
 
     /// What is live.
@@ -226,7 +233,8 @@ impl Engine {
     where
         F: Future<Output = Result<T, Error>> + Send + 'static,
     {
-        joined(self.tasks.spawn(operation(Arc::clone(self)))).await
+        let operation = Trace::current().scope(operation(Arc::clone(self)));
+        joined(self.tasks.spawn(operation)).await
     }
 }
 

@@ -1,5 +1,7 @@
 //! What contextd measures: as Prometheus scrapes it, and as a collector gets it.
 
+mod traces;
+
 use std::{
     collections::{BTreeMap, BTreeSet},
     fs,

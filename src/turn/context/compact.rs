@@ -37,6 +37,7 @@ use crate::{
         self, NewMessage,
         compaction::{Beginning, Compacted, CompactionStatus, Cost, GivenUp, Replacement},
     },
+    telemetry::Trace,
     turn::{
         Error,
         context::{
@@ -388,10 +389,11 @@ impl Engine {
         let Some(id) = begun.id.clone() else {
             return Err(Error::Internal("a compaction without an id".to_owned()));
         };
+        let span = Trace::current().compaction(key);
         let mut cost = Cost::default();
         let drafted = tokio::select! {
             biased;
-            drafted = self.draft(survey, order, &begun, &mut cost) => drafted,
+            drafted = span.trace().clone().scope(self.draft(survey, order, &begun, &mut cost)) => drafted,
             why = cut => Err(given_up(why)),
             () = self.keep_compaction(key, &id) => Err(given_up("its lease ran out")),
         };
@@ -403,6 +405,9 @@ impl Engine {
             }
         }
         let made = self.store.compaction(key, &id).await?;
+        if let Some(made) = &made {
+            span.compacted(made);
+        }
         made.ok_or_else(|| Error::SessionNotFound(key.session.clone()))
     }
 

@@ -76,7 +76,7 @@ pub(super) const MAY_IMPORT: &[(&str, &[&str])] = &[
     ),
     ("context", &["model"]),
     ("store", &["codec", "model", "telemetry"]),
-    ("provider", &["model"]),
+    ("provider", &["model", "telemetry"]),
     ("codec", &["model", "pb"]),
     ("model", &[]),
     ("pb", &[]),
