@@ -2,7 +2,7 @@
 //! that whoever goes on with the turn goes on with its trace. Without a collector there are no spans,
 //! and the context of a caller is passed on as it came.
 
-use std::{borrow::Cow, fmt, future::Future, time::Duration};
+use std::{borrow::Cow, fmt, future::Future, sync::Arc, time::Duration};
 
 use http::{HeaderMap, HeaderName, HeaderValue};
 use opentelemetry::{
@@ -31,7 +31,7 @@ tokio::task_local! {
 /// Makes the spans of one replica.
 #[derive(Clone, Default)]
 pub struct Traces {
-    tracer: Option<SdkTracer>,
+    tracer: Option<Arc<SdkTracer>>,
     sends: Sends,
 }
 
@@ -89,7 +89,7 @@ impl Traces {
                 .with_version(env!("CARGO_PKG_VERSION"))
                 .with_schema_url(names::SCHEMA_URL)
                 .build();
-            provider.tracer_with_scope(scope)
+            Arc::new(provider.tracer_with_scope(scope))
         };
         Self {
             tracer: provider.map(tracer),

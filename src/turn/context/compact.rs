@@ -174,12 +174,14 @@ impl Engine {
     ) -> JoinHandle<Result<Compaction, Error>> {
         let engine = Arc::clone(self);
         let key = key.clone();
-        self.tasks.spawn(async move {
-            let made = engine.make_compaction(&key, &survey, &order, begun, engine.cut_short(timeout));
+        let making = async move {
+            let made =
+                engine.make_compaction(&key, &survey, &order, begun, engine.cut_short(timeout));
             Box::pin(made).await.inspect_err(|error| {
                 tracing::warn!(session.id = %key.session, %error, "compaction abandoned; its lease will expire");
             })
-        })
+        };
+        self.tasks.spawn(Trace::current().scope(making))
     }
 
     /// Compacts what was surveyed while its turn goes on, if there is something to be gained.

@@ -96,7 +96,7 @@ fn header(upstream: &Upstream, request: usize, name: &str) -> Option<String> {
 fn settings(collector: &Collector, upstream: &Upstream) -> String {
     format!(
         "[turn]\nlease_ttl = '1s'\npoll_interval = '50ms'\n\
-         [telemetry]\nlog_format = 'json'\nlog = 'debug'\n\
+         [telemetry]\nlog_format = 'json'\nlog = 'info,contextd=trace'\n\
          [telemetry.otlp]\nendpoint = '{}'\nmetrics_interval = '200ms'\n\
          [models]\ndefault_model = '{PLAYED}'\n\
          [providers.main]\nkind = 'openai'\nbase_url = '{}'\napi_key = '{KEY}'\n",
