@@ -316,7 +316,7 @@ pub async fn migrate(config: &Config, progress: &Progress) -> anyhow::Result<()>
 
 /// What is read whenever metrics are. The engine is not kept alive by it.
 fn observe(telemetry: &Telemetry, engine: &Arc<Engine>, database: &Database) {
-    telemetry.build_info(env!("CARGO_PKG_VERSION"), store::migrate::newest());
+    telemetry.build_info(option_env!("GIT_COMMIT"), store::migrate::newest());
     let engine = Arc::downgrade(engine);
     telemetry.observe_leases(move || engine.upgrade().map_or(0, |engine| engine.leases().count()));
     let database = database.clone();

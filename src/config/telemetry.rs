@@ -15,6 +15,10 @@ use super::layers;
 
 /// The variable that OpenTelemetry's libraries read the collector's address from.
 const STANDARD_ENDPOINT: &str = "OTEL_EXPORTER_OTLP_ENDPOINT";
+/// And the one that says what they speak.
+const STANDARD_PROTOCOL: &str = "OTEL_EXPORTER_OTLP_PROTOCOL";
+/// What contextd speaks.
+const PROTOCOL: &str = "http/protobuf";
 const ENDPOINT: &str = "telemetry.otlp.endpoint";
 
 /// `[telemetry]`: what is logged and measured. No content of messages, ever.
@@ -167,9 +171,13 @@ impl OtlpConfig {
 }
 
 /// Takes the collector's address from the variable that other programs read it from, unless it is set
-/// for contextd.
+/// for contextd. An address that is for another protocol is left alone.
 pub(super) fn detect(given: &mut Given, environment: &Environment) {
     let path = layers::path_of(ENDPOINT);
+    let protocol = environment.get(STANDARD_PROTOCOL);
+    if protocol.is_some_and(|protocol| protocol != PROTOCOL) {
+        return;
+    }
     if let Some(endpoint) = environment.get(STANDARD_ENDPOINT)
         && layers::get(&given.values, &path).is_none()
     {

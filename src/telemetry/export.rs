@@ -8,7 +8,7 @@ use opentelemetry::{
     metrics::{Meter, MeterProvider as _},
 };
 use opentelemetry_otlp::{
-    MetricExporter, SpanExporter, WithExportConfig as _, WithHttpConfig as _,
+    MetricExporter, Protocol, SpanExporter, WithExportConfig as _, WithHttpConfig as _,
 };
 use opentelemetry_sdk::{
     Resource,
@@ -97,12 +97,13 @@ impl Telemetry {
     }
 
     /// Says which build this is.
-    pub fn build_info(&self, version: &'static str, schema: i32) {
-        let labels = [
-            KeyValue::new(attribute::VERSION, version),
+    pub fn build_info(&self, commit: Option<&'static str>, schema: i32) {
+        let mut labels = vec![
+            KeyValue::new(attribute::VERSION, env!("CARGO_PKG_VERSION")),
             KeyValue::new(attribute::SCHEMA_VERSION, i64::from(schema)),
         ];
-        self.observe(&names::BUILD_INFO, move || vec![(1, labels.to_vec())]);
+        labels.extend(commit.map(|commit| KeyValue::new(attribute::COMMIT, commit)));
+        self.observe(&names::BUILD_INFO, move || vec![(1, labels.clone())]);
     }
 
     /// Observes whether the server takes requests.
@@ -201,6 +202,7 @@ fn exporter(config: &OtlpConfig, endpoint: &str) -> Result<MetricExporter, Telem
         .with_http()
         .with_http_client(Collector::new(endpoint, config.timeout)?)
         .with_endpoint(signal(endpoint, "metrics"))
+        .with_protocol(Protocol::HttpBinary)
         .with_timeout(config.timeout)
         .build()
         .map_err(|error| TelemetryError::Otlp(error.to_string()))
@@ -216,6 +218,7 @@ fn span_provider(
         .with_http()
         .with_http_client(Collector::new(endpoint, config.otlp.timeout)?)
         .with_endpoint(signal(endpoint, "traces"))
+        .with_protocol(Protocol::HttpBinary)
         .with_timeout(config.otlp.timeout)
         .build()
         .map_err(|error| TelemetryError::Otlp(error.to_string()))?;

@@ -232,6 +232,8 @@ pub mod attribute {
     pub const DB_STATE: &str = "db.client.connection.state";
     /// Of the build.
     pub const VERSION: &str = "version";
+    /// The commit that it was built from, where that is known.
+    pub const COMMIT: &str = "git_sha";
     /// The newest migration that it knows.
     pub const SCHEMA_VERSION: &str = "schema_version";
 }
