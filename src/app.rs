@@ -18,7 +18,7 @@ use self::preparing::{prepared, run_migrations};
 use crate::{
     auth::{self, Auth},
     clock::{Clock, SystemClock},
-    config::{Config, Environment},
+    config::{Config, Environment, LimitsConfig},
     grpc::{
         admin_port, connection,
         gate::Gate,
@@ -28,9 +28,10 @@ use crate::{
         stream::Waiting,
         tls::{self, Tls},
     },
-    model::Limits,
+    model::{Limits, TenantLimits},
     postgres::{self, Postgres},
     provider::Registry,
+    quota::Quotas,
     store::{self, Connection, Database, Store},
     telemetry::{Telemetry, progress::Progress},
     turn::{Engine, Hub, Retention, Rules, UploadBounds, run::retry::Retries},
@@ -119,9 +120,11 @@ impl Parts {
         let clock = Arc::clone(&self.clock);
         let auth = Arc::new(Auth::new(&config.auth, store.clone(), clock)?);
         let tls = Tls::new(&config.tls)?.map(Arc::new);
+        let quotas = Arc::new(Quotas::new(store.clone(), tenant_limits(&config.limits)));
         let engine = Engine::new(
             store,
             self.registry,
+            Arc::clone(&quotas),
             self.rules,
             hub,
             self.clock,
@@ -131,6 +134,7 @@ impl Parts {
         Ok(Service {
             engine,
             auth,
+            quotas,
             tls,
             telemetry,
             admin: None,
@@ -153,6 +157,8 @@ pub struct Service {
     pub stop: Stop,
     /// Who callers are.
     pub auth: Arc<Auth>,
+    /// What tenants may use.
+    pub quotas: Arc<Quotas>,
     tls: Option<Arc<Tls>>,
     telemetry: Telemetry,
     /// The listener of the admin port.
@@ -187,6 +193,7 @@ impl Service {
             engine,
             stop,
             auth,
+            quotas,
             tls,
             telemetry,
             admin,
@@ -197,8 +204,7 @@ impl Service {
         health::begin(&reporter).await;
         let address = listener.local_addr()?;
         let gate = Gate::new(Readiness::Closed(Closed::Database));
-        let observed = gate.clone();
-        telemetry.observe_readiness(move || matches!(observed.readiness(), Readiness::Ready));
+        observe_readiness(&telemetry, gate.clone());
         let pages = admin_port::Pages {
             gate: gate.clone(),
             telemetry: telemetry.clone(),
@@ -211,6 +217,7 @@ impl Service {
         let entrance = server::Entrance {
             gate: gate.clone(),
             auth: Arc::clone(&auth),
+            quotas,
             tls: tls.clone(),
         };
         let serving = server::serve(
@@ -323,6 +330,10 @@ fn observe(telemetry: &Telemetry, engine: &Arc<Engine>, database: &Database) {
     telemetry.observe_pools(move || database.status().to_vec());
 }
 
+fn observe_readiness(telemetry: &Telemetry, gate: Gate) {
+    telemetry.observe_readiness(move || matches!(gate.readiness(), Readiness::Ready));
+}
+
 fn bounds(config: &Config) -> server::Bounds {
     server::Bounds {
         max_request_bytes: config.server.max_request_bytes,
@@ -332,6 +343,7 @@ fn bounds(config: &Config) -> server::Bounds {
             patience: config.server.handshake_timeout,
         },
         max_concurrent_streams: config.server.max_concurrent_streams,
+        max_requests: config.server.max_requests,
         reader: Waiting {
             events: config.stream.reader_events,
             bytes: config.stream.reader_bytes,
@@ -420,6 +432,21 @@ pub fn database_settings(config: &Config, connection: Connection) -> store::Sett
     }
 }
 
+fn tenant_limits(config: &LimitsConfig) -> TenantLimits {
+    let LimitsConfig {
+        running_turns,
+        requests_per_second,
+        tokens_per_minute,
+        stored_bytes,
+    } = *config;
+    TenantLimits {
+        running_turns,
+        requests_per_second,
+        tokens_per_minute,
+        stored_bytes,
+    }
+}
+
 fn rules(config: &Config) -> Rules {
     Rules {
         default_model: config.models.default_model.clone(),
@@ -442,6 +469,7 @@ fn rules(config: &Config) -> Rules {
         },
         max_takeovers: config.turn.max_takeovers,
         max_running: config.turn.max_running_turns,
+        is_shared: config.auth.required,
         delta_flush: config.turn.delta_flush,
         max_answer_bytes: config.turn.max_answer_bytes,
         retries: Retries {

@@ -14,11 +14,15 @@ pub const COMMAND_FLAGS: &[&str] = &[
     "key-name",
     "model",
     "once",
+    "requests-per-second",
+    "running-turns",
     "service",
     "session",
+    "stored-bytes",
     "system",
     "tenant",
     "timeout",
+    "tokens-per-minute",
     "ttl",
 ];
 

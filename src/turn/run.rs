@@ -223,6 +223,10 @@ impl Run<'_> {
     ) -> Result<Flow, Error> {
         match (next, transcript) {
             (Step::Call, Some(transcript)) => {
+                if let Some(delay) = self.engine.quotas.wait_for_tokens(&self.key.tenant) {
+                    self.wait_for_tokens(scene, delay).await;
+                    return Ok(Flow::On);
+                }
                 match self.make_room(scene, transcript.messages()).await? {
                     Room::Fits => self.call(scene, transcript).await,
                     Room::Changed => Ok(Flow::On),
@@ -394,6 +398,8 @@ impl Run<'_> {
                 // was made.
                 let ratio = self.engine.ratio(&scene.model.reference).await;
                 if let Some(usage) = &assembled.finish.usage {
+                    let tokens = u64::from(usage.input) + u64::from(usage.output);
+                    self.engine.quotas.spent(&self.key.tenant, tokens);
                     self.engine.learn(scene.model, prompt, usage.input);
                 }
                 self.commit(scene, &message, assembled, timing, (of_loop, ratio))
@@ -573,6 +579,21 @@ impl Run<'_> {
             () = self.lease.cancelled().cancelled() => {}
             () = self.engine.draining.cancelled() => {}
             () = tokio::time::sleep(delay) => {}
+        }
+        self.watch.waited();
+    }
+
+    /// The tenant has used up its tokens: waits until it has some, or for something else to look at.
+    async fn wait_for_tokens(&mut self, scene: &Scene<'_>, delay: Duration) {
+        tracing::info!(
+            session.id = %self.key.session, turn.id = %self.turn, ?delay,
+            "the tenant has used up its tokens per minute: the next model call waits"
+        );
+        let engine = self.engine;
+        let tenant = &self.key.tenant;
+        tokio::select! {
+            () = engine.quotas.tokens_available(tenant) => {}
+            () = self.wait(scene.time_left()) => return,
         }
         self.watch.waited();
     }

@@ -13,6 +13,7 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::{
     auth::Auth,
+    quota,
     turn::{Engine, Error},
 };
 
@@ -115,15 +116,15 @@ pub fn start(
     loops.every("takeover", poll, stop, |engine| async move {
         engine.take_over().await
     });
-    loops.every("uploads", Pace::Each(SWEEP), stop, |engine| async move {
-        engine.sweep_uploads().await
+    let quotas = Pace::Each(quota::REFRESH);
+    loops.every("quotas", quotas, done, |engine| async move {
+        engine.keep_quotas().await
     });
-    loops.every(
-        "blobs",
-        Pace::Each(SWEEP_BLOBS),
-        stop,
-        |engine| async move { engine.sweep_blobs().await },
-    );
+    let measure = Pace::Each(quota::MEASURE);
+    loops.every("storage", measure, stop, |engine| async move {
+        engine.measure_storage().await
+    });
+    loops.sweep(stop);
     loops.every("backlog", Pace::Each(BACKLOG), done, |engine| async move {
         engine.measure_backlog().await
     });
@@ -167,6 +168,17 @@ struct Loops<'a> {
 }
 
 impl Loops<'_> {
+    /// Starts those that look for what was left.
+    fn sweep(&self, stop: &CancellationToken) {
+        self.every("uploads", Pace::Each(SWEEP), stop, |engine| async move {
+            engine.sweep_uploads().await
+        });
+        let seldom = Pace::Each(SWEEP_BLOBS);
+        self.every("blobs", seldom, stop, |engine| async move {
+            engine.sweep_blobs().await
+        });
+    }
+
     /// Starts those of a replica that has others beside it.
     fn share(&self, share: Duration, stop: &CancellationToken, done: &CancellationToken) {
         let engine = || Arc::clone(self.engine);

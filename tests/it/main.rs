@@ -49,6 +49,7 @@ mod execute_turn;
 mod failures;
 mod fallback;
 mod faults;
+mod foreign;
 mod fork_session;
 mod gemini;
 mod generation;

@@ -145,6 +145,7 @@ impl Engine {
         if *dry_run {
             return Ok(Some(forecast));
         }
+        self.quotas.check_tokens(&key.tenant)?;
         match self
             .begin_compaction(key, &survey, forecast, idempotency)
             .await?
@@ -399,6 +400,8 @@ impl Engine {
             why = cut => Err(given_up(why)),
             () = self.keep_compaction(key, &id) => Err(given_up("its lease ran out")),
         };
+        let spent = cost.totals().total();
+        self.quotas.spent(&key.tenant, spent.unsigned_abs());
         match drafted {
             Ok(draft) => self.put_in_force(key, &id, draft, &cost).await?,
             Err(failure) => {

@@ -343,9 +343,8 @@ impl Engine {
         session: Option<&Session>,
         received: Instant,
     ) -> Result<Option<Admitted>, Error> {
-        if self.leases.count() >= self.rules.max_running {
-            return Err(Error::Overloaded);
-        }
+        // Before anything is read for it, and again when it is about to begin.
+        self.check_room(&key.tenant)?;
         let Ground {
             config, revision, ..
         } = ground;
@@ -399,6 +398,7 @@ impl Engine {
             model: &model.reference,
             continues,
         };
+        self.check_room(&key.tenant)?;
         let mut asked = self.leases.request(key);
         let created = session.is_none();
         let granted = if created {

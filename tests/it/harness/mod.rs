@@ -37,7 +37,7 @@ use contextd::{
     app::{Parts, Stop},
     auth::Auth,
     clock::{Clock, SystemClock},
-    config::{AuthConfig, Config, Environment, TlsConfig},
+    config::{AuthConfig, Config, Environment, LimitsConfig, TlsConfig},
     grpc::stream::Waiting,
     model::{Limits, config::ContextPolicy},
     pb::{
@@ -114,6 +114,12 @@ pub struct Options {
     pub clock: Arc<dyn Clock>,
     /// How often services are asked for their models. `None` means they are not.
     pub discover: Option<Duration>,
+    /// Turns that run at once.
+    pub max_running: usize,
+    /// Requests that are answered at once.
+    pub max_requests: usize,
+    /// What a tenant may use.
+    pub tenant_limits: LimitsConfig,
     /// Who may call.
     pub auth: AuthConfig,
     /// TLS to clients.
@@ -174,6 +180,9 @@ impl Default for Options {
             replace: None,
             clock: Arc::new(SystemClock),
             discover: None,
+            max_running: 1000,
+            max_requests: 512,
+            tenant_limits: LimitsConfig::default(),
             auth: AuthConfig::default(),
             tls: TlsConfig::default(),
             drain_delay: Duration::ZERO,
@@ -192,6 +201,9 @@ impl Options {
         config.models.default_model = "scripted/demo".to_owned();
         config.auth = self.auth.clone();
         config.tls = self.tls.clone();
+        config.limits = self.tenant_limits.clone();
+        config.server.max_requests = self.max_requests;
+        config.turn.max_running_turns = self.max_running;
         config.server.drain_delay = self.drain_delay;
         config.telemetry.otlp.endpoint.clone_from(&self.otlp);
         config.telemetry.otlp.metrics_interval = Duration::from_millis(100);

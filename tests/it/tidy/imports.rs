@@ -26,6 +26,7 @@ pub(super) const MAY_IMPORT: &[(&str, &[&str])] = &[
             "grpc",
             "worker",
             "auth",
+            "quota",
             "turn",
             "context",
             "store",
@@ -43,6 +44,7 @@ pub(super) const MAY_IMPORT: &[(&str, &[&str])] = &[
         "grpc",
         &[
             "auth",
+            "quota",
             "turn",
             "context",
             "store",
@@ -58,12 +60,13 @@ pub(super) const MAY_IMPORT: &[(&str, &[&str])] = &[
     ),
     (
         "worker",
-        &["auth", "turn", "store", "model", "config", "clock"],
+        &["auth", "quota", "turn", "store", "model", "config", "clock"],
     ),
     ("auth", &["store", "model", "config", "clock"]),
     (
         "turn",
         &[
+            "quota",
             "context",
             "store",
             "provider",
@@ -74,6 +77,7 @@ pub(super) const MAY_IMPORT: &[(&str, &[&str])] = &[
             "telemetry",
         ],
     ),
+    ("quota", &["store", "model"]),
     ("context", &["model"]),
     ("store", &["codec", "model", "telemetry"]),
     ("provider", &["model", "telemetry"]),
