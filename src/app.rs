@@ -114,8 +114,7 @@ impl Parts {
     pub fn assemble(self, config: Config, shutdown: CancellationToken) -> anyhow::Result<Service> {
         let replica = Uuid::now_v7().to_string();
         let telemetry = Telemetry::new(&config.telemetry, &replica)?;
-        let metrics = telemetry.metrics().clone();
-        let database = self.database.metered(metrics.clone());
+        let database = self.database.metered(telemetry.metrics().clone());
         let store = Store::new(database.clone(), replica, config.turn.lease_ttl);
         let hub = Hub::default();
         let clock = Arc::clone(&self.clock);
@@ -129,7 +128,7 @@ impl Parts {
             self.rules,
             hub,
             self.clock,
-            metrics,
+            &telemetry,
         );
         observe(&telemetry, &engine, &database);
         Ok(Service {
@@ -201,8 +200,7 @@ impl Service {
         health::begin(&reporter).await;
         let address = listener.local_addr()?;
         let gate = Gate::new(Readiness::Closed(Closed::Database));
-        let observed = gate.clone();
-        telemetry.observe_readiness(move || matches!(observed.readiness(), Readiness::Ready));
+        observe_readiness(&telemetry, gate.clone());
         let pages = admin_port::Pages {
             gate: gate.clone(),
             telemetry: telemetry.clone(),
@@ -320,11 +318,15 @@ pub async fn migrate(config: &Config, progress: &Progress) -> anyhow::Result<()>
 
 /// What is read whenever metrics are. The engine is not kept alive by it.
 fn observe(telemetry: &Telemetry, engine: &Arc<Engine>, database: &Database) {
-    telemetry.build_info(env!("CARGO_PKG_VERSION"), store::migrate::newest());
+    telemetry.build_info(option_env!("GIT_COMMIT"), store::migrate::newest());
     let engine = Arc::downgrade(engine);
     telemetry.observe_leases(move || engine.upgrade().map_or(0, |engine| engine.leases().count()));
     let database = database.clone();
     telemetry.observe_pools(move || database.status().to_vec());
+}
+
+fn observe_readiness(telemetry: &Telemetry, gate: Gate) {
+    telemetry.observe_readiness(move || matches!(gate.readiness(), Readiness::Ready));
 }
 
 fn bounds(config: &Config) -> server::Bounds {

@@ -67,7 +67,7 @@ pub use server::ServerConfig;
 pub use services::{SERVICES, Service};
 pub use setting::{COMMAND_FLAGS, ENV_PREFIX, SETTINGS, Setting, variable_of};
 pub use stream::StreamConfig;
-pub use telemetry::{LogFormat, OtlpConfig, TelemetryConfig};
+pub use telemetry::{LogFormat, OtlpConfig, TelemetryConfig, TracesConfig};
 pub use tls::TlsConfig;
 pub use turn::TurnConfig;
 
@@ -100,7 +100,7 @@ pub struct Config {
     pub providers: ProvidersConfig,
     /// The context policies, by name.
     pub policies: PoliciesConfig,
-    /// Logs and metrics.
+    /// Logs, metrics and traces.
     pub telemetry: TelemetryConfig,
 }
 

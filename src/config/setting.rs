@@ -187,7 +187,7 @@ pub const SETTINGS: &[Setting] = &[
         flag: "otlp-endpoint",
         key: "telemetry.otlp.endpoint",
         value_name: "URL",
-        help: "Collector that metrics are pushed to by OTLP over HTTP, e.g. http://localhost:4318",
+        help: "Collector that metrics and traces are pushed to by OTLP over HTTP, e.g. http://localhost:4318",
         without_default: Some("no default: OTEL_EXPORTER_OTLP_ENDPOINT, else nothing is pushed"),
     },
 ];

@@ -24,7 +24,7 @@ use super::{
 use crate::{
     auth::Denied,
     model::{Access, Principal},
-    telemetry::Metrics,
+    telemetry::{Metrics, Span, Trace, Traces},
 };
 
 /// Carries the id of a request: taken from the client, else made here, and sent back.
@@ -138,7 +138,7 @@ impl Call {
         }
     }
 
-    fn log(&self, code: Code) {
+    fn log(&self, code: Code, ids: Option<(String, String)>) {
         let Self {
             id,
             method,
@@ -177,6 +177,8 @@ impl Call {
             turn = turn.get(),
             client.address = %remote,
             reason,
+            trace_id = ids.as_ref().map(|(trace, _)| trace),
+            span_id = ids.as_ref().map(|(_, span)| span),
             "call"
         );
     }
@@ -187,6 +189,8 @@ impl Call {
 pub struct Calls {
     /// Where they are counted.
     pub metrics: Metrics,
+    /// What makes their spans.
+    pub traces: Traces,
 }
 
 impl<S> Layer<S> for Calls {
@@ -196,6 +200,7 @@ impl<S> Layer<S> for Calls {
         Noted {
             inner,
             metrics: self.metrics.clone(),
+            traces: self.traces.clone(),
         }
     }
 }
@@ -205,6 +210,7 @@ impl<S> Layer<S> for Calls {
 pub struct Noted<S> {
     inner: S,
     metrics: Metrics,
+    traces: Traces,
 }
 
 impl<S, Q> Service<Request<Q>> for Noted<S>
@@ -224,17 +230,23 @@ where
     fn call(&mut self, mut request: Request<Q>) -> Self::Future {
         let call = Arc::new(Call::of(&request));
         request.extensions_mut().insert(Arc::clone(&call));
-        let line = Line::new(call, self.metrics.clone());
+        let caller = self.traces.of_caller(request.headers());
+        let line = Line::new(call, &caller, self.metrics.clone());
+        let trace = line.trace(caller);
         let answer = self.inner.call(request);
-        Box::pin(CURRENT.scope(line.call.id.clone(), async move {
+        let doing = CURRENT.scope(line.call.id.clone(), async move {
             let mut line = line;
             let mut answer = answer.await?;
+            if let Some((name, value)) = Trace::current().traceparent() {
+                answer.headers_mut().insert(name, value);
+            }
             if let Ok(id) = HeaderValue::from_str(&line.call.id) {
                 answer.headers_mut().insert(REQUEST_ID, id);
             }
             line.read(answer.headers());
             Ok(answer.map(|inner| Body::new(Ending { inner, line })))
-        }))
+        });
+        Box::pin(trace.scope(doing))
     }
 }
 
@@ -251,16 +263,28 @@ struct Line {
     call: Arc<Call>,
     code: Option<Code>,
     metrics: Metrics,
+    /// Of an RPC of ours, and of what is none; probes have none.
+    span: Option<Span>,
 }
 
 impl Line {
-    fn new(call: Arc<Call>, metrics: Metrics) -> Self {
-        metrics.rpc_started(call.known_method());
+    fn new(call: Arc<Call>, caller: &Trace, metrics: Metrics) -> Self {
+        let method = call.known_method();
+        metrics.rpc_started(method);
+        let is_probe = method.is_some_and(|method| HEALTH.contains(&method));
         Self {
+            span: (!is_probe).then(|| caller.rpc(method)),
             call,
             code: None,
             metrics,
         }
+    }
+
+    /// Where the call is answered.
+    fn trace(&self, caller: Trace) -> Trace {
+        self.span
+            .as_ref()
+            .map_or(caller, |span| span.trace().clone())
     }
 
     fn read(&mut self, headers: &HeaderMap) {
@@ -279,7 +303,34 @@ impl Drop for Line {
         let took = self.call.begun.elapsed();
         self.metrics
             .rpc_ended(self.call.known_method(), code_name(code), took);
-        self.call.log(code);
+        let ids = self.span.as_ref().and_then(|span| span.trace().ids());
+        if let Some(span) = &self.span {
+            span.answered(code_name(code), is_fault(code));
+        }
+        self.call.log(code, ids);
+    }
+}
+
+/// Whether an RPC that ends so failed by the server's fault, by the RPC conventions.
+fn is_fault(code: Code) -> bool {
+    match code {
+        Code::Unknown
+        | Code::DeadlineExceeded
+        | Code::Unimplemented
+        | Code::Internal
+        | Code::Unavailable
+        | Code::DataLoss => true,
+        Code::Ok
+        | Code::Cancelled
+        | Code::InvalidArgument
+        | Code::NotFound
+        | Code::AlreadyExists
+        | Code::PermissionDenied
+        | Code::ResourceExhausted
+        | Code::FailedPrecondition
+        | Code::Aborted
+        | Code::OutOfRange
+        | Code::Unauthenticated => false,
     }
 }
 

@@ -96,7 +96,10 @@ pub async fn serve(
     bounds: Bounds,
     stop: impl Future<Output = ()>,
 ) -> anyhow::Result<()> {
-    let metrics = engine.metrics().clone();
+    let calls = Calls {
+        metrics: engine.metrics().clone(),
+        traces: engine.traces().clone(),
+    };
     let read = bounds.max_request_bytes;
     let write = MAX_RESPONSE_BYTES;
     let Entrance { gate, auth, tls } = entrance;
@@ -116,7 +119,7 @@ pub async fn serve(
         .max_concurrent_streams(bounds.max_concurrent_streams)
         .http2_keepalive_interval(Some(KEEPALIVE))
         .http2_keepalive_timeout(Some(KEEPALIVE_TIMEOUT))
-        .layer(Calls { metrics })
+        .layer(calls)
         .layer(gate)
         .layer(Deadlines)
         .layer(Guard::new(Arc::clone(&auth)))

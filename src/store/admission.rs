@@ -22,6 +22,7 @@ use crate::{
         RequestId, Role, Seq, SessionKey, TurnId,
         command::{Idempotency, TurnRequest},
     },
+    telemetry::Trace,
 };
 
 /// A turn to be admitted.
@@ -223,6 +224,7 @@ struct AdmissionParams<'a> {
     hash: &'a str,
     request: Vec<u8>,
     model: &'a str,
+    trace: Option<String>,
 }
 
 impl<'a> AdmissionParams<'a> {
@@ -241,10 +243,11 @@ impl<'a> AdmissionParams<'a> {
             hash: &admission.idempotency.hash,
             request: codec::turn::encode_request(admission.request),
             model: admission.model,
+            trace: Trace::current().stored(),
         }
     }
 
-    fn values(&self) -> [(&'static str, Param<'_>); 9] {
+    fn values(&self) -> [(&'static str, Param<'_>); 10] {
         [
             ("turn", &self.turn),
             ("owner", &self.owner),
@@ -255,6 +258,7 @@ impl<'a> AdmissionParams<'a> {
             ("request_hash", &self.hash),
             ("request", &self.request),
             ("model", &self.model),
+            ("trace", &self.trace),
         ]
     }
 }

@@ -14,6 +14,7 @@ use tokio_postgres::Row;
 use super::{Database, Error, pool::Doing, statement::Statements};
 
 pub use super::statement::Param;
+use crate::telemetry::Trace;
 
 /// How often a transaction that met a deadlock or a serialisation conflict is repeated.
 const CONFLICT_REPEATS: u32 = 5;
@@ -106,8 +107,10 @@ impl Database {
         done: &Result<T, Error>,
     ) {
         let error = done.as_ref().err().map(Error::kind);
-        self.metrics
-            .database(operation(statements), begun.elapsed(), error);
+        let operation = operation(statements);
+        let took = begun.elapsed();
+        self.metrics.database(operation, took, error);
+        Trace::current().database(operation, took, error);
     }
 }
 

@@ -27,6 +27,7 @@ use crate::{
     model::{
         CancelCause, Fence, MessageId, RequestId, Seq, SessionKey, TurnId, command::Idempotency,
     },
+    telemetry::Trace,
 };
 
 /// Where a message stands.
@@ -529,6 +530,7 @@ pub(super) struct StartParams<'a> {
     request_id: Option<&'a str>,
     request: Vec<u8>,
     model: &'a str,
+    trace: Option<String>,
     message: &'a str,
 }
 
@@ -547,6 +549,7 @@ impl<'a> StartParams<'a> {
                 .map(RequestId::as_str),
             request: codec::turn::encode_request(admission.request),
             model: admission.model,
+            trace: Trace::current().stored(),
             message: message.as_str(),
         }
     }
@@ -562,6 +565,7 @@ impl<'a> StartParams<'a> {
             ("request_id", &self.request_id),
             ("request", &self.request),
             ("model", &self.model),
+            ("trace", &self.trace),
             ("message", &self.message),
         ]);
         Ok(START_IDLE.query(&values)?)

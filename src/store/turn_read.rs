@@ -86,6 +86,8 @@ pub struct Owned {
     pub last_seq: Seq,
     /// Messages wait for the turn.
     pub waiting: bool,
+    /// Where in a trace it began.
+    pub trace: Option<String>,
 }
 
 impl Owned {
@@ -262,6 +264,7 @@ fn owned(row: &Row) -> Result<Owned, Error> {
         anchor: anchor(row)?,
         last_seq: Seq(next_seq - 1),
         waiting: get(row, "waiting")?,
+        trace: get(row, "trace")?,
     })
 }
 

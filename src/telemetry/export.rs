@@ -1,5 +1,5 @@
-//! One registry and its two ways out: Prometheus text when it is scraped, and OTLP pushed to a
-//! collector where one is configured.
+//! One registry of metrics and its two ways out: Prometheus text when it is scraped, and OTLP pushed to a
+//! collector where one is configured. Spans go to that collector alone.
 
 use std::{collections::BTreeMap, fmt, time::Duration};
 
@@ -7,10 +7,13 @@ use opentelemetry::{
     KeyValue,
     metrics::{Meter, MeterProvider as _},
 };
-use opentelemetry_otlp::{MetricExporter, WithExportConfig as _, WithHttpConfig as _};
+use opentelemetry_otlp::{
+    MetricExporter, Protocol, SpanExporter, WithExportConfig as _, WithHttpConfig as _,
+};
 use opentelemetry_sdk::{
     Resource,
     metrics::{PeriodicReader, SdkMeterProvider},
+    trace::{BatchConfigBuilder, BatchSpanProcessor, Sampler, SdkTracerProvider},
 };
 use prometheus::{Registry, TextEncoder};
 
@@ -19,8 +22,14 @@ use super::{
     collector::Collector,
     metrics::{Metrics, PoolStatus},
     names::{self, Instrument, attribute},
+    traces::Traces,
 };
 use crate::config::{OtlpConfig, TelemetryConfig};
+
+/// Spans that are sent together.
+const MOST_AT_ONCE: usize = 512;
+/// How long they are gathered.
+const GATHER: Duration = Duration::from_secs(1);
 
 /// The telemetry of one replica.
 #[derive(Clone)]
@@ -28,6 +37,8 @@ pub struct Telemetry {
     metrics: Metrics,
     registry: Registry,
     provider: SdkMeterProvider,
+    traces: Traces,
+    spans: Option<SdkTracerProvider>,
 }
 
 impl fmt::Debug for Telemetry {
@@ -45,10 +56,13 @@ impl Telemetry {
             .with_registry(registry.clone())
             .scope_info_enabled(false)
             .build()?;
+        let resource = resource(replica);
         let mut provider = SdkMeterProvider::builder()
-            .with_resource(resource(replica))
+            .with_resource(resource.clone())
             .with_reader(scraped);
+        let mut spans = None;
         if let Some(endpoint) = &config.otlp.endpoint {
+            spans = Some(span_provider(config, endpoint, resource)?);
             let exporter = exporter(&config.otlp, endpoint)?;
             let pushed = PeriodicReader::builder(exporter)
                 .with_interval(config.otlp.metrics_interval)
@@ -60,12 +74,19 @@ impl Telemetry {
             metrics: Metrics::new(&provider),
             registry,
             provider,
+            traces: Traces::new(spans.as_ref(), &config.traces),
+            spans,
         })
     }
 
     /// What is measured.
     pub fn metrics(&self) -> &Metrics {
         &self.metrics
+    }
+
+    /// What makes spans.
+    pub fn traces(&self) -> &Traces {
+        &self.traces
     }
 
     /// All metrics in the text format of Prometheus.
@@ -76,12 +97,13 @@ impl Telemetry {
     }
 
     /// Says which build this is.
-    pub fn build_info(&self, version: &'static str, schema: i32) {
-        let labels = [
-            KeyValue::new(attribute::VERSION, version),
+    pub fn build_info(&self, commit: Option<&'static str>, schema: i32) {
+        let mut labels = vec![
+            KeyValue::new(attribute::VERSION, env!("CARGO_PKG_VERSION")),
             KeyValue::new(attribute::SCHEMA_VERSION, i64::from(schema)),
         ];
-        self.observe(&names::BUILD_INFO, move || vec![(1, labels.to_vec())]);
+        labels.extend(commit.map(|commit| KeyValue::new(attribute::COMMIT, commit)));
+        self.observe(&names::BUILD_INFO, move || vec![(1, labels.clone())]);
     }
 
     /// Observes whether the server takes requests.
@@ -148,8 +170,12 @@ impl Telemetry {
     /// Sends what was not sent yet, for at most so long. Nothing is measured afterwards.
     pub async fn shut_down(&self, patience: Duration) {
         let provider = self.provider.clone();
-        // It waits for a thread that sends by this runtime.
-        let sent = tokio::task::spawn_blocking(move || provider.shutdown_with_timeout(patience));
+        let spans = self.spans.clone();
+        // It waits for threads that send by this runtime.
+        let sent = tokio::task::spawn_blocking(move || {
+            let spans = spans.map(|spans| spans.shutdown_with_timeout(patience));
+            (spans, provider.shutdown_with_timeout(patience))
+        });
         let _ = tokio::time::timeout(patience, sent).await;
     }
 }
@@ -176,9 +202,41 @@ fn exporter(config: &OtlpConfig, endpoint: &str) -> Result<MetricExporter, Telem
         .with_http()
         .with_http_client(Collector::new(endpoint, config.timeout)?)
         .with_endpoint(signal(endpoint, "metrics"))
+        .with_protocol(Protocol::HttpBinary)
         .with_timeout(config.timeout)
         .build()
         .map_err(|error| TelemetryError::Otlp(error.to_string()))
+}
+
+/// Spans wait in a bounded queue until a thread sends them together.
+fn span_provider(
+    config: &TelemetryConfig,
+    endpoint: &str,
+    resource: Resource,
+) -> Result<SdkTracerProvider, TelemetryError> {
+    let exporter = SpanExporter::builder()
+        .with_http()
+        .with_http_client(Collector::new(endpoint, config.otlp.timeout)?)
+        .with_endpoint(signal(endpoint, "traces"))
+        .with_protocol(Protocol::HttpBinary)
+        .with_timeout(config.otlp.timeout)
+        .build()
+        .map_err(|error| TelemetryError::Otlp(error.to_string()))?;
+    let queued = config.traces.max_queued_spans;
+    let batches = BatchConfigBuilder::default()
+        .with_max_queue_size(queued)
+        .with_max_export_batch_size(queued.min(MOST_AT_ONCE))
+        .with_scheduled_delay(GATHER)
+        .build();
+    let processor = BatchSpanProcessor::builder(exporter)
+        .with_batch_config(batches)
+        .build();
+    let ratio = Sampler::TraceIdRatioBased(config.traces.sample_ratio);
+    Ok(SdkTracerProvider::builder()
+        .with_resource(resource)
+        .with_sampler(Sampler::ParentBased(Box::new(ratio)))
+        .with_span_processor(processor)
+        .build())
 }
 
 /// Where a signal goes, by the OTLP specification.

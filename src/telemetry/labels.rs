@@ -6,7 +6,8 @@ use std::{
 };
 
 use crate::model::{
-    CancelCause, CompactionState, CompletionReason, Ending, FailureReason, UsagePurpose,
+    CancelCause, CompactionState, CompletionReason, Ending, FailureReason, FinishReason,
+    UsagePurpose,
 };
 
 /// What stands for values beyond the bound, and for what is not known.
@@ -90,6 +91,20 @@ pub(super) fn purpose(purpose: UsagePurpose) -> &'static str {
     match purpose {
         UsagePurpose::Turn => "turn",
         UsagePurpose::Compaction => "compaction",
+    }
+}
+
+/// Why an answer ended, in the words of the GenAI conventions where they have one.
+pub(super) fn finish(reason: FinishReason) -> &'static str {
+    match reason {
+        FinishReason::Stop => "stop",
+        FinishReason::ToolCalls => "tool_call",
+        FinishReason::Length => "length",
+        FinishReason::ContentFilter => "content_filter",
+        FinishReason::Refusal => "refusal",
+        FinishReason::Error => "error",
+        FinishReason::Cancelled => "cancelled",
+        FinishReason::Paused => "paused",
     }
 }
 

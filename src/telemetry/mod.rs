@@ -1,4 +1,4 @@
-//! Logs and metrics, and where they go. No content of messages is ever in them.
+//! Logs, metrics and traces, and where they go. No content of messages is ever in them.
 
 use std::io::IsTerminal;
 
@@ -14,9 +14,12 @@ mod labels;
 pub mod metrics;
 pub mod names;
 pub mod progress;
+pub mod spans;
+pub mod traces;
 
 pub use export::Telemetry;
 pub use metrics::Metrics;
+pub use traces::{Span, Trace, Traces};
 
 /// Telemetry cannot be set up.
 #[derive(Debug, thiserror::Error)]

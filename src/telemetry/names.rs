@@ -1,8 +1,8 @@
-//! Every name of telemetry: instruments with their units, and the attributes that they carry. Names of
+//! Every name of telemetry: instruments with their units, spans, and the attributes that they carry. Names of
 //! OpenTelemetry's conventions where there is one, else `contextd.*`. docs/metrics.md lists the
 //! instruments; a test compares the two.
 //!
-//! No attribute holds the id of a tenant, session, turn or request, and each takes few values.
+//! No attribute of a metric holds the id of a tenant, session, turn or request, and each takes few values.
 
 /// The conventions that the names of spans and metrics are of (GenAI conventions are on top of them).
 pub const SCHEMA_URL: &str = "https://opentelemetry.io/schemas/gen-ai-dev/1.42.0-dev";
@@ -139,8 +139,55 @@ instruments! {
     REMOVED = Kind::Counter, "contextd.retention.removed", "{row}", "Rows, sessions and blobs removed because their time was over";
 }
 
+/// Names of spans, beside RPCs (their method), model calls (`chat` and the model) and database operations
+/// (as `db.operation.name` has them).
+pub mod span {
+    /// A turn, for as long as it runs on one replica.
+    pub const TURN: &str = "invoke_agent";
+    /// An attempt at a step.
+    pub const STEP: &str = "contextd.step";
+    /// With the model, a call of it.
+    pub const CHAT: &str = "chat";
+    /// From the request of tools until the last of them was answered.
+    pub const TOOL_WAIT: &str = "contextd.tool_wait";
+    /// A compaction.
+    pub const COMPACTION: &str = "contextd.compaction";
+    /// A turn is begun for a message that waits, by no request.
+    pub const QUEUE_START: &str = "contextd.queue.start";
+}
+
 /// Attributes.
 pub mod attribute {
+    /// Of spans: the session.
+    pub const CONVERSATION: &str = "gen_ai.conversation.id";
+    /// Of spans: the turn.
+    pub const TURN: &str = "contextd.turn.id";
+    /// Of spans: the step, from 1.
+    pub const STEP: &str = "contextd.step";
+    /// Of spans: the attempt at it, from 1.
+    pub const ATTEMPT: &str = "contextd.attempt";
+    /// Of spans: the model that answered.
+    pub const RESPONSE_MODEL: &str = "gen_ai.response.model";
+    /// Of spans: the provider's id of the answer.
+    pub const RESPONSE_ID: &str = "gen_ai.response.id";
+    /// Of spans: why the answer ended.
+    pub const FINISH_REASONS: &str = "gen_ai.response.finish_reasons";
+    /// Of spans: seconds until the first of the answer.
+    pub const FIRST_CHUNK: &str = "gen_ai.response.time_to_first_chunk";
+    /// Of spans: tokens of the prompt.
+    pub const INPUT_TOKENS: &str = "gen_ai.usage.input_tokens";
+    /// Of spans: tokens of the answer.
+    pub const OUTPUT_TOKENS: &str = "gen_ai.usage.output_tokens";
+    /// Of spans: those of them that were reasoning.
+    pub const REASONING_TOKENS: &str = "gen_ai.usage.reasoning.output_tokens";
+    /// Of spans: tokens of the prompt that were read from a cache.
+    pub const CACHE_READ_TOKENS: &str = "gen_ai.usage.cache_read.input_tokens";
+    /// Of spans: those that were written to it.
+    pub const CACHE_WRITE_TOKENS: &str = "gen_ai.usage.cache_write.input_tokens";
+    /// Of spans: tokens of the context before a compaction.
+    pub const TOKENS_BEFORE: &str = "contextd.compaction.tokens_before";
+    /// Of spans: and after it.
+    pub const TOKENS_AFTER: &str = "contextd.compaction.tokens_after";
     /// `grpc`.
     pub const RPC_SYSTEM: &str = "rpc.system.name";
     /// Fully qualified; `_OTHER` for what is no RPC of ours.
@@ -185,6 +232,8 @@ pub mod attribute {
     pub const DB_STATE: &str = "db.client.connection.state";
     /// Of the build.
     pub const VERSION: &str = "version";
+    /// The commit that it was built from, where that is known.
+    pub const COMMIT: &str = "git_sha";
     /// The newest migration that it knows.
     pub const SCHEMA_VERSION: &str = "schema_version";
 }

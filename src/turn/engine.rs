@@ -14,7 +14,7 @@ use crate::{
     provider::{Registry, registry::Resolved},
     quota::{Quotas, TenantState},
     store::Store,
-    telemetry::Metrics,
+    telemetry::{Metrics, Telemetry, Trace, Traces},
     turn::{
         Error,
         context::lessons::Lessons,
@@ -59,6 +59,7 @@ pub struct Engine {
     pub(super) stuck: Stuck,
     pub(super) postponed: Postponed,
     pub(super) metrics: Metrics,
+    pub(super) traces: Traces,
 }
 
 impl Engine {
@@ -70,7 +71,7 @@ impl Engine {
         rules: Rules,
         hub: Hub,
         clock: Arc<dyn Clock>,
-        metrics: Metrics,
+        telemetry: &Telemetry,
     ) -> Arc<Self> {
         let uploads = Semaphore::new(rules.uploads.max_at_once);
         Arc::new(Self {
@@ -91,7 +92,8 @@ impl Engine {
             renderings: Semaphore::new(RENDERINGS),
             stuck: Stuck::default(),
             postponed: Postponed::default(),
-            metrics,
+            metrics: telemetry.metrics().clone(),
+            traces: telemetry.traces().clone(),
         })
     }
 
@@ -103,6 +105,11 @@ impl Engine {
     /// What is measured.
     pub fn metrics(&self) -> &Metrics {
         &self.metrics
+    }
+
+    /// What makes spans.
+    pub fn traces(&self) -> &Traces {
+        &self.traces
     }
 
     /// What is live.
@@ -290,7 +297,8 @@ impl Engine {
     where
         F: Future<Output = Result<T, Error>> + Send + 'static,
     {
-        joined(self.tasks.spawn(operation(Arc::clone(self)))).await
+        let operation = Trace::current().scope(operation(Arc::clone(self)));
+        joined(self.tasks.spawn(operation)).await
     }
 }
 

@@ -13,6 +13,7 @@ pub mod next;
 pub(in crate::turn) mod opening;
 pub mod retry;
 mod room;
+mod spans;
 mod start;
 mod state;
 pub(in crate::turn) mod step_tools;
@@ -48,6 +49,7 @@ use crate::{
         turn_read::{Owned, Revision},
         written::{Ack, Written},
     },
+    telemetry::Trace,
     turn::{
         Error,
         context::{
@@ -67,6 +69,7 @@ use crate::{
             next::{Facts, Last, Step, ending_of, next_step},
             opening::step_started,
             retry::Failed,
+            spans::Spans,
             state::{Flow, Making, Room, Run, Scene},
             step_tools::tools_in_force,
             watch::{Watch, model_call},
@@ -110,6 +113,7 @@ pub(in crate::turn) async fn run(
         is_worth_pruning: false,
         carried: Carried::default(),
         watch: Watch::new(cause, sent),
+        spans: Spans::new(cause),
     };
     loop {
         match Box::pin(run.step()).await {
@@ -149,6 +153,16 @@ impl Run<'_> {
         if seen.context_version.is_some_and(changed_between) {
             return Ok(Flow::On);
         }
+        let trace = self.spans.at(
+            (self.engine.traces(), self.key, self.turn),
+            &owned,
+            &seen.messages,
+        );
+        trace.scope(Box::pin(self.go_on(owned, seen, read))).await
+    }
+
+    /// What the look led to.
+    async fn go_on(&mut self, owned: Owned, seen: Seen, read: Instant) -> Result<Flow, Error> {
         self.attend(&owned).await?;
         let transcript = match Transcript::new(seen.messages).close() {
             Ok(closed) => Some(closed),
@@ -370,7 +384,11 @@ impl Run<'_> {
             },
         };
         self.watch.call(&self.engine.metrics);
-        let (end, timing) = answer::call(call, self.lease, &self.engine.aborting).await;
+        let span = Trace::current().model_call(model_call(scene.model));
+        let called = answer::call(call, self.lease, &self.engine.aborting);
+        let (end, timing) = span.trace().clone().scope(called).await;
+        spans::answered(&span, &end, timing);
+        drop(span);
         let call = (model_call(scene.model), scene.size.count.tokens);
         self.watch
             .answered(&self.engine.metrics, call, &end, timing);

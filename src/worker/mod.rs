@@ -117,15 +117,7 @@ pub fn start(
         engine.take_over().await
     });
     loops.follow_tenants(stop, done);
-    loops.every("uploads", Pace::Each(SWEEP), stop, |engine| async move {
-        engine.sweep_uploads().await
-    });
-    loops.every(
-        "blobs",
-        Pace::Each(SWEEP_BLOBS),
-        stop,
-        |engine| async move { engine.sweep_blobs().await },
-    );
+    loops.sweep(stop);
     loops.every("backlog", Pace::Each(BACKLOG), done, |engine| async move {
         engine.measure_backlog().await
     });
@@ -169,6 +161,17 @@ struct Loops<'a> {
 }
 
 impl Loops<'_> {
+    /// Starts those that look for what was left.
+    fn sweep(&self, stop: &CancellationToken) {
+        self.every("uploads", Pace::Each(SWEEP), stop, |engine| async move {
+            engine.sweep_uploads().await
+        });
+        let seldom = Pace::Each(SWEEP_BLOBS);
+        self.every("blobs", seldom, stop, |engine| async move {
+            engine.sweep_blobs().await
+        });
+    }
+
     /// Starts those of a replica that has others beside it.
     fn share(&self, share: Duration, stop: &CancellationToken, done: &CancellationToken) {
         let engine = || Arc::clone(self.engine);

@@ -1,5 +1,7 @@
 //! What contextd measures: as Prometheus scrapes it, and as a collector gets it.
 
+mod traces;
+
 use std::{
     collections::{BTreeMap, BTreeSet},
     fs,
@@ -7,7 +9,7 @@ use std::{
 };
 
 use contextd::{
-    config::AuthConfig,
+    config::{self, AuthConfig},
     pb,
     telemetry::{export::prometheus_names, names},
     turn::Retention,
@@ -273,6 +275,33 @@ async fn no_metric_shows_what_callers_choose() {
     assert!(!collector.dump().contains(CANARY));
 }
 
+#[test]
+fn the_standard_variable_names_the_collector_unless_it_speaks_something_else() {
+    let endpoint = |variables: &[(&str, &str)]| {
+        let sources = config::Sources {
+            environment: config::Environment::new(variables.iter().copied()),
+            ..config::Sources::default()
+        };
+        config::load(&sources)
+            .unwrap()
+            .config
+            .telemetry
+            .otlp
+            .endpoint
+    };
+    let standard = ("OTEL_EXPORTER_OTLP_ENDPOINT", "http://standard:4318");
+    let own = ("CONTEXTD_OTLP_ENDPOINT", "http://own:4318");
+    let protocol = |protocol| ("OTEL_EXPORTER_OTLP_PROTOCOL", protocol);
+    assert_eq!(endpoint(&[]), None);
+    assert_eq!(endpoint(&[standard]).as_deref(), Some(standard.1));
+    assert_eq!(endpoint(&[standard, own]).as_deref(), Some(own.1));
+    assert_eq!(
+        endpoint(&[standard, protocol("http/protobuf")]).as_deref(),
+        Some(standard.1)
+    );
+    assert_eq!(endpoint(&[standard, protocol("grpc")]), None);
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn metrics_are_pushed_to_a_collector() {
     let collector = Collector::start().await;
@@ -286,14 +315,17 @@ async fn metrics_are_pushed_to_a_collector() {
         collector.counter("contextd.turn.ended", "completed") == Some(1)
     })
     .await;
-    let names = collector.metric_names();
     for name in [
         "rpc.server.call.duration",
         "gen_ai.client.operation.duration",
         "db.client.operation.duration",
         "db.client.connection.count",
     ] {
-        assert!(names.iter().any(|found| found == name), "{name}: {names:?}");
+        eventually(name, || async {
+            let names = collector.metric_names();
+            names.iter().any(|found| found == name)
+        })
+        .await;
     }
     let resources = collector.resources();
     let named = ("service.name".to_owned(), "contextd".to_owned());

@@ -14,7 +14,10 @@ use super::{
     said::Said,
     wait,
 };
-use crate::provider::{Error, error::Kind};
+use crate::{
+    provider::{Error, error::Kind},
+    telemetry::Trace,
+};
 
 /// Bytes that are read of an answer that is no stream of events.
 const MAX_BODY_BYTES: usize = 64 << 10;
@@ -265,6 +268,8 @@ impl Client {
         let request = self
             .http
             .post(url)
+            // First, so that nothing of a caller's trace can take the place of a header of ours.
+            .headers(Trace::current().provider_headers())
             .headers(self.headers.clone())
             .headers(headers.clone())
             .header(header::CONTENT_TYPE, "application/json")

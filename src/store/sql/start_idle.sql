@@ -10,8 +10,8 @@ with f as (
                   where q.tenant_id = :tenant and q.session_id = :session and q.message_id = :message and q.status = 0 and q.starts_turn)
   returning r.epoch, r.op, r.next_seq, r.next_seq - cardinality(:kinds::text[]) as base, r.turn_id, r.ctx_tokens, {anchor_before} as anchor),
 write_turn as (
-  insert into turns (tenant_id, session_id, turn_id, request_id, request, model, first_seq, anchor_before)
-  select :tenant, :session, :turn, :request_id, :request::bytea, :model, f.base, f.anchor from f),
+  insert into turns (tenant_id, session_id, turn_id, request_id, request, model, trace, first_seq, anchor_before)
+  select :tenant, :session, :turn, :request_id, :request::bytea, :model, :trace, f.base, f.anchor from f),
 admit_waiting as (
   update queue q set delivery = 1
     from f where q.tenant_id = :tenant and q.session_id = :session and q.status = 0 and q.delivery = 2),

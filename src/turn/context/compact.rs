@@ -37,6 +37,7 @@ use crate::{
         self, NewMessage,
         compaction::{Beginning, Compacted, CompactionStatus, Cost, GivenUp, Replacement},
     },
+    telemetry::Trace,
     turn::{
         Error,
         context::{
@@ -174,12 +175,14 @@ impl Engine {
     ) -> JoinHandle<Result<Compaction, Error>> {
         let engine = Arc::clone(self);
         let key = key.clone();
-        self.tasks.spawn(async move {
-            let made = engine.make_compaction(&key, &survey, &order, begun, engine.cut_short(timeout));
+        let making = async move {
+            let made =
+                engine.make_compaction(&key, &survey, &order, begun, engine.cut_short(timeout));
             Box::pin(made).await.inspect_err(|error| {
                 tracing::warn!(session.id = %key.session, %error, "compaction abandoned; its lease will expire");
             })
-        })
+        };
+        self.tasks.spawn(Trace::current().scope(making))
     }
 
     /// Compacts what was surveyed while its turn goes on, if there is something to be gained.
@@ -389,10 +392,11 @@ impl Engine {
         let Some(id) = begun.id.clone() else {
             return Err(Error::Internal("a compaction without an id".to_owned()));
         };
+        let span = Trace::current().compaction(key);
         let mut cost = Cost::default();
         let drafted = tokio::select! {
             biased;
-            drafted = self.draft(survey, order, &begun, &mut cost) => drafted,
+            drafted = span.trace().clone().scope(self.draft(survey, order, &begun, &mut cost)) => drafted,
             why = cut => Err(given_up(why)),
             () = self.keep_compaction(key, &id) => Err(given_up("its lease ran out")),
         };
@@ -406,6 +410,9 @@ impl Engine {
             }
         }
         let made = self.store.compaction(key, &id).await?;
+        if let Some(made) = &made {
+            span.compacted(made);
+        }
         made.ok_or_else(|| Error::SessionNotFound(key.session.clone()))
     }
 

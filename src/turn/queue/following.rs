@@ -18,6 +18,7 @@ use crate::{
         queue::Queued,
         session::SessionState,
     },
+    telemetry::Trace,
     turn::{
         Error,
         context::stats::budget,
@@ -77,6 +78,16 @@ impl Engine {
         self: &Arc<Self>,
         key: &SessionKey,
     ) -> Result<(), Error> {
+        if Trace::current().ids().is_some() {
+            return Box::pin(self.try_start_waiting(key)).await;
+        }
+        // By no request: the trace of the turn begins here.
+        let span = self.traces.of_stored(None).queue_start();
+        let trace = span.trace().clone();
+        trace.scope(Box::pin(self.try_start_waiting(key))).await
+    }
+
+    async fn try_start_waiting(self: &Arc<Self>, key: &SessionKey) -> Result<(), Error> {
         for _ in 0..TRIES {
             if !self.may_begin(&key.tenant) {
                 return Ok(());
@@ -111,11 +122,12 @@ impl Engine {
     pub(in crate::turn) fn start_waiting_soon(self: &Arc<Self>, key: &SessionKey) {
         let engine = Arc::clone(self);
         let key = key.clone();
-        self.tasks.spawn(async move {
+        let starting = async move {
             if let Err(error) = engine.start_waiting(&key).await {
                 tracing::warn!(session.id = %key.session, %error, "queued message starts no turn yet");
             }
-        });
+        };
+        self.tasks.spawn(Trace::current().scope(starting));
     }
 
     /// Whether one more turn of a tenant may begin here.

@@ -9,6 +9,8 @@ pub(in crate::turn) enum Cause {
     Executed(Instant),
     /// A queued message began it.
     Queued,
-    /// It waited for results, or had another owner.
+    /// The last of the results that it waited for is there.
+    Answered,
+    /// It had another owner, or none that knew of it.
     GoesOn,
 }

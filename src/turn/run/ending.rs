@@ -163,6 +163,7 @@ impl Run<'_> {
         let flow = self.after(written)?;
         if idle {
             self.engine.metrics.turn_ended(ending);
+            self.spans.turn_ended(ending);
         }
         match grant {
             Some(grant) => {
@@ -266,6 +267,7 @@ impl Run<'_> {
         self.after(written)?;
         if self.is_over {
             self.engine.metrics.turn_ended(&ending);
+            self.spans.turn_ended(&ending);
         }
         Ok(())
     }

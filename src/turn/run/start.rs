@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Instant};
 use crate::{
     model::SessionKey,
     store::grant::Grant,
-    telemetry::metrics::TurnOrigin,
+    telemetry::{Trace, metrics::TurnOrigin},
     turn::{engine::Engine, lease::leases::Lease, live::wakeups::Wakeup, run::cause::Cause},
 };
 
@@ -21,7 +21,7 @@ impl Engine {
         match cause {
             Cause::Executed(_) => self.metrics.turn_started(TurnOrigin::Execute),
             Cause::Queued => self.metrics.turn_started(TurnOrigin::Queue),
-            Cause::GoesOn => {}
+            Cause::Answered | Cause::GoesOn => {}
         }
         self.metrics.turn_running(1);
         let lease = self.leases.hold(&key, &grant.turn, grant.fence.epoch, sent);
@@ -35,7 +35,7 @@ impl Engine {
             key,
             lease,
         };
-        self.tasks.spawn(async move {
+        let doing = async move {
             Box::pin(super::run(
                 &running.engine,
                 &running.key,
@@ -45,7 +45,8 @@ impl Engine {
                 (cause, sent),
             ))
             .await;
-        });
+        };
+        self.tasks.spawn(Trace::current().scope(doing));
     }
 }
 

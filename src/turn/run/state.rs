@@ -19,8 +19,11 @@ use crate::{
     provider::registry::Resolved,
     store::turn_read::Owned,
     turn::{
-        context::media::Carried, engine::Engine, lease::leases::Lease, live::hub::Channel,
-        run::watch::Watch,
+        context::media::Carried,
+        engine::Engine,
+        lease::leases::Lease,
+        live::hub::Channel,
+        run::{spans::Spans, watch::Watch},
     },
 };
 
@@ -64,6 +67,7 @@ pub(super) struct Run<'a> {
     /// The media of its prompts.
     pub(super) carried: Carried,
     pub(super) watch: Watch,
+    pub(super) spans: Spans,
 }
 
 impl Run<'_> {

@@ -34,7 +34,7 @@ impl Watch {
     pub(super) fn new(cause: Cause, sent: Instant) -> Self {
         let requested = match cause {
             Cause::Executed(received) => Some(received),
-            Cause::Queued | Cause::GoesOn => None,
+            Cause::Queued | Cause::Answered | Cause::GoesOn => None,
         };
         Self {
             requested,
@@ -115,7 +115,7 @@ pub(super) fn model_call(model: &Resolved) -> ModelCall<'_> {
 }
 
 /// What went wrong with a call.
-fn error(end: &End) -> Option<&'static str> {
+pub(super) fn error(end: &End) -> Option<&'static str> {
     match end {
         End::Complete(_) => None,
         End::Failed(broken) => Some(broken.error.kind.name()),

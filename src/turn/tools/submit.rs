@@ -504,7 +504,7 @@ impl Engine {
         let submitted = request.answered(self.store.submit(key, &submission).await)?;
         same_request(submitted.first.as_ref(), idempotency)?;
         match &submitted.grant {
-            Some(grant) => self.start(key.clone(), grant.clone(), request.sent(), Cause::GoesOn),
+            Some(grant) => self.start(key.clone(), grant.clone(), request.sent(), Cause::Answered),
             None => self.nudge(key, submitted.last_seq),
         }
         Ok(submitted)

@@ -117,7 +117,7 @@ impl Actor {
         let mark = |verb: &str| words::mark(verb, key.session.as_str(), fence, number);
         let (verb, write) = self.choose(deed, look, &mark);
         let sent = self
-            .insist(async || send(&store, &key, right, &write).await)
+            .insist(async || Box::pin(send(&store, &key, right, &write)).await)
             .await;
         let hold = self
             .held

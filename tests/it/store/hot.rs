@@ -95,6 +95,7 @@ fn of_any_transition(name: &str) -> &'static str {
             "0"
         }
         "model" => "'scripted/demo'",
+        "trace" => "'00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01'",
         "input_tokens" => "100",
         "output_tokens" => "10",
         "final_message" | "calls_message" => "'new-message'",

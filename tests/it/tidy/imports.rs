@@ -80,7 +80,7 @@ pub(super) const MAY_IMPORT: &[(&str, &[&str])] = &[
     ("quota", &["store", "model"]),
     ("context", &["model"]),
     ("store", &["codec", "model", "telemetry"]),
-    ("provider", &["model"]),
+    ("provider", &["model", "telemetry"]),
     ("codec", &["model", "pb"]),
     ("model", &[]),
     ("pb", &[]),

@@ -1,6 +1,6 @@
 -- store::admission::turn
-insert into turns (tenant_id, session_id, turn_id, request_id, request, model, first_seq, anchor_before)
-select r.tenant_id, r.session_id, :turn, :request_id, :request::bytea, :model, r.next_seq - cardinality(:kinds::text[]),
+insert into turns (tenant_id, session_id, turn_id, request_id, request, model, trace, first_seq, anchor_before)
+select r.tenant_id, r.session_id, :turn, :request_id, :request::bytea, :model, :trace, r.next_seq - cardinality(:kinds::text[]),
        {anchor_before}
   from session_run r
  where r.tenant_id = :tenant and r.session_id = :session

@@ -25,7 +25,11 @@ use crate::{
         registry::Resolved,
     },
     store::compaction::Cost,
-    telemetry::metrics::{CallOutcome, ModelCall},
+    telemetry::{
+        Trace,
+        metrics::{CallOutcome, ModelCall},
+        spans::ModelAnswer,
+    },
     turn::{
         context::{
             compact::{Order, Survey},
@@ -137,9 +141,7 @@ impl Engine {
         let mut calls = 0;
         loop {
             calls += 1;
-            let begun = Instant::now();
-            let answer = self.one_answer(model, Arc::clone(&prompt)).await;
-            self.measure(model, begun, &answer);
+            let answer = self.one_measured(model, Arc::clone(&prompt)).await;
             cost.calls.push(
                 answer
                     .as_ref()
@@ -165,12 +167,29 @@ impl Engine {
         }
     }
 
-    fn measure(&self, model: &Resolved, begun: Instant, answer: &Result<Assembled, error::Error>) {
+    async fn one_measured(
+        &self,
+        model: &Resolved,
+        prompt: Arc<Prompt>,
+    ) -> Result<Assembled, error::Error> {
         let call = ModelCall {
             provider: &model.provider_name,
             model: &model.info.name,
             purpose: UsagePurpose::Compaction,
         };
+        let begun = Instant::now();
+        let span = Trace::current().model_call(call);
+        let answering = self.one_answer(model, prompt);
+        let answer = span.trace().clone().scope(answering).await;
+        let finish = answer.as_ref().ok().map(|answer| &answer.finish);
+        span.model_answered(ModelAnswer {
+            usage: finish.and_then(|finish| finish.usage.as_ref()),
+            model: finish.map_or("", |finish| &finish.provider_model),
+            id: finish.map_or("", |finish| &finish.response_id),
+            finish: finish.map(|finish| finish.reason),
+            first: None,
+            error: answer.as_ref().err().map(|error| error.kind.name()),
+        });
         let outcome = CallOutcome {
             total: begun.elapsed(),
             first: None,
@@ -180,6 +199,7 @@ impl Engine {
         if let Some(usage) = answer.as_ref().ok().and_then(|it| it.finish.usage.as_ref()) {
             self.metrics.tokens_used(call, usage);
         }
+        answer
     }
 
     async fn one_answer(

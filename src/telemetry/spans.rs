@@ -1,0 +1,203 @@
+//! The spans there are, one method for each: its name, and what is said of it. Never content; of ids those
+//! of the session and the turn.
+
+use std::time::Duration;
+
+use opentelemetry::KeyValue;
+
+use super::{
+    labels::{self, OTHER},
+    metrics::ModelCall,
+    names::{attribute, span},
+    traces::{Role, Span, Trace},
+};
+use crate::model::{
+    Compaction, Ending, FinishReason, SessionKey, TurnId, Usage, event::StepPosition,
+};
+
+/// What came of a model call.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct ModelAnswer<'a> {
+    /// Tokens, as the provider reports them.
+    pub usage: Option<&'a Usage>,
+    /// The model that answered, by its own account; empty when unknown.
+    pub model: &'a str,
+    /// The provider's id of the answer; empty when unknown.
+    pub id: &'a str,
+    /// Why it stopped.
+    pub finish: Option<FinishReason>,
+    /// Until the first of the answer.
+    pub first: Option<Duration>,
+    /// What went wrong, of few values.
+    pub error: Option<&'static str>,
+}
+
+impl Trace {
+    /// An RPC that is answered; `None` for what is no RPC of ours.
+    pub fn rpc(&self, method: Option<&str>) -> Span {
+        let method = method.unwrap_or(OTHER).to_owned();
+        let attributes = vec![
+            KeyValue::new(attribute::RPC_SYSTEM, "grpc"),
+            KeyValue::new(attribute::RPC_METHOD, method.clone()),
+        ];
+        self.span(method, Role::Server, attributes)
+    }
+
+    /// A turn for as long as it runs on one replica.
+    pub fn turn(&self, key: &SessionKey, turn: &TurnId) -> Span {
+        let attributes = vec![
+            KeyValue::new(attribute::OPERATION, span::TURN),
+            KeyValue::new(attribute::CONVERSATION, key.session.to_string()),
+            KeyValue::new(attribute::TURN, turn.to_string()),
+        ];
+        self.span(span::TURN, Role::Internal, attributes)
+    }
+
+    /// One attempt at a step of it.
+    pub fn step(&self, at: StepPosition) -> Span {
+        let attributes = vec![
+            KeyValue::new(attribute::STEP, i64::from(at.step)),
+            KeyValue::new(attribute::ATTEMPT, i64::from(at.attempt)),
+        ];
+        self.span(span::STEP, Role::Internal, attributes)
+    }
+
+    /// A call of a model.
+    pub fn model_call(&self, call: ModelCall<'_>) -> Span {
+        let ModelCall {
+            provider,
+            model,
+            purpose,
+        } = call;
+        let attributes = vec![
+            KeyValue::new(attribute::OPERATION, span::CHAT),
+            KeyValue::new(attribute::PROVIDER, provider.to_owned()),
+            KeyValue::new(attribute::MODEL, model.to_owned()),
+            KeyValue::new(attribute::PURPOSE, labels::purpose(purpose)),
+        ];
+        let name = format!("{} {model}", span::CHAT);
+        self.span(name, Role::Client, attributes)
+    }
+
+    /// A compaction that is made.
+    pub fn compaction(&self, key: &SessionKey) -> Span {
+        let session = KeyValue::new(attribute::CONVERSATION, key.session.to_string());
+        self.span(span::COMPACTION, Role::Internal, vec![session])
+    }
+
+    /// A message that waits is looked after by this replica on its own account.
+    pub fn queue_start(&self) -> Span {
+        self.span(span::QUEUE_START, Role::Internal, Vec::new())
+    }
+
+    /// Tools of the host were waited for until now.
+    pub fn tools_waited(&self, waited: Duration) {
+        drop(self.span_since(span::TOOL_WAIT, Role::Internal, Vec::new(), waited));
+    }
+
+    /// A statement or transaction that ends now.
+    pub fn database(&self, operation: &'static str, took: Duration, error: Option<&'static str>) {
+        if !self.is_recorded() {
+            return;
+        }
+        let attributes = vec![
+            KeyValue::new(attribute::DB_SYSTEM, "postgresql"),
+            KeyValue::new(attribute::DB_OPERATION, operation),
+        ];
+        let span = self.span_since(operation, Role::Client, attributes, took);
+        if let Some(error) = error {
+            span.fail(error);
+        }
+    }
+}
+
+impl Span {
+    /// An RPC was answered so. It failed if that is the server's fault.
+    pub fn answered(&self, code: &'static str, is_fault: bool) {
+        self.set([KeyValue::new(attribute::RPC_STATUS, code)]);
+        if is_fault {
+            self.fail(code);
+        }
+    }
+
+    /// A turn ended here.
+    pub fn turn_ended(&self, ending: &Ending) {
+        let (state, reason) = labels::ending(ending);
+        self.set([
+            KeyValue::new(attribute::TURN_STATE, state),
+            KeyValue::new(attribute::REASON, reason),
+        ]);
+        match ending {
+            Ending::Failed(_) => self.fail(reason),
+            Ending::Completed(_) | Ending::Cancelled { .. } => {}
+        }
+    }
+
+    /// A model call came to its end (feature row D23).
+    pub fn model_answered(&self, answer: ModelAnswer<'_>) {
+        let ModelAnswer {
+            usage,
+            model,
+            id,
+            finish,
+            first,
+            error,
+        } = answer;
+        let texts = [
+            (attribute::RESPONSE_MODEL, model),
+            (attribute::RESPONSE_ID, id),
+        ];
+        for (name, text) in texts {
+            if !text.is_empty() {
+                self.set([KeyValue::new(name, text.to_owned())]);
+            }
+        }
+        if let Some(finish) = finish {
+            let reasons = opentelemetry::Array::String(vec![labels::finish(finish).into()]);
+            let reasons = opentelemetry::Value::Array(reasons);
+            self.set([KeyValue::new(attribute::FINISH_REASONS, reasons)]);
+        }
+        if let Some(first) = first {
+            self.set([KeyValue::new(attribute::FIRST_CHUNK, first.as_secs_f64())]);
+        }
+        if let Some(usage) = usage {
+            let Usage {
+                input,
+                output,
+                reasoning,
+                cache_read,
+                cache_write,
+                provider_json: _,
+            } = usage;
+            let counts = [
+                (attribute::INPUT_TOKENS, input),
+                (attribute::OUTPUT_TOKENS, output),
+                (attribute::REASONING_TOKENS, reasoning),
+                (attribute::CACHE_READ_TOKENS, cache_read),
+                (attribute::CACHE_WRITE_TOKENS, cache_write),
+            ];
+            self.set(counts.map(|(name, count)| KeyValue::new(name, i64::from(*count))));
+        }
+        if let Some(error) = error {
+            self.fail(error);
+        }
+    }
+
+    /// A compaction came to its end.
+    pub fn compacted(&self, compaction: &Compaction) {
+        let result = labels::compaction(compaction.state);
+        self.set([
+            KeyValue::new(attribute::RESULT, result),
+            KeyValue::new(
+                attribute::TOKENS_BEFORE,
+                i64::from(compaction.tokens_before.tokens),
+            ),
+        ]);
+        if let Some(after) = &compaction.tokens_after {
+            self.set([KeyValue::new(
+                attribute::TOKENS_AFTER,
+                i64::from(after.tokens),
+            )]);
+        }
+    }
+}

@@ -1,0 +1,92 @@
+//! The spans of a turn that runs here: the turn, in the trace in which it began, and the step that it is
+//! at.
+
+use std::time::Duration;
+
+use crate::{
+    model::{Ending, Message, Role, SessionKey, TurnId, event::StepPosition},
+    store::turn_read::Owned,
+    telemetry::{Span, Trace, Traces, spans::ModelAnswer},
+    turn::run::{
+        answer::{End, Timing},
+        cause::Cause,
+        watch,
+    },
+};
+
+/// The spans that are open. The turn's ends last.
+#[derive(Debug)]
+pub(super) struct Spans {
+    step: Option<(StepPosition, Span)>,
+    turn: Option<Span>,
+    /// It waited for tools until now.
+    waited: bool,
+}
+
+impl Spans {
+    pub(super) fn new(cause: Cause) -> Self {
+        Self {
+            step: None,
+            turn: None,
+            waited: cause == Cause::Answered,
+        }
+    }
+
+    /// Where the turn is, as it was just read.
+    pub(super) fn at(
+        &mut self,
+        (traces, key, turn): (&Traces, &SessionKey, &TurnId),
+        owned: &Owned,
+        messages: &[Message],
+    ) -> Trace {
+        let begun = || traces.of_stored(owned.trace.as_deref()).turn(key, turn);
+        let turn = self.turn.get_or_insert_with(begun);
+        if std::mem::take(&mut self.waited)
+            && let Some(waited) = waited(owned, messages)
+        {
+            turn.trace().tools_waited(waited);
+        }
+        let at = StepPosition {
+            step: owned.step,
+            attempt: owned.attempt,
+        };
+        if self.step.as_ref().is_some_and(|(known, _)| *known != at) {
+            self.step = None;
+        }
+        let (_, step) = self.step.get_or_insert_with(|| (at, turn.trace().step(at)));
+        step.trace().clone()
+    }
+
+    /// The turn ended here.
+    pub(super) fn turn_ended(&self, ending: &Ending) {
+        if let Some(turn) = &self.turn {
+            turn.turn_ended(ending);
+        }
+    }
+}
+
+/// How long the turn waited for the tools that its model asked for last.
+fn waited(owned: &Owned, messages: &[Message]) -> Option<Duration> {
+    let asked = messages.iter().rfind(|it| it.role == Role::Assistant)?;
+    owned
+        .read_at
+        .duration_since(asked.created_at)
+        .try_into()
+        .ok()
+}
+
+/// A call of the model came to its end.
+pub(super) fn answered(span: &Span, end: &End, timing: Timing) {
+    let finish = match end {
+        End::Complete(answer) => Some(&answer.finish),
+        End::Failed(_) | End::Cut(..) => None,
+    };
+    span.model_answered(ModelAnswer {
+        usage: finish.and_then(|finish| finish.usage.as_ref()),
+        model: finish.map_or("", |finish| &finish.provider_model),
+        id: finish.map_or("", |finish| &finish.response_id),
+        finish: finish.map(|finish| finish.reason),
+        first: timing.first,
+        error: watch::error(end),
+    });
+}
