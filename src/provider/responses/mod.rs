@@ -156,7 +156,11 @@ impl Provider for Responses {
         said::takes_back(attached, own)
     }
 
-    fn withholds_reasoning(&self) -> bool {
+    fn sends_item(&self, _provider: &str, own: bool) -> bool {
+        own
+    }
+
+    fn withholds_parts(&self) -> bool {
         true
     }
 
