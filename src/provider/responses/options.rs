@@ -233,15 +233,14 @@ fn choice(choice: &ToolChoice) -> Value {
 
 /// The form of an answer as Chat Completions has it: all but its type stands under the name of it.
 fn as_in_chat(mut format: Value) -> Value {
-    match format["type"].take() {
-        Value::String(kind) if kind == "json_schema" => {
-            if let Some(form) = format.as_object_mut() {
-                form.remove("type");
-            }
-            json!({"type": kind, "json_schema": format})
-        }
-        kind => json!({"type": kind}),
+    let kind = format["type"].take();
+    if kind != "json_schema" {
+        return json!({"type": kind});
     }
+    if let Some(form) = format.as_object_mut() {
+        form.remove("type");
+    }
+    json!({"type": kind, "json_schema": format})
 }
 
 fn format(format: &ResponseFormat, dialect: &Dialect) -> Value {
