@@ -147,6 +147,10 @@ impl Provider for Responses {
         options::cannot_take(self.dialect, model, wanted)
     }
 
+    fn fitted(&self, model: &ModelInfo, wanted: &Generation) -> Generation {
+        options::fitted(self.dialect, model, wanted)
+    }
+
     fn cannot_read(&self, model: &ModelInfo, media: &Media, role: Role) -> Option<String> {
         media::cannot_read(self.dialect.takes, media, role)
             .or_else(|| model.cannot_read(media, role))

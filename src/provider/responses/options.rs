@@ -18,7 +18,7 @@ use crate::{
         body::{Body, options_of},
         http::lenient,
         info::{ModelInfo, refused},
-        openai::options::{can_be_strict, thinks},
+        openai::options::{COARSE, OF_OPENAI, can_be_strict, thinks},
     },
 };
 
@@ -50,6 +50,23 @@ pub(super) fn reasons(model: &ModelInfo) -> bool {
     match &model.reasoning_efforts {
         Some(levels) => !levels.is_empty(),
         None => thinks(name),
+    }
+}
+
+/// The settings, the effort as the nearest level of the model. Where its levels are not known, those
+/// are taken for its own that hardly any lacks.
+pub(super) fn fitted(dialect: &Dialect, model: &ModelInfo, wanted: &Generation) -> Generation {
+    let levels: &[ReasoningEffort] = if dialect.openai_models {
+        &OF_OPENAI
+    } else {
+        &COARSE
+    };
+    match (wanted.reasoning_effort, &model.reasoning_efforts) {
+        (Some(effort), None) => Generation {
+            reasoning_effort: effort.nearest_of(levels),
+            ..wanted.clone()
+        },
+        (Some(_), Some(_)) | (None, _) => model.fitted(wanted),
     }
 }
 
