@@ -5,7 +5,7 @@ use crate::{model::Citation, pb};
 use super::{DecodeError, number};
 
 /// A source for the wire.
-pub(super) fn to_pb(citation: &Citation) -> pb::Citation {
+pub(crate) fn to_pb(citation: &Citation) -> pb::Citation {
     let Citation {
         url,
         title,

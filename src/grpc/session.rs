@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use prost::Message as _;
 use tonic::{Request, Response, Status};
+use uuid::Uuid;
 
 use super::{
     PAGE_BYTES, READ_BYTES,
@@ -11,7 +12,7 @@ use super::{
     encode::{self, Detail},
     page::{self, Room},
     preview::fit_message,
-    tenant,
+    status, tenant,
 };
 use crate::{
     codec,
@@ -229,8 +230,12 @@ impl SessionService for Sessions {
             .engine
             .stored(&tenant, &decode::named_in_messages(&request.messages))
             .await?;
-        let command = decode::append_messages(request, stored)?;
-        let receipt = self.engine.append_messages(tenant, command).await?;
+        let prefix = format!("call_{}_", Uuid::now_v7().simple());
+        let decode::Append { command, places } = decode::append_messages(request, stored, &prefix)?;
+        let receipt = match self.engine.append_messages(tenant, command).await {
+            Err(Error::Misfit(flaws)) => return Err(status::misfit(&flaws, &places)),
+            receipt => receipt?,
+        };
         Ok(Response::new(pb::AppendMessagesResponse {
             message_ids: receipt
                 .messages

@@ -21,6 +21,7 @@ pub mod policy;
 pub mod price;
 pub mod prompt;
 pub mod queue;
+pub mod quota;
 pub mod tally;
 pub mod tool;
 pub mod transcript;
@@ -49,6 +50,7 @@ pub use message::{
 pub use price::CachePrices;
 pub use prompt::{Arrangement, Prompt, PromptNote, PromptNoteKind, PromptShape};
 pub use queue::{Applied, Delivery, DropReason, TakeMode};
+pub use quota::{Exceeded, Quota, TenantLimits};
 pub use tally::Tally;
 pub use tool::{Keep, OutputLimits, ProviderTool, Tool, ToolCategory, ToolSet};
 pub use transcript::{Closed, Transcript};

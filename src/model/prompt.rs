@@ -111,6 +111,8 @@ pub enum PromptShape {
     Anthropic,
     /// A request of Gemini's generateContent.
     Gemini,
+    /// The arguments of the AI SDK's functions.
+    AiSdk,
     /// The request that contextd itself would send; where it would send none, neutral.
     Native,
 }

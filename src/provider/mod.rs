@@ -10,6 +10,7 @@ use crate::model::{
     PromptShape, ProviderItem, Role, Usage, generation::Unsupported,
 };
 
+pub mod ai_sdk;
 pub mod anthropic;
 pub mod assemble;
 mod body;
@@ -17,6 +18,7 @@ mod call_ids;
 pub mod catalog;
 pub mod discovery;
 pub mod error;
+pub mod foreign;
 #[cfg(any(test, fuzzing))]
 pub mod fuzzing;
 pub mod gemini;
@@ -152,13 +154,14 @@ pub struct Request {
 }
 
 /// The request that a host sends by itself which speaks that shape, whoever serves the model.
-/// `None` means there is no such shape.
-pub fn request_in(shape: PromptShape, prompt: &Prompt) -> Option<Request> {
+/// `provider` is the configured name of who does. `None` means there is no such shape.
+pub fn request_in(shape: PromptShape, prompt: &Prompt, provider: &str) -> Option<Request> {
     match shape {
         PromptShape::OpenAiChat => Some(openai::request(prompt)),
         PromptShape::OpenAiResponses => Some(responses::request(prompt)),
         PromptShape::Anthropic => Some(anthropic::request(prompt)),
         PromptShape::Gemini => Some(gemini::request(prompt)),
+        PromptShape::AiSdk => Some(ai_sdk::request(prompt, provider)),
         PromptShape::Neutral | PromptShape::Native => None,
     }
 }

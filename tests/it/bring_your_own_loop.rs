@@ -1,5 +1,5 @@
-//! docs/bring-your-own-loop.md is run as it is written: each of its calls in order, with what it
-//! says comes back.
+//! docs/bring-your-own-loop.md and docs/import.md are run as they are written: each of their calls
+//! in order, with what they say comes back.
 
 use std::{collections::BTreeMap, fs, path::Path};
 
@@ -8,7 +8,7 @@ use prost::Message as _;
 use prost_reflect::{DescriptorPool, DynamicMessage};
 use serde_json::Value;
 
-use crate::harness::{Host, raw, upstream::Upstream};
+use crate::harness::{Host, Options, raw, upstream::Upstream};
 
 /// A call of the page: the RPC, the request, and what of the answer is shown.
 struct Step {
@@ -17,9 +17,9 @@ struct Step {
     answer: String,
 }
 
-/// The blocks of the page: `grpcurl -d '...' ADDRESS RPC`, followed by a block of JSON.
-fn steps() -> Vec<Step> {
-    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/bring-your-own-loop.md");
+/// The blocks of a page: `grpcurl -d '...' ADDRESS RPC`, followed by a block of JSON.
+fn steps(page: &str) -> Vec<Step> {
+    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join(page);
     let page = fs::read_to_string(page).unwrap();
     let mut blocks = page
         .split("```")
@@ -96,23 +96,20 @@ fn check(shown: &Value, came: &Value, kept: &mut BTreeMap<String, String>, at: &
     }
 }
 
-/// Row S12
-#[tokio::test(flavor = "multi_thread")]
-async fn bring_your_own_loop_example_in_the_docs_works() {
-    let upstream = Upstream::start().await;
-    let host = Host::with(upstream.options("openai")).await;
+/// Makes the calls of a page, and returns which.
+async fn follow(host: &Host, page: &str) -> Vec<String> {
     let mut kept: BTreeMap<String, String> = BTreeMap::new();
     let mut made = Vec::new();
     for Step {
         rpc,
         mut request,
         answer,
-    } in steps()
+    } in steps(page)
     {
         for (name, value) in &kept {
             request = request.replace(name.as_str(), value);
         }
-        let came = call(&host, &rpc, &request).await;
+        let came = call(host, &rpc, &request).await;
         check(
             &serde_json::from_str(&answer).unwrap(),
             &came,
@@ -121,6 +118,23 @@ async fn bring_your_own_loop_example_in_the_docs_works() {
         );
         made.push(rpc.rsplit('/').next().unwrap().to_owned());
     }
+    made
+}
+
+/// Row S15
+#[tokio::test(flavor = "multi_thread")]
+async fn the_import_and_export_calls_in_the_docs_work() {
+    let host = Host::with(Options::default()).await;
+    let made = follow(&host, "docs/import.md").await;
+    assert_eq!(made.len(), 7, "{made:?}");
+}
+
+/// Row S12
+#[tokio::test(flavor = "multi_thread")]
+async fn bring_your_own_loop_example_in_the_docs_works() {
+    let upstream = Upstream::start().await;
+    let host = Host::with(upstream.options("openai")).await;
+    let made = follow(&host, "docs/bring-your-own-loop.md").await;
     let round = ["PrepareContext", "AppendMessages", "RecordUsage"];
     let expected = [
         &["CreateSession", "AppendMessages"][..],

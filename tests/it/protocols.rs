@@ -3,7 +3,7 @@
 //! within the answer, a compaction, and another model in between. Every request is held against
 //! what the real API of its protocol refuses.
 
-mod speaks;
+pub mod speaks;
 
 use contextd::pb::{self, CompletionReason, media::Source, part::Content, tool_choice::Choice};
 use serde_json::{Value, json};
@@ -12,6 +12,7 @@ use crate::harness::{
     Host, Options,
     events::{all, completed, kind, kinds, messages, said, until_written},
     requests::{text, tools, turn},
+    transcripts::says,
     upstream::Upstream,
 };
 use speaks::{Protocol, Says};
@@ -255,6 +256,47 @@ async fn every_tool_name_that_is_accepted_can_be_sent_over_every_protocol() {
                 .collect();
             assert_eq!(called, [*name], "{session}");
         }
+    }
+}
+
+/// Row S15
+#[tokio::test(flavor = "multi_thread")]
+async fn render_context_shows_the_bytes_that_each_protocol_sends() {
+    let (services, host) = served().await;
+    for (protocol, upstream) in &services {
+        let session = protocol.name();
+        let calls = Says::thinking("Both at once.").text("I look.");
+        let calls = calls.call("c1", "look", &json!({"at": "a"}));
+        upstream.answer(protocol.answer(calls.call("c2", "list", &json!({}))));
+        upstream.answer(protocol.answer(Says::thinking("").text("Done.")));
+        let first = pb::ExecuteTurnRequest {
+            session_id: session.to_owned(),
+            ..asks(&protocol.model(), "What is this?", vec![picture()])
+        };
+        host.run_with(first, gives).await;
+        host.append(session, vec![says(pb::Role::User, "And now?")])
+            .await;
+        let mut shown = Vec::new();
+        for format in [pb::PromptFormat::Native, protocol.format()] {
+            let request = pb::RenderContextRequest {
+                session_id: session.to_owned(),
+                model: protocol.model(),
+                format: format.into(),
+                ..pb::RenderContextRequest::default()
+            };
+            let rendered = host.contexts().render_context(request).await.unwrap();
+            shown.push(rendered.into_inner().prompt.unwrap().request_json);
+        }
+        upstream.answer(protocol.answer(Says::default().text("The same.")));
+        let go_on = pb::ExecuteTurnRequest {
+            input: None,
+            session: None,
+            continue_transcript: true,
+            ..turn(session, &protocol.model(), "")
+        };
+        host.run(go_on).await;
+        let sent = upstream.requests().pop().expect("a request").body;
+        assert_eq!(shown, [sent.clone(), sent], "{session}");
     }
 }
 

@@ -4,6 +4,7 @@ use jiff::Timestamp;
 
 use super::{
     Findings, Path, answers,
+    foreign::{self, Imported, Place},
     hash::{idempotency, request_hash},
     id, ignored, input, json, labels,
     media::{self, Stored},
@@ -15,7 +16,7 @@ use crate::{
     codec,
     grpc::violations::Refused,
     model::{
-        Content, InputMessage, Part, Role, ToolCall, ToolResult,
+        Content, InputMessage, Part, PromptShape, Role, ToolCall, ToolResult,
         command::{AppendMessages, SubmittedResult},
     },
     pb::{self, FieldReason},
@@ -30,11 +31,22 @@ const LONGEST: AtMost = AtMost::Bytes(MIB);
 /// The first and the last second that a Timestamp may name: of the years 1 and 9999.
 const SECONDS: std::ops::RangeInclusive<i64> = -62_135_596_800..=253_402_300_799;
 
-/// Reads an AppendMessagesRequest.
+/// Messages to append.
+#[derive(Debug)]
+pub struct Append {
+    /// What is to be done.
+    pub command: AppendMessages,
+    /// Where the messages stand in the request, if they came in another API's shape.
+    pub places: Vec<Place>,
+}
+
+/// Reads an AppendMessagesRequest. Calls that have no id in another API's shape get one that begins
+/// with `prefix`.
 pub fn append_messages(
     mut request: pb::AppendMessagesRequest,
     stored: Stored,
-) -> Result<AppendMessages, Refused> {
+    prefix: &str,
+) -> Result<Append, Refused> {
     let mut found = Findings::with(APPEND_MESSAGES, stored);
     request
         .messages
@@ -49,41 +61,76 @@ pub fn append_messages(
         messages_json,
         messages_format,
         context_version,
+        messages_model,
     } = request;
     let at = Path::to("messages");
-    check_form(at, &messages, &messages_json, messages_format, &mut found);
-    let append = AppendMessages {
+    let shape = shape(at, &messages, &messages_json, messages_format, &mut found);
+    let mut places = Vec::new();
+    let messages: Vec<InputMessage> = match shape {
+        Some(shape) => {
+            let imported =
+                foreign::read(shape, &messages_json, &messages_model, prefix, &mut found);
+            check_number(Path::to("messages_json"), imported.len(), &mut found);
+            let read = |Imported { message, place }: Imported| {
+                let read = message_from(
+                    Path::foreign(&place.message),
+                    Some(&place),
+                    message,
+                    &mut found,
+                );
+                places.push(place);
+                read
+            };
+            imported.into_iter().map(read).collect()
+        }
+        None => {
+            if !messages_model.is_empty() {
+                found.invalid(
+                    Path::to("messages_model"),
+                    FieldReason::Conflict,
+                    "belongs to messages_json",
+                );
+            }
+            check_number(at, messages.len(), &mut found);
+            let messages = messages.into_iter().enumerate();
+            messages
+                .map(|(i, m)| message(at.index(i), m, &mut found))
+                .collect()
+        }
+    };
+    let command = AppendMessages {
         session: id::session(Path::to("session_id"), session_id, &mut found),
         idempotency: idempotency(request_id, hash, &mut found),
-        messages: messages
-            .into_iter()
-            .enumerate()
-            .map(|(i, m)| message(at.index(i), m, &mut found))
-            .collect(),
+        messages,
         contents: found.take_contents(),
         version: number::large_count(Path::to("context_version"), context_version, &mut found),
     };
-    found.finish(append)
+    found.finish(Append { command, places })
 }
 
-/// Notes messages in no form, in two, or in one that a later version reads.
-fn check_form(
-    at: Path<'_>,
-    messages: &[pb::InputMessage],
-    json: &str,
-    format: i32,
-    found: &mut Findings,
-) {
-    use pb::PromptFormat as Format;
-    let at_json = Path::to("messages_json");
-    let at_format = Path::to("messages_format");
-    if messages.len() > MOST {
+/// Notes more messages than are taken.
+fn check_number(at: Path<'_>, messages: usize, found: &mut Findings) {
+    if messages > MOST {
         found.invalid(
             at,
             FieldReason::TooLarge,
             format!("must have at most {MOST} elements"),
         );
     }
+}
+
+/// The shape of messages of another API. `None` means there are none; messages in no form or in two
+/// are noted.
+fn shape(
+    at: Path<'_>,
+    messages: &[pb::InputMessage],
+    json: &str,
+    format: i32,
+    found: &mut Findings,
+) -> Option<PromptShape> {
+    use pb::PromptFormat as Format;
+    let at_json = Path::to("messages_json");
+    let at_format = Path::to("messages_format");
     let format = number::known(at_format, format, found);
     match (messages.is_empty(), json.is_empty()) {
         (true, true) => found.required(at),
@@ -93,30 +140,38 @@ fn check_form(
             "messages must be empty then",
         ),
         (false, true) => {}
-        (true, false) => match format {
-            Some(Format::Unspecified) => found.required(at_format),
-            Some(Format::Neutral | Format::Native) => {
+        (true, false) => match format? {
+            Format::Unspecified => found.required(at_format),
+            Format::Neutral | Format::Native => {
                 found.invalid(
                     at_format,
                     FieldReason::Unsupported,
                     "must name another API's shape",
                 );
             }
-            Some(
-                Format::OpenaiChat
-                | Format::OpenaiResponses
-                | Format::Anthropic
-                | Format::Gemini
-                | Format::AiSdk,
-            ) => found.not_implemented(at_json),
-            None => {}
+            Format::OpenaiChat => return Some(PromptShape::OpenAiChat),
+            Format::OpenaiResponses => return Some(PromptShape::OpenAiResponses),
+            Format::Anthropic => return Some(PromptShape::Anthropic),
+            Format::Gemini => return Some(PromptShape::Gemini),
+            Format::AiSdk => return Some(PromptShape::AiSdk),
         },
     }
+    None
 }
 
 /// Reads a message of any role.
 pub(super) fn message(
     at: Path<'_>,
+    message: pb::InputMessage,
+    found: &mut Findings,
+) -> InputMessage {
+    message_from(at, None, message, found)
+}
+
+/// The same, of a message that came in another API's shape.
+fn message_from(
+    at: Path<'_>,
+    place: Option<&Place>,
     message: pb::InputMessage,
     found: &mut Findings,
 ) -> InputMessage {
@@ -142,7 +197,11 @@ pub(super) fn message(
     InputMessage {
         role,
         parts: parts
-            .filter_map(|(i, part)| self::part(at_parts.index(i), role, part, found))
+            .filter_map(|(i, part)| {
+                let there = place.and_then(|place| place.parts.get(i));
+                let at = there.map_or(at_parts.index(i), |there| Path::foreign(there));
+                self::part(at, role, part, found)
+            })
             .collect(),
         pinned,
         metadata: labels::labels(at.field("metadata"), metadata, found),

@@ -196,7 +196,7 @@ pub fn record_usage(request: pb::RecordUsageRequest) -> Result<RecordUsage, Refu
     found.finish(record)
 }
 
-/// The shape of a prompt. Those of services that this version does not speak are not built.
+/// The shape of a prompt.
 fn shape(at: Path<'_>, format: i32, found: &mut Findings) -> PromptShape {
     use pb::PromptFormat as Format;
     match number::known(at, format, found) {
@@ -206,9 +206,6 @@ fn shape(at: Path<'_>, format: i32, found: &mut Findings) -> PromptShape {
         Some(Format::Anthropic) => PromptShape::Anthropic,
         Some(Format::Gemini) => PromptShape::Gemini,
         Some(Format::Native) => PromptShape::Native,
-        Some(Format::AiSdk) => {
-            found.not_implemented(at);
-            PromptShape::Neutral
-        }
+        Some(Format::AiSdk) => PromptShape::AiSdk,
     }
 }

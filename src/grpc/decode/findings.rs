@@ -58,17 +58,26 @@ impl Findings {
         std::mem::take(&mut self.contents)
     }
 
-    /// Notes a wrong field.
+    /// Notes a wrong field. In a message of another API that is its place there, and the field is
+    /// said in words.
     pub(super) fn invalid(
         &mut self,
         at: Path<'_>,
         reason: FieldReason,
         description: impl Into<String>,
     ) {
+        let description = description.into();
+        let (field, description) = match at.of_foreign() {
+            Some((place, field)) if !field.is_empty() => {
+                (place.to_owned(), format!("{field}: {description}"))
+            }
+            Some((place, _)) => (place.to_owned(), description),
+            None => (at.to_string(), description),
+        };
         self.violations.add(Violation {
-            field: at.to_string(),
+            field,
             reason,
-            description: description.into(),
+            description,
         });
     }
 

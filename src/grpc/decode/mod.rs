@@ -22,6 +22,7 @@ mod turns;
 mod update_session;
 
 mod config;
+mod foreign;
 mod generation;
 mod input;
 mod limits;
@@ -55,10 +56,11 @@ mod path;
 mod tests;
 
 pub use admin::{
-    CREATE_KEY, LIST_KEYS, ListKeys, REVOKE_KEY, RevokeKey, create_key, list_keys, revoke_key,
+    CREATE_KEY, GET_TENANT_LIMITS, LIST_KEYS, ListKeys, REVOKE_KEY, RevokeKey, SET_TENANT_LIMITS,
+    SetLimits, create_key, get_tenant_limits, list_keys, revoke_key, set_tenant_limits,
 };
 pub use answers::{SUBMIT_TOOL_RESULTS, submit_tool_results};
-pub use append_messages::{APPEND_MESSAGES, append_messages};
+pub use append_messages::{APPEND_MESSAGES, Append, append_messages};
 pub use blobs::{
     GET_BLOB, GetBlob, LARGEST_CHUNK, PUT_BLOB, blob_chunk, blob_header, get_blob,
     not_as_announced, outside_of_blob,
@@ -75,6 +77,7 @@ pub use context::{
 pub use count_tokens::{COUNT_TOKENS, count_tokens};
 pub use events::{LIST_EVENTS, ListEvents, WATCH_EVENTS, list_events, watch_events};
 pub use execute_turn::{EXECUTE_TURN, execute_turn};
+pub use foreign::Place;
 pub use fork_session::{FORK_SESSION, fork_session};
 pub use hash::request_hash;
 pub use media::{Stored, named_in_messages, named_in_results};

@@ -17,6 +17,8 @@ enum Segment<'a> {
     Field(&'static str),
     Index(usize),
     Key(&'a str),
+    /// A place in another API's message.
+    Foreign(&'a str),
 }
 
 impl<'a> Path<'a> {
@@ -25,6 +27,31 @@ impl<'a> Path<'a> {
         Self {
             parent: None,
             segment: Segment::Field(field),
+        }
+    }
+
+    /// A place in a message of another API. What is below it are fields of this one.
+    pub(super) const fn foreign(place: &'a str) -> Self {
+        Self {
+            parent: None,
+            segment: Segment::Foreign(place),
+        }
+    }
+
+    /// The place in a message of another API that it is or stands below, and the field of this API
+    /// there.
+    pub(super) fn of_foreign(&self) -> Option<(&'a str, String)> {
+        let mut root = self;
+        while let Some(parent) = root.parent {
+            root = parent;
+        }
+        match root.segment {
+            Segment::Foreign(place) => {
+                let whole = self.to_string();
+                let field = whole[place.len()..].trim_start_matches('.').to_owned();
+                Some((place, field))
+            }
+            Segment::Field(_) | Segment::Index(_) | Segment::Key(_) => None,
         }
     }
 
@@ -61,6 +88,7 @@ impl fmt::Display for Path<'_> {
         match self.segment {
             Segment::Field(name) if self.parent.is_none() => f.write_str(name),
             Segment::Field(name) => write!(f, ".{name}"),
+            Segment::Foreign(place) => f.write_str(place),
             Segment::Index(index) => write!(f, "[{index}]"),
             Segment::Key(key) => write!(
                 f,
@@ -87,6 +115,23 @@ mod tests {
             input.field("metadata").key("a").to_string(),
             "input.metadata[\"a\"]"
         );
+    }
+
+    #[test]
+    fn a_path_below_a_message_of_another_api_is_split() {
+        let place = Path::foreign("messages_json[3].content[1]");
+        assert_eq!(
+            place.field("tool_call").field("call_id").of_foreign(),
+            Some((
+                "messages_json[3].content[1]",
+                "tool_call.call_id".to_owned()
+            ))
+        );
+        assert_eq!(
+            place.of_foreign().map(|(_, field)| field),
+            Some(String::new())
+        );
+        assert_eq!(Path::to("input").field("parts").of_foreign(), None);
     }
 
     #[test]

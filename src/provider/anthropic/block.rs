@@ -263,7 +263,7 @@ fn rest(joiner: &mut Joiner, chunk: impl FnOnce(String) -> Chunk, chunks: &mut V
 }
 
 /// A source as the service writes it. Its numbers are places in the source, not in the text.
-fn source(raw: &RawValue) -> Citation {
+pub(super) fn source(raw: &RawValue) -> Citation {
     let Cited {
         url,
         source,
@@ -304,7 +304,7 @@ fn item(mut fields: BTreeMap<String, Box<RawValue>>, input: &Piece) -> ProviderI
 }
 
 /// A line for people: what was used, and for what.
-fn title(name: &str, input: Option<&RawValue>) -> String {
+pub(super) fn title(name: &str, input: Option<&RawValue>) -> String {
     let input = input.map(|input| lenient::members(input.get()));
     let about = ["query", "url", "command", "path"].iter().find_map(|key| {
         let value = input.as_ref()?.get(*key)?;

@@ -22,6 +22,7 @@ mod cache;
 pub mod decode;
 mod encode;
 mod family;
+pub(in crate::provider) mod import;
 mod media;
 mod messages;
 mod options;
@@ -266,6 +267,11 @@ fn refuses_reasoning(error: &Error) -> bool {
         && ["signature", "cannot be modified", "bound to"]
             .iter()
             .any(|said| words.contains(said))
+}
+
+/// Whether what signs a model's reasoning covers everything before it.
+pub(super) fn binds_prefix(model: &str) -> bool {
+    family::Family::of(model).binds_prefix
 }
 
 /// A prompt as Anthropic itself would be sent it, for a model of another one.

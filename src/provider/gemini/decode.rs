@@ -408,7 +408,7 @@ fn finish_reason(word: &str, calls: bool) -> Result<FinishReason, Fault> {
 }
 
 /// A part that only the service can read.
-fn item(kind: &str, raw: &RawValue) -> ProviderItem {
+pub(super) fn item(kind: &str, raw: &RawValue) -> ProviderItem {
     let json = lenient::sound(raw.get()).into_owned();
     let value = lenient::value(&json).unwrap_or_default();
     let title = ["code", "output", "mimeType", "fileUri", "toolType"]

@@ -23,6 +23,7 @@ mod contents;
 pub mod decode;
 mod encode;
 mod family;
+pub(in crate::provider) mod import;
 mod media;
 mod names;
 mod options;

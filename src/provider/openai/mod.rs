@@ -22,6 +22,7 @@ mod details;
 pub mod dialect;
 pub mod encode;
 mod exact;
+pub(in crate::provider) mod import;
 mod media;
 mod messages;
 mod omitted;

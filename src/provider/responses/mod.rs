@@ -32,6 +32,7 @@ pub mod decode;
 pub mod dialect;
 pub mod encode;
 mod hosted;
+pub(in crate::provider) mod import;
 mod input;
 mod items;
 mod media;

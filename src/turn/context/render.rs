@@ -94,7 +94,8 @@ impl Engine {
             | PromptShape::OpenAiChat
             | PromptShape::OpenAiResponses
             | PromptShape::Anthropic
-            | PromptShape::Gemini => {
+            | PromptShape::Gemini
+            | PromptShape::AiSdk => {
                 // No owner closes it.
                 let _place = self.renderings.acquire().await.ok();
                 let (transcript, carried) =
@@ -263,9 +264,10 @@ fn rendered(
         PromptShape::OpenAiChat
         | PromptShape::OpenAiResponses
         | PromptShape::Anthropic
-        | PromptShape::Gemini => own()
+        | PromptShape::Gemini
+        | PromptShape::AiSdk => own()
             .filter(|own| own.shape == shape)
-            .or_else(|| provider::request_in(shape, &prompt)),
+            .or_else(|| provider::request_in(shape, &prompt, &model.provider_name)),
     };
     let mut notes = notes(prompt.transcript.messages());
     notes.extend(unsupported);

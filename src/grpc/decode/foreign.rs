@@ -1,0 +1,225 @@
+//! Messages in another API's shape: what they come to here, as a client that speaks this API would
+//! send it.
+
+use crate::{
+    codec,
+    model::{PromptShape, Role},
+    pb::{self, FieldReason, media, part},
+    provider::foreign::{
+        self, FlawKind, Foreign, ForeignContent, ForeignFlaw, ForeignGiven, ForeignMedia,
+        ForeignMessage, ForeignPart, ForeignSource,
+    },
+};
+
+use super::{Findings, Path, text, text::AtMost};
+
+/// The field that holds them.
+const FIELD: &str = "messages_json";
+/// Most characters of a model's name.
+const LONGEST_MODEL: AtMost = AtMost::Chars(256);
+
+/// A message and where it came from.
+#[derive(Debug)]
+pub(super) struct Imported {
+    pub(super) message: pb::InputMessage,
+    pub(super) place: Place,
+}
+
+/// Where a message and its parts stand in the request, such as `messages_json[3].content[1]`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Place {
+    /// The message.
+    pub message: String,
+    /// Its parts in order.
+    pub parts: Vec<String>,
+}
+
+/// Reads messages of that shape that a model wrote, `PROVIDER/MODEL`; empty means it is not known.
+/// Calls that have no id in it get one that begins with `prefix`.
+pub(super) fn read(
+    shape: PromptShape,
+    json: &str,
+    model: &str,
+    prefix: &str,
+    found: &mut Findings,
+) -> Vec<Imported> {
+    let provider = provider(model, found);
+    let Foreign { messages, flaws } = foreign::read(shape, json, prefix);
+    for ForeignFlaw { at, kind, why } in flaws {
+        let reason = match kind {
+            FlawKind::Missing => FieldReason::Required,
+            FlawKind::Malformed => FieldReason::Invalid,
+            FlawKind::Unsupported => FieldReason::Unsupported,
+            FlawKind::TooLarge => FieldReason::TooLarge,
+            FlawKind::NotJson => FieldReason::NotJson,
+        };
+        found.invalid(Path::foreign(&format!("{FIELD}{at}")), reason, why);
+    }
+    let holds_items = messages
+        .iter()
+        .flat_map(|message| &message.parts)
+        .find(|part| matches!(part.content, ForeignContent::Item { reader: None, .. }));
+    if let (Some(item), true) = (holds_items, model.is_empty()) {
+        let why = format!(
+            "must be set: only the provider that made {FIELD}{} can read it",
+            item.at
+        );
+        found.invalid(Path::to("messages_model"), FieldReason::Required, why);
+        return Vec::new();
+    }
+    let leading = messages
+        .iter()
+        .take_while(|message| message.role == Role::System)
+        .count();
+    let convert = |(index, message)| imported(message, index < leading, (provider, model));
+    messages.into_iter().enumerate().map(convert).collect()
+}
+
+/// The provider of a model.
+fn provider<'a>(model: &'a str, found: &mut Findings) -> &'a str {
+    let at = Path::to("messages_model");
+    text::check_line(at, model, LONGEST_MODEL, found);
+    match model.split_once('/') {
+        Some((provider, name)) if !provider.is_empty() && !name.is_empty() => provider,
+        Some(_) | None => {
+            if !model.is_empty() {
+                found.invalid(at, FieldReason::Invalid, "must be PROVIDER/MODEL");
+            }
+            ""
+        }
+    }
+}
+
+/// A message as a client would send it. `leading` instructions stay when the session is compacted.
+fn imported(message: ForeignMessage, leading: bool, (provider, model): (&str, &str)) -> Imported {
+    let ForeignMessage { at, role, parts } = message;
+    let place = Place {
+        message: format!("{FIELD}{at}"),
+        parts: parts
+            .iter()
+            .map(|part| format!("{FIELD}{}", part.at))
+            .collect(),
+    };
+    let calls = parts
+        .iter()
+        .any(|part| matches!(part.content, ForeignContent::Call { .. }));
+    let finish = if calls {
+        pb::FinishReason::ToolCalls
+    } else {
+        pb::FinishReason::Stop
+    };
+    let written = role == Role::Assistant && !model.is_empty();
+    let response = written.then(|| pb::ModelResponse {
+        provider: provider.to_owned(),
+        model: model.to_owned(),
+        finish_reason: finish.into(),
+        ..pb::ModelResponse::default()
+    });
+    let role = match role {
+        Role::System => pb::Role::System,
+        Role::User => pb::Role::User,
+        Role::Assistant => pb::Role::Assistant,
+        Role::Tool => pb::Role::Tool,
+    };
+    let message = pb::InputMessage {
+        role: role.into(),
+        parts: parts
+            .into_iter()
+            .map(|part| self::part(part, provider))
+            .collect(),
+        pinned: leading,
+        response,
+        ..pb::InputMessage::default()
+    };
+    Imported { message, place }
+}
+
+fn part(part: ForeignPart, provider: &str) -> pb::Part {
+    let ForeignPart {
+        at: _,
+        content,
+        citations,
+        metadata,
+    } = part;
+    let content = match content {
+        ForeignContent::Text(text) => part::Content::Text(text),
+        ForeignContent::Reasoning { text, redacted } => {
+            part::Content::Reasoning(pb::Reasoning { text, redacted })
+        }
+        ForeignContent::Refusal(text) => part::Content::Refusal(text),
+        ForeignContent::Media(media) => part::Content::Media(self::media(media)),
+        ForeignContent::Call {
+            id,
+            name,
+            arguments,
+        } => part::Content::ToolCall(pb::ToolCall {
+            call_id: id,
+            tool_name: name,
+            arguments_json: arguments,
+            arguments_blob: None,
+        }),
+        ForeignContent::Result {
+            call,
+            given,
+            failed,
+        } => part::Content::ToolResult(result(call, given, failed)),
+        ForeignContent::Item {
+            kind,
+            json,
+            title,
+            reader,
+        } => part::Content::ProviderItem(pb::ProviderItem {
+            provider: reader.unwrap_or(provider).to_owned(),
+            kind,
+            item_json: json,
+            title,
+        }),
+    };
+    pb::Part {
+        content: Some(content),
+        citations: citations.iter().map(codec::citation::to_pb).collect(),
+        provider_metadata_json: metadata.unwrap_or_default(),
+        ..pb::Part::default()
+    }
+}
+
+fn result(call: String, given: Vec<ForeignGiven>, failed: bool) -> pb::ToolResult {
+    let given = given.into_iter().map(|given| {
+        let content = match given {
+            ForeignGiven::Text(text) => part::Content::Text(text),
+            ForeignGiven::Media(media) => part::Content::Media(self::media(media)),
+        };
+        pb::Part {
+            content: Some(content),
+            ..pb::Part::default()
+        }
+    });
+    let outcome = if failed {
+        pb::ToolOutcome::Error
+    } else {
+        pb::ToolOutcome::Success
+    };
+    pb::ToolResult {
+        call_id: call,
+        parts: given.collect(),
+        outcome: outcome.into(),
+        ..pb::ToolResult::default()
+    }
+}
+
+fn media(media: ForeignMedia) -> pb::Media {
+    let ForeignMedia {
+        media_type,
+        filename,
+        source,
+    } = media;
+    pb::Media {
+        media_type,
+        filename,
+        source: Some(match source {
+            ForeignSource::Data(data) => media::Source::Data(data),
+            ForeignSource::Url(url) => media::Source::Url(url),
+        }),
+        ..pb::Media::default()
+    }
+}

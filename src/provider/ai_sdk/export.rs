@@ -1,0 +1,381 @@
+//! A prompt as the arguments of the SDK's `streamText`. Pure, and the same for the same prompt.
+
+use base64::{Engine as _, engine::general_purpose::STANDARD};
+use serde_json::{Map, Value, json, value::RawValue};
+
+use super::{KIND, READER, import::kept_options};
+use crate::{
+    model::{
+        Content, Contents, Generation, Given, Media, Message, Part, Prompt, PromptNote,
+        PromptNoteKind, PromptShape, Role, ToolCall, ToolOutcome, ToolResult,
+        generation::ToolChoice,
+        media::{Source, UNSUPPORTED_WORDS},
+        message::StoredPart,
+    },
+    provider::{Request, anthropic, body::Body, own},
+};
+
+/// What a tool without arguments takes.
+const NO_ARGUMENTS: &str = r#"{"type":"object","properties":{}}"#;
+
+/// The arguments for a prompt whose model that configured provider has.
+pub fn request(prompt: &Prompt, provider: &str) -> Request {
+    let mut writer = Writer {
+        prompt,
+        provider,
+        left_out: Vec::new(),
+    };
+    let messages: Vec<Value> = prompt
+        .transcript
+        .messages()
+        .iter()
+        .filter_map(|message| writer.message(message))
+        .collect();
+    let mut body = Body::default();
+    let system = prompt.instructions();
+    body.set_some("system", Some(system).filter(|system| !system.is_empty()));
+    body.set("messages", messages);
+    body.set_some("tools", tools(prompt));
+    body.set_some("maxOutputTokens", prompt.max_output_tokens);
+    settings(&mut body, &prompt.generation);
+    Request {
+        shape: PromptShape::AiSdk,
+        body: body.bytes(),
+        left_out: writer.left_out,
+    }
+}
+
+fn tools(prompt: &Prompt) -> Option<Map<String, Value>> {
+    let tool = |tool: &crate::model::Tool| {
+        let schema = tool.input_schema.as_deref().unwrap_or(NO_ARGUMENTS);
+        let schema: Value = serde_json::from_str(schema).unwrap_or_default();
+        let described = json!({"description": tool.description, "inputSchema": schema});
+        (tool.name.clone(), described)
+    };
+    let tools: Map<String, Value> = prompt.tools.iter().map(tool).collect();
+    (!tools.is_empty()).then_some(tools)
+}
+
+/// The settings that the SDK has of its own.
+fn settings(body: &mut Body, generation: &Generation) {
+    body.set_some("temperature", generation.temperature.map(f64::from));
+    body.set_some("topP", generation.top_p.map(f64::from));
+    body.set_some("topK", generation.top_k);
+    body.set_some("seed", generation.seed);
+    let stops = &generation.stop_sequences;
+    body.set_some("stopSequences", (!stops.is_empty()).then_some(stops));
+    let choice = generation.tool_choice.as_ref();
+    body.set_some(
+        "toolChoice",
+        choice.map(|choice| match choice {
+            ToolChoice::Auto => json!("auto"),
+            ToolChoice::None => json!("none"),
+            ToolChoice::Required => json!("required"),
+            ToolChoice::Tool(name) => json!({"type": "tool", "toolName": name}),
+        }),
+    );
+}
+
+/// A prompt that is being written.
+struct Writer<'a> {
+    prompt: &'a Prompt,
+    provider: &'a str,
+    left_out: Vec<PromptNote>,
+}
+
+impl Writer<'_> {
+    /// A message. `None` means that nothing in it can be sent, which is noted.
+    fn message(&mut self, message: &Message) -> Option<Value> {
+        let (role, content) = match message.role {
+            Role::System => ("system", self.instructions(message)),
+            Role::User => ("user", self.said(message)),
+            Role::Assistant => ("assistant", self.answer(message)),
+            Role::Tool => ("tool", self.results(message)),
+        };
+        if content == json!([]) || content == json!("") {
+            self.note(
+                message,
+                None,
+                "Nothing in the message can be sent to this model.",
+            );
+            return None;
+        }
+        let mut written = json!({"role": role, "content": content});
+        // The content of instructions is one text, so their options are those of the message.
+        if message.role == Role::System
+            && let [StoredPart { part, .. }] = message.parts.as_slice()
+            && let Some(options) = kept_options(part)
+        {
+            written["providerOptions"] = options;
+        }
+        Some(written)
+    }
+
+    fn instructions(&self, message: &Message) -> Value {
+        let texts: Vec<&str> = message
+            .parts
+            .iter()
+            .filter_map(|stored| text_of(&stored.part))
+            .collect();
+        json!(texts.join("\n\n"))
+    }
+
+    fn said(&self, message: &Message) -> Value {
+        let parts = message.parts.iter().filter_map(|StoredPart { part, .. }| {
+            let written = match &part.content {
+                Content::Text(text) if !text.is_empty() => text_part(text),
+                Content::Media(media) => file(media, &self.prompt.contents),
+                Content::Text(_)
+                | Content::Reasoning { .. }
+                | Content::ToolCall(_)
+                | Content::ToolResult(_)
+                | Content::Refusal(_)
+                | Content::ProviderItem(_)
+                | Content::Unknown(_) => return None,
+            };
+            Some(with(written, kept_options(part)))
+        });
+        plain(parts.collect())
+    }
+
+    fn answer(&mut self, message: &Message) -> Value {
+        let own = own::wrote(self.provider, &self.prompt.model, message);
+        let mut parts = Vec::new();
+        for (position, StoredPart { part, .. }) in message.parts.iter().enumerate() {
+            let options = own.then(|| options(part)).flatten();
+            let written = match &part.content {
+                Content::Text(text) | Content::Refusal(text) => {
+                    (!text.is_empty() || options.is_some()).then(|| text_part(text))
+                }
+                Content::Reasoning { text, .. } => {
+                    let options = own.then(|| self.proof(message, position)).flatten();
+                    if text.is_empty() && options.is_none() {
+                        let why = "The reasoning is not sent back to this model.";
+                        self.note(message, Some(position), why);
+                        continue;
+                    }
+                    parts.push(with(json!({"type": "reasoning", "text": text}), options));
+                    continue;
+                }
+                Content::ToolCall(call) => Some(json!({
+                    "type": "tool-call", "toolCallId": call.id.as_str(),
+                    "toolName": call.name, "input": input(call),
+                })),
+                Content::Media(media) => Some(file(media, &self.prompt.contents)),
+                Content::ProviderItem(item) if item.provider == READER => {
+                    serde_json::from_str(&item.json).ok()
+                }
+                Content::ProviderItem(_) => {
+                    let why = "The AI SDK has no form for the item.";
+                    self.note(message, Some(position), why);
+                    None
+                }
+                // The transcript is checked: a result is never an assistant's.
+                Content::ToolResult(_) | Content::Unknown(_) => None,
+            };
+            parts.extend(written.map(|written| with(written, options)));
+        }
+        plain(parts)
+    }
+
+    /// What proves reasoning. The pieces of one item of the Responses API have it with the last.
+    fn proof(&self, message: &Message, position: usize) -> Option<Value> {
+        if anthropic::binds_prefix(&self.prompt.model) {
+            return None;
+        }
+        let is_reasoning =
+            |stored: &&StoredPart| matches!(stored.part.content, Content::Reasoning { .. });
+        let mut pieces = message.parts[position..].iter().take_while(is_reasoning);
+        pieces.find_map(|stored| options(&stored.part))
+    }
+
+    fn results(&self, message: &Message) -> Value {
+        let parts = message.parts.iter().filter_map(|StoredPart { part, .. }| {
+            let Content::ToolResult(result) = &part.content else {
+                return None;
+            };
+            let is_json = own::attached(KIND, part).is_some_and(|own| own.contains_key("json"));
+            let written = json!({
+                "type": "tool-result", "toolCallId": result.call.as_str(),
+                "toolName": result.name, "output": output(result, is_json, &self.prompt.contents),
+            });
+            Some(with(written, kept_options(part)))
+        });
+        Value::Array(parts.collect())
+    }
+
+    fn note(&mut self, message: &Message, part: Option<usize>, text: &str) {
+        self.left_out.push(PromptNote {
+            kind: PromptNoteKind::Dropped,
+            message: Some(message.id.clone()),
+            part,
+            text: text.to_owned(),
+        });
+    }
+}
+
+fn text_of(part: &Part) -> Option<&str> {
+    match &part.content {
+        Content::Text(text) => Some(text.as_str()).filter(|text| !text.is_empty()),
+        Content::Reasoning { .. }
+        | Content::ToolCall(_)
+        | Content::ToolResult(_)
+        | Content::Refusal(_)
+        | Content::Media(_)
+        | Content::ProviderItem(_)
+        | Content::Unknown(_) => None,
+    }
+}
+
+fn text_part(text: &str) -> Value {
+    json!({"type": "text", "text": text})
+}
+
+/// One text without options as it is, anything else as parts.
+fn plain(parts: Vec<Value>) -> Value {
+    match parts.as_slice() {
+        [part] if part["type"] == "text" && part.get("providerOptions").is_none() => {
+            part["text"].clone()
+        }
+        _ => Value::Array(parts),
+    }
+}
+
+fn with(mut part: Value, options: Option<Value>) -> Value {
+    if let Some(options) = options {
+        part["providerOptions"] = options;
+    }
+    part
+}
+
+/// The options of a part that this model made: those that came with it, or what its provider
+/// attached in the words of the SDK.
+fn options(part: &Part) -> Option<Value> {
+    if let Some(options) = kept_options(part) {
+        return Some(options);
+    }
+    let named = [
+        ("anthropic", "signature", "anthropic", "signature"),
+        (
+            "anthropic",
+            "redacted_thinking",
+            "anthropic",
+            "redactedData",
+        ),
+        ("openai-responses", "id", "openai", "itemId"),
+        (
+            "openai-responses",
+            "encrypted_content",
+            "openai",
+            "reasoningEncryptedContent",
+        ),
+        ("openai-responses", "phase", "openai", "phase"),
+        ("gemini", "thoughtSignature", "google", "thoughtSignature"),
+    ];
+    let mut options = Map::new();
+    for (kind, name, provider, option) in named {
+        if let Some(word) = own::attached(kind, part).and_then(|mut own| own.remove(name)) {
+            let entry = options.entry(provider).or_insert_with(|| json!({}));
+            entry[option] = word;
+        }
+    }
+    (!options.is_empty()).then_some(Value::Object(options))
+}
+
+/// The arguments. A call whose arguments are no JSON object was never run, and goes back without
+/// any.
+fn input(call: &ToolCall) -> Value {
+    if call.has_object() {
+        crate::provider::http::lenient::value(&call.arguments).unwrap_or_else(|| json!({}))
+    } else {
+        json!({})
+    }
+}
+
+fn file(media: &Media, contents: &Contents) -> Value {
+    let Some(data) = data(media, contents) else {
+        return text_part(UNSUPPORTED_WORDS);
+    };
+    named(
+        json!({"type": "file", "data": data, "mediaType": media.essence()}),
+        media,
+    )
+}
+
+fn named(mut part: Value, media: &Media) -> Value {
+    if !media.filename.is_empty() {
+        part["filename"] = json!(media.filename);
+    }
+    part
+}
+
+/// The content in base64, or its address.
+fn data(media: &Media, contents: &Contents) -> Option<String> {
+    match &media.source {
+        Source::Url(url) => Some(url.clone()),
+        Source::Blob(kept) => contents
+            .get(&kept.id)
+            .map(|content| STANDARD.encode(content)),
+    }
+}
+
+/// What became of a call. There is no form for a call that timed out or was cancelled, whose words
+/// say it.
+fn output(result: &ToolResult, is_json: bool, contents: &Contents) -> Value {
+    let words: Vec<&str> = result.texts().collect();
+    let words = words.join("\n");
+    let kept = |kind: &str| {
+        let raw = serde_json::from_str::<&RawValue>(&words)
+            .ok()
+            .filter(|_| is_json)?;
+        let value: Value = serde_json::from_str(raw.get()).ok()?;
+        Some(json!({"type": kind, "value": value}))
+    };
+    let or = |silent: &str| {
+        if words.is_empty() {
+            silent.to_owned()
+        } else {
+            words.clone()
+        }
+    };
+    match result.outcome {
+        ToolOutcome::Success | ToolOutcome::TimedOut | ToolOutcome::Cancelled => {}
+        ToolOutcome::Error => {
+            let failed = || json!({"type": "error-text", "value": or("Error")});
+            return kept("error-json").unwrap_or_else(failed);
+        }
+        ToolOutcome::Denied => {
+            let words = format!("Denied: {words}");
+            let words = words.trim_end_matches(": ");
+            return json!({"type": "error-text", "value": words});
+        }
+    }
+    match result.parts.as_slice() {
+        [] => json!({"type": "text", "value": ""}),
+        [Given::Text(text)] => {
+            kept("json").unwrap_or_else(|| json!({"type": "text", "value": text}))
+        }
+        given => {
+            let pieces: Vec<Value> = given.iter().map(|given| piece(given, contents)).collect();
+            json!({"type": "content", "value": pieces})
+        }
+    }
+}
+
+fn piece(given: &Given, contents: &Contents) -> Value {
+    let media = match given {
+        Given::Text(text) => return text_part(text),
+        Given::Media(media) => media,
+    };
+    match (&media.source, data(media, contents)) {
+        (_, None) => text_part(UNSUPPORTED_WORDS),
+        (Source::Blob(_), Some(data)) => {
+            json!({"type": "media", "data": data, "mediaType": media.essence()})
+        }
+        (Source::Url(_), Some(url)) => {
+            let is_picture = media.kind() == crate::model::media::Kind::Image;
+            let kind = if is_picture { "image-url" } else { "file-url" };
+            json!({"type": kind, "url": url})
+        }
+    }
+}

@@ -1,0 +1,310 @@
+//! Messages of Anthropic's Messages API, read into neutral ones.
+
+use serde_json::{Map, Value};
+
+use super::{
+    KIND,
+    block::{source, title},
+};
+use crate::{
+    model::Role,
+    provider::{
+        foreign::{
+            FlawKind, ForeignContent as Content, ForeignGiven as Given, ForeignMedia,
+            ForeignPart as Part, Node, Object, Reading, at_address, encoded, inline,
+        },
+        http::lenient,
+    },
+};
+
+/// What pictures are whose type is not said.
+const PICTURE: &str = "image/jpeg";
+/// What files are whose type is not said.
+const PDF: &str = "application/pdf";
+
+/// Reads all messages.
+pub(in crate::provider) fn read(messages: &[Node<'_>], reading: &mut Reading<'_>) {
+    for node in messages {
+        let Some(message) = node.object(reading) else {
+            continue;
+        };
+        let role = message.required("role", reading);
+        match role.as_str() {
+            "user" => user(&message, reading),
+            "assistant" => {
+                let parts = blocks(&message, "content", reading, answered);
+                reading.add(message.at(), Role::Assistant, parts);
+            }
+            "system" => {
+                let parts = blocks(&message, "content", reading, text_only);
+                reading.add(message.at(), Role::System, parts);
+            }
+            other => reading.unknown_role(&message, other, "user, assistant or system"),
+        }
+    }
+}
+
+/// What a user says. Results are a message of their own; the service wants them first.
+fn user(message: &Object<'_>, reading: &mut Reading<'_>) {
+    let parts = blocks(message, "content", reading, said);
+    let is_result = |part: &Part| matches!(part.content, Content::Result { .. });
+    let (results, words): (Vec<Part>, Vec<Part>) = parts.into_iter().partition(is_result);
+    reading.add(message.at(), Role::Tool, results);
+    reading.add(message.at(), Role::User, words);
+}
+
+/// How a block of a type is read.
+type Read = fn(&Object<'_>, &str, &mut Reading<'_>) -> Option<Part>;
+
+/// The blocks of a content, which may be one text.
+fn blocks(object: &Object<'_>, name: &str, reading: &mut Reading<'_>, read: Read) -> Vec<Part> {
+    let Some(content) = object.get(name) else {
+        return Vec::new();
+    };
+    if !content.is_array() {
+        let text = Part::text(content.at(), content.text(reading));
+        return text.into_iter().collect();
+    }
+    let mut parts = Vec::new();
+    for block in content.objects(reading) {
+        let kind = block.required("type", reading);
+        if !kind.is_empty() {
+            parts.extend(read(&block, &kind, reading));
+        }
+    }
+    parts
+}
+
+fn text_only(block: &Object<'_>, kind: &str, reading: &mut Reading<'_>) -> Option<Part> {
+    match kind {
+        "text" => Part::text(block.at(), block.word("text", reading)),
+        _ => {
+            reading.unknown_type(block, "text");
+            None
+        }
+    }
+}
+
+fn said(block: &Object<'_>, kind: &str, reading: &mut Reading<'_>) -> Option<Part> {
+    match kind {
+        "text" => Part::text(block.at(), block.word("text", reading)),
+        "image" | "document" => {
+            medium(block, kind, reading).map(|media| Part::new(block.at(), Content::Media(media)))
+        }
+        "tool_result" => Some(result(block, reading)),
+        _ => {
+            reading.unknown_type(block, "text, image, document or tool_result");
+            None
+        }
+    }
+}
+
+fn result(block: &Object<'_>, reading: &mut Reading<'_>) -> Part {
+    let call = block.required("tool_use_id", reading);
+    let given = |part: Part| match part.content {
+        Content::Text(text) => Some(Given::Text(text)),
+        Content::Media(media) => Some(Given::Media(media)),
+        Content::Reasoning { .. }
+        | Content::Refusal(_)
+        | Content::Call { .. }
+        | Content::Result { .. }
+        | Content::Item { .. } => None,
+    };
+    let parts = blocks(block, "content", reading, given_by_tool);
+    let content = Content::Result {
+        call,
+        given: parts.into_iter().filter_map(given).collect(),
+        failed: block.is_true("is_error"),
+    };
+    Part::new(block.at(), content)
+}
+
+fn given_by_tool(block: &Object<'_>, kind: &str, reading: &mut Reading<'_>) -> Option<Part> {
+    match kind {
+        "text" | "image" | "document" => said(block, kind, reading),
+        _ => {
+            reading.unknown_type(block, "text, image or document");
+            None
+        }
+    }
+}
+
+/// A picture or a file.
+fn medium(block: &Object<'_>, kind: &str, reading: &mut Reading<'_>) -> Option<ForeignMedia> {
+    let title = block.word("title", reading);
+    let Some(source) = block.get("source") else {
+        reading.note(block.path("source"), FlawKind::Missing, "must be set");
+        return None;
+    };
+    let source = source.object(reading)?;
+    let usual = if kind == "image" { PICTURE } else { PDF };
+    let media_type = source.word("media_type", reading);
+    let data = |reading: &mut Reading<'_>| {
+        let data = source.get("data");
+        if data.is_none() {
+            reading.note(source.path("data"), FlawKind::Missing, "must be set");
+        }
+        data
+    };
+    match source.word("type", reading).as_str() {
+        "base64" => {
+            let data = encoded(&data(reading)?, reading)?;
+            Some(inline(or(media_type, usual), title, data))
+        }
+        "text" => {
+            let text = data(reading)?.text(reading);
+            Some(inline(
+                or(media_type, "text/plain"),
+                title,
+                text.into_bytes(),
+            ))
+        }
+        "url" => {
+            let url = source.required("url", reading);
+            Some(at_address(url, media_type, title, usual))
+        }
+        _ => {
+            let known = "base64, text or url: content that only the service has cannot be taken";
+            reading.unknown_type(&source, known);
+            None
+        }
+    }
+}
+
+fn or(word: String, other: &str) -> String {
+    if word.is_empty() {
+        other.to_owned()
+    } else {
+        word
+    }
+}
+
+/// A block of what the model said.
+fn answered(block: &Object<'_>, kind: &str, reading: &mut Reading<'_>) -> Option<Part> {
+    match kind {
+        "text" => {
+            let part = Part::text(block.at(), block.word("text", reading))?;
+            let cited = block.get("citations");
+            let cited = cited
+                .map(|cited| cited.elements(reading))
+                .unwrap_or_default();
+            Some(Part {
+                citations: cited.iter().map(|cited| source(cited.raw())).collect(),
+                ..part
+            })
+        }
+        "thinking" => {
+            let text = block.word("thinking", reading);
+            let signature = block.word("signature", reading);
+            let content = Content::Reasoning {
+                redacted: text.is_empty(),
+                text,
+            };
+            let own = word("signature", signature);
+            let hollow = own.is_empty()
+                && matches!(&content, Content::Reasoning { text, .. } if text.is_empty());
+            (!hollow).then(|| Part::new(block.at(), content).attached(KIND, own))
+        }
+        "redacted_thinking" => {
+            let data = block.required("data", reading);
+            let content = Content::Reasoning {
+                text: String::new(),
+                redacted: true,
+            };
+            Some(Part::new(block.at(), content).attached(KIND, word("redacted_thinking", data)))
+        }
+        "tool_use" => Some(call(block, reading)),
+        kind if is_item(kind) => Some(item(block, kind)),
+        _ => {
+            let known = "text, thinking, redacted_thinking, tool_use or one of the service's own";
+            reading.unknown_type(block, known);
+            None
+        }
+    }
+}
+
+fn call(block: &Object<'_>, reading: &mut Reading<'_>) -> Part {
+    let id = block.required("id", reading);
+    let name = block.required("name", reading);
+    let arguments = block.get("input").map(|input| input.raw().get().to_owned());
+    let own = block
+        .get("caller")
+        .map(|caller| ("caller".to_owned(), caller.value()));
+    let content = Content::Call {
+        id,
+        name,
+        arguments: arguments.unwrap_or_default(),
+    };
+    Part::new(block.at(), content).attached(KIND, own.into_iter().collect())
+}
+
+/// Whether a type is one of the service's own tools, or of what it does to a conversation.
+fn is_item(kind: &str) -> bool {
+    kind.ends_with("_tool_use")
+        || kind.ends_with("_tool_result")
+        || matches!(kind, "compaction" | "container_upload" | "fallback")
+}
+
+fn item(block: &Object<'_>, kind: &str) -> Part {
+    let members = lenient::members(block.raw().get());
+    let name = members.get("name").map(|raw| lenient::word(raw));
+    let name = name.unwrap_or_else(|| kind.to_owned());
+    let content = Content::Item {
+        kind: kind.to_owned(),
+        json: block.json(),
+        title: title(&name, members.get("input").map(AsRef::as_ref)),
+        reader: None,
+    };
+    Part::new(block.at(), content)
+}
+
+fn word(name: &str, word: String) -> Map<String, Value> {
+    let entry = (!word.is_empty()).then(|| (name.to_owned(), Value::String(word)));
+    entry.into_iter().collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::{
+        model::PromptShape,
+        provider::foreign::{self, Foreign},
+    };
+
+    #[test]
+    fn results_and_words_of_one_message_become_two() {
+        let messages = json!([
+            {"role": "assistant", "content": [
+                {"type": "thinking", "thinking": "Let me.", "signature": "s"},
+                {"type": "tool_use", "id": "c1", "name": "look", "input": {"a": 1.50}},
+                {"type": "server_tool_use", "id": "s1", "name": "web_search", "input": {"query": "tea"}},
+            ]},
+            {"role": "user", "content": [
+                {"type": "text", "text": "Well?"},
+                {"type": "tool_result", "tool_use_id": "c1", "is_error": true, "content": "No."},
+            ]},
+        ]);
+        let Foreign { messages, flaws } =
+            foreign::read(PromptShape::Anthropic, &messages.to_string(), "made_");
+        assert_eq!(flaws, []);
+        let roles: Vec<Role> = messages.iter().map(|message| message.role).collect();
+        assert_eq!(roles, [Role::Assistant, Role::Tool, Role::User]);
+        let [thinking, call, item] = messages[0].parts.as_slice() else {
+            panic!("{messages:?}")
+        };
+        assert_eq!(
+            thinking.metadata.as_deref(),
+            Some(r#"{"anthropic":{"signature":"s"}}"#)
+        );
+        assert!(
+            matches!(&call.content, Content::Call { arguments, .. } if arguments == r#"{"a":1.5}"#)
+        );
+        assert!(matches!(&item.content, Content::Item { title, .. } if title == "web_search: tea"));
+        assert!(matches!(
+            &messages[1].parts[0].content,
+            Content::Result { failed: true, .. }
+        ));
+    }
+}

@@ -1,0 +1,203 @@
+//! Pictures, sounds and files: content in base64 or in a `data:` address, and other addresses.
+
+use std::fmt;
+
+use base64::{
+    Engine as _, alphabet,
+    engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig},
+};
+
+use super::{FlawKind, Node, Reading};
+
+/// What content is whose type is not said.
+const BYTES: &str = "application/octet-stream";
+
+/// Base64 with or without its padding.
+const LENIENT: GeneralPurposeConfig =
+    GeneralPurposeConfig::new().with_decode_padding_mode(DecodePaddingMode::Indifferent);
+const PLAIN: GeneralPurpose = GeneralPurpose::new(&alphabet::STANDARD, LENIENT);
+const FOR_ADDRESSES: GeneralPurpose = GeneralPurpose::new(&alphabet::URL_SAFE, LENIENT);
+
+/// Types of files by the end of their names.
+const BY_ENDING: [(&str, &str); 14] = [
+    ("png", "image/png"),
+    ("jpg", "image/jpeg"),
+    ("jpeg", "image/jpeg"),
+    ("gif", "image/gif"),
+    ("webp", "image/webp"),
+    ("heic", "image/heic"),
+    ("heif", "image/heif"),
+    ("pdf", "application/pdf"),
+    ("txt", "text/plain"),
+    ("md", "text/markdown"),
+    ("csv", "text/csv"),
+    ("mp3", "audio/mpeg"),
+    ("wav", "audio/wav"),
+    ("mp4", "video/mp4"),
+];
+
+/// A picture, sound or file.
+#[derive(Clone, PartialEq, Eq)]
+pub struct ForeignMedia {
+    /// Its MIME type.
+    pub media_type: String,
+    /// Name of the file; empty if it has none.
+    pub filename: String,
+    /// Where its content is.
+    pub source: ForeignSource,
+}
+
+/// Where content is.
+#[derive(Clone, PartialEq, Eq)]
+pub enum ForeignSource {
+    /// Here.
+    Data(Vec<u8>),
+    /// At this address.
+    Url(String),
+}
+
+impl fmt::Debug for ForeignMedia {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.source {
+            ForeignSource::Data(data) => write!(f, "{} of {} bytes", self.media_type, data.len()),
+            ForeignSource::Url(url) => write!(f, "{} at {url}", self.media_type),
+        }
+    }
+}
+
+impl fmt::Debug for ForeignSource {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Data(data) => write!(f, "{} bytes", data.len()),
+            Self::Url(url) => f.write_str(url),
+        }
+    }
+}
+
+/// Content of a known type.
+pub(in crate::provider) fn inline(
+    media_type: String,
+    filename: String,
+    data: Vec<u8>,
+) -> ForeignMedia {
+    ForeignMedia {
+        media_type: if media_type.is_empty() {
+            BYTES.to_owned()
+        } else {
+            media_type
+        },
+        filename,
+        source: ForeignSource::Data(data),
+    }
+}
+
+/// Content at an address. Where its type is not said, the end of the address tells it; else it is
+/// `usual`.
+pub(in crate::provider) fn at_address(
+    url: String,
+    media_type: String,
+    filename: String,
+    usual: &str,
+) -> ForeignMedia {
+    let media_type = if media_type.is_empty() {
+        by_ending(&url).unwrap_or(usual).to_owned()
+    } else {
+        media_type
+    };
+    ForeignMedia {
+        media_type,
+        filename,
+        source: ForeignSource::Url(url),
+    }
+}
+
+/// Content in base64. Anything else is noted.
+pub(in crate::provider) fn encoded(node: &Node<'_>, reading: &mut Reading<'_>) -> Option<Vec<u8>> {
+    let text = node.text(reading);
+    decoded(&text).or_else(|| {
+        if node.is_text() {
+            reading.note(
+                node.at().to_owned(),
+                FlawKind::Malformed,
+                "must be content in base64",
+            );
+        }
+        None
+    })
+}
+
+/// A `data:` address, which holds its content, or any other address.
+pub(in crate::provider) fn from_data_or_url(
+    node: &Node<'_>,
+    media_type: String,
+    filename: String,
+    usual: &str,
+    reading: &mut Reading<'_>,
+) -> Option<ForeignMedia> {
+    let text = node.text(reading);
+    let scheme = text.get(..5).unwrap_or_default();
+    if !scheme.eq_ignore_ascii_case("data:") {
+        return node
+            .is_text()
+            .then(|| at_address(text, media_type, filename, usual));
+    }
+    let read = || {
+        let (head, data) = text[5..].split_once(',')?;
+        let said = head.strip_suffix(";base64")?;
+        let media_type = if media_type.is_empty() {
+            said.to_owned()
+        } else {
+            media_type.clone()
+        };
+        Some(inline(media_type, filename.clone(), decoded(data)?))
+    };
+    let media = read();
+    if media.is_none() {
+        let why = "a data: address must hold its content in base64";
+        reading.note(node.at().to_owned(), FlawKind::Malformed, why);
+    }
+    media
+}
+
+fn decoded(text: &str) -> Option<Vec<u8>> {
+    let text: String = text.split_ascii_whitespace().collect();
+    PLAIN
+        .decode(&text)
+        .or_else(|_| FOR_ADDRESSES.decode(&text))
+        .ok()
+}
+
+fn by_ending(url: &str) -> Option<&'static str> {
+    let path = url.split(['?', '#']).next().unwrap_or_default();
+    let (_, ending) = path.rsplit_once('.')?;
+    let ending = ending.to_ascii_lowercase();
+    let known = BY_ENDING.iter().find(|(known, _)| *known == ending);
+    known.map(|(_, media_type)| *media_type)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn content_in_base64_is_read_with_and_without_padding() {
+        for text in ["aGk=", "aGk", "aG\nk="] {
+            assert_eq!(decoded(text).as_deref(), Some(b"hi".as_slice()), "{text}");
+        }
+        assert_eq!(decoded("_-8="), decoded("/+8="));
+        assert_eq!(decoded("a*"), None);
+    }
+
+    #[test]
+    fn the_end_of_an_address_tells_what_is_there() {
+        let table = [
+            ("https://a.example/cat.PNG?size=1.5#x", Some("image/png")),
+            ("https://a.example/paper.pdf", Some("application/pdf")),
+            ("https://a.example/cat", None),
+            ("https://a.example/cat.xyz", None),
+        ];
+        for (url, expected) in table {
+            assert_eq!(by_ending(url), expected, "{url}");
+        }
+    }
+}

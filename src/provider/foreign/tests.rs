@@ -1,0 +1,311 @@
+//! Messages of other APIs, in and out again.
+//!
+//! What does not come back as it came, by the way through this API:
+//! - a message with nothing in it, a text without a letter where the service takes none, fields that
+//!   are no content (`name`, `detail`, `cache_control`, `logprobs`), sources of a text but for
+//!   Anthropic's;
+//! - the form: a text alone stands for a list of one and the other way round, neighbours of one role
+//!   become one message where the service wants turns, results come first and in the order of their
+//!   calls, and content that is not said to be of a type gets one;
+//! - the form of results: errors are words where the service has no field for them, values other than
+//!   text are JSON in words, but for the AI SDK's; media follow the results where they cannot stand in
+//!   them;
+//! - arguments that are no object are `{}`: such a call was never run;
+//! - reasoning that nothing proves, or that is of another model.
+
+mod flaws;
+mod round_trips;
+
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
+
+use serde_json::Value;
+
+use super::{
+    Foreign, ForeignContent, ForeignGiven, ForeignMedia, ForeignMessage, ForeignPart,
+    ForeignSource, read,
+};
+use crate::{
+    context::testing,
+    model::{
+        BlobId, CallId, Content, Contents, Given, Media, Message, ModelResponse, NewContent, Part,
+        PromptShape, ProviderItem, Role, ToolCall, ToolOutcome, ToolResult,
+        media::{Kept, Source},
+    },
+    provider::{
+        self, Provider,
+        anthropic::Anthropic,
+        gemini::Gemini,
+        http::Settings,
+        openai::{self, OpenAi},
+        responses::{self, Responses},
+    },
+};
+
+/// The configured name of every provider here.
+const PROVIDER: &str = "main";
+
+/// A shape, and a model that is sent it.
+#[derive(Debug, Clone, Copy)]
+struct Case {
+    shape: PromptShape,
+    model: &'static str,
+    /// The field of a request with the messages.
+    field: &'static str,
+    /// The dialect of recorded answers.
+    recorded: &'static str,
+}
+
+/// The four protocols, each with a model that takes reasoning back.
+const SERVICES: [Case; 4] = [
+    Case {
+        shape: PromptShape::OpenAiChat,
+        model: "some/model",
+        field: "messages",
+        recorded: "openai_chat",
+    },
+    Case {
+        shape: PromptShape::Anthropic,
+        model: "claude-sonnet-4-5",
+        field: "messages",
+        recorded: "anthropic",
+    },
+    Case {
+        shape: PromptShape::OpenAiResponses,
+        model: "gpt-5",
+        field: "input",
+        recorded: "openai_responses",
+    },
+    Case {
+        shape: PromptShape::Gemini,
+        model: "gemini-3-pro-preview",
+        field: "contents",
+        recorded: "gemini",
+    },
+];
+
+impl Case {
+    /// The same model as the AI SDK calls it.
+    fn by_sdk(self) -> Self {
+        Self {
+            shape: PromptShape::AiSdk,
+            field: "messages",
+            ..self
+        }
+    }
+
+    fn provider(self) -> Arc<dyn Provider> {
+        let settings = Settings {
+            base_url: "http://127.0.0.1:1/v1".to_owned(),
+            headers: Vec::new(),
+            connect_timeout: Duration::from_secs(1),
+            first_byte_timeout: Duration::from_secs(1),
+            stall_timeout: Duration::from_secs(1),
+            max_request_bytes: None,
+        };
+        let none = BTreeMap::new();
+        match self.shape {
+            PromptShape::Anthropic => {
+                Arc::new(Anthropic::new(PROVIDER, settings, none).expect("a client"))
+            }
+            PromptShape::OpenAiResponses => {
+                let dialect = responses::dialect::named("openai").expect("a dialect");
+                Arc::new(Responses::new(PROVIDER, settings, dialect, none).expect("a client"))
+            }
+            PromptShape::Gemini => {
+                Arc::new(Gemini::new(PROVIDER, settings, none).expect("a client"))
+            }
+            PromptShape::OpenAiChat
+            | PromptShape::AiSdk
+            | PromptShape::Neutral
+            | PromptShape::Native => {
+                let dialect = openai::dialect::named("openrouter");
+                Arc::new(OpenAi::new(PROVIDER, settings, dialect, none).expect("a client"))
+            }
+        }
+    }
+
+    /// The messages of the request that is made of a conversation. Markers of the prompt cache are
+    /// none of it.
+    fn render(self, messages: Vec<Message>, contents: Contents) -> Value {
+        let prompt = crate::model::Prompt {
+            model: self.model.to_owned(),
+            contents,
+            ..testing::prompt(messages)
+        };
+        let request = match self.shape {
+            PromptShape::AiSdk => provider::request_in(self.shape, &prompt, PROVIDER),
+            PromptShape::OpenAiChat
+            | PromptShape::OpenAiResponses
+            | PromptShape::Anthropic
+            | PromptShape::Gemini
+            | PromptShape::Neutral
+            | PromptShape::Native => self.provider().request(&prompt),
+        };
+        let body = request.expect("a request").body;
+        let mut body: Value = serde_json::from_slice(&body).expect("JSON");
+        let mut messages = body[self.field].take();
+        unmark(&mut messages);
+        messages
+    }
+
+    /// What is read of messages, which this model wrote.
+    fn import(self, messages: &Value) -> (Vec<Message>, Contents) {
+        let Foreign { messages, flaws } = read(self.shape, &messages.to_string(), "made_");
+        assert_eq!(flaws, [], "{:?}", self.shape);
+        let mut import = Import::default();
+        let messages = messages
+            .into_iter()
+            .map(|message| import.message(message, self.model))
+            .collect();
+        (messages, import.contents)
+    }
+
+    /// What comes back of messages that are read.
+    fn back(self, messages: &Value) -> Value {
+        let (messages, contents) = self.import(messages);
+        self.render(messages, contents)
+    }
+}
+
+fn unmark(value: &mut Value) {
+    match value {
+        Value::Object(object) => {
+            object.remove("cache_control");
+            object.values_mut().for_each(unmark);
+        }
+        Value::Array(items) => items.iter_mut().for_each(unmark),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
+    }
+}
+
+/// What a model of the provider wrote.
+fn written_by(model: &str, parts: Vec<Part>) -> Message {
+    let response = ModelResponse {
+        provider: PROVIDER.to_owned(),
+        ..testing::response(&format!("{PROVIDER}/{model}"))
+    };
+    Message {
+        response: Some(response),
+        ..testing::message(Role::Assistant, parts)
+    }
+}
+
+/// Messages as they are stored.
+#[derive(Default)]
+struct Import {
+    contents: Contents,
+    names: BTreeMap<String, String>,
+}
+
+impl Import {
+    fn message(&mut self, message: ForeignMessage, model: &str) -> Message {
+        let ForeignMessage { at: _, role, parts } = message;
+        let parts = parts.into_iter().map(|part| self.part(part)).collect();
+        if role == Role::Assistant {
+            written_by(model, parts)
+        } else {
+            testing::message(role, parts)
+        }
+    }
+
+    fn part(&mut self, part: ForeignPart) -> Part {
+        let ForeignPart {
+            at: _,
+            content,
+            citations,
+            metadata,
+        } = part;
+        let content = match content {
+            ForeignContent::Text(text) => Content::Text(text),
+            ForeignContent::Reasoning { text, redacted } => Content::Reasoning { text, redacted },
+            ForeignContent::Refusal(text) => Content::Refusal(text),
+            ForeignContent::Media(media) => Content::Media(self.media(media)),
+            ForeignContent::Call {
+                id,
+                name,
+                arguments,
+            } => {
+                self.names.insert(id.clone(), name.clone());
+                let arguments = if arguments.is_empty() {
+                    "{}".to_owned()
+                } else {
+                    arguments
+                };
+                Content::ToolCall(ToolCall {
+                    id: CallId::new(id),
+                    name,
+                    arguments,
+                })
+            }
+            ForeignContent::Result {
+                call,
+                given,
+                failed,
+            } => Content::ToolResult(ToolResult {
+                name: self.names.get(&call).cloned().unwrap_or_default(),
+                call: CallId::new(call),
+                parts: given.into_iter().map(|given| self.given(given)).collect(),
+                outcome: if failed {
+                    ToolOutcome::Error
+                } else {
+                    ToolOutcome::Success
+                },
+                truncation: None,
+            }),
+            ForeignContent::Item {
+                kind,
+                json,
+                title,
+                reader,
+            } => Content::ProviderItem(ProviderItem {
+                provider: reader.unwrap_or(PROVIDER).to_owned(),
+                kind,
+                json,
+                title,
+            }),
+        };
+        Part {
+            content,
+            citations,
+            provider_metadata: metadata,
+            sanitized: false,
+        }
+    }
+
+    fn given(&mut self, given: ForeignGiven) -> Given {
+        match given {
+            ForeignGiven::Text(text) => Given::Text(text),
+            ForeignGiven::Media(media) => Given::Media(self.media(media)),
+        }
+    }
+
+    fn media(&mut self, media: ForeignMedia) -> Media {
+        let ForeignMedia {
+            media_type,
+            filename,
+            source,
+        } = media;
+        let source = match source {
+            ForeignSource::Url(url) => Source::Url(url),
+            ForeignSource::Data(data) => Source::Blob(keep(&mut self.contents, &media_type, data)),
+        };
+        Media {
+            media_type,
+            source,
+            filename,
+        }
+    }
+}
+
+/// Stores content.
+fn keep(contents: &mut Contents, media_type: &str, data: Vec<u8>) -> Kept {
+    let content = NewContent::new(media_type.to_owned(), data.clone());
+    let id: BlobId = content.id().clone();
+    let bytes = data.len() as u64;
+    contents.insert(id.clone(), data.into());
+    Kept {
+        id,
+        bytes,
+        pixels: None,
+    }
+}

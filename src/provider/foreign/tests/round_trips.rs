@@ -1,0 +1,386 @@
+//! What is read and written again.
+
+use proptest::prelude::*;
+use serde_json::json;
+
+use super::*;
+use crate::provider::recordings;
+
+/// Conversations in the form in which contextd writes them, each with everything that it has.
+fn conversations() -> Vec<(Case, Value)> {
+    let [chat, anthropic, responses, gemini] = SERVICES;
+    let picture = "aGVsbG8=";
+    let in_chat = json!([
+        {"role": "system", "content": "Be brief."},
+        {"role": "user", "content": [{"type": "text", "text": "What is this?"},
+            {"type": "image_url", "image_url": {"url": format!("data:image/png;base64,{picture}")}},
+            {"type": "input_audio", "input_audio": {"data": picture, "format": "mp3"}},
+            {"type": "file", "file": {"filename": "a.pdf", "file_data": format!("data:application/pdf;base64,{picture}")}}]},
+        {"role": "assistant", "content": "Both.", "reasoning_details": [{"type": "reasoning.text", "text": "Hm.", "signature": "s"}],
+         "tool_calls": [
+            {"id": "c1", "type": "function", "function": {"name": "look", "arguments": "{\"n\": 1.50}"}},
+            {"id": "c2", "type": "function", "function": {"name": "list", "arguments": "{}"}, "extra_content": {"google": {"thought_signature": "t"}}}]},
+        {"role": "tool", "tool_call_id": "c1", "content": "Error: gone"},
+        {"role": "tool", "tool_call_id": "c2", "content": ""},
+        {"role": "assistant", "content": "No."},
+        {"role": "user", "content": "Why?"},
+    ]);
+    let in_messages = json!([
+        {"role": "user", "content": [{"type": "text", "text": "What is this?"},
+            {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": picture}},
+            {"type": "image", "source": {"type": "url", "url": "https://a.example/b.png"}},
+            {"type": "document", "source": {"type": "text", "media_type": "text/plain", "data": "hello"}, "title": "a.txt"}]},
+        {"role": "assistant", "content": [
+            {"type": "thinking", "thinking": "Hm.", "signature": "s"},
+            {"type": "redacted_thinking", "data": "x"},
+            {"type": "server_tool_use", "id": "s1", "name": "web_search", "input": {"query": "tea"}},
+            {"type": "web_search_tool_result", "tool_use_id": "s1", "content": []},
+            {"type": "text", "text": "Both.", "citations": [{"type": "web_search_result_location", "url": "https://a.example", "title": "A", "cited_text": "a", "encrypted_index": "e"}]},
+            {"type": "tool_use", "id": "c1", "name": "look", "input": {"n": 1}},
+            {"type": "tool_use", "id": "c2", "name": "list", "input": {}, "caller": {"type": "direct"}}]},
+        {"role": "user", "content": [
+            {"type": "tool_result", "tool_use_id": "c1", "is_error": true, "content": [{"type": "text", "text": "gone"}]},
+            {"type": "tool_result", "tool_use_id": "c2", "content": [{"type": "text", "text": "See:"},
+                {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": picture}}]},
+            {"type": "text", "text": "Well?"}]},
+        {"role": "assistant", "content": [{"type": "text", "text": "A cat."}]},
+    ]);
+    let in_responses = json!([
+        {"type": "message", "role": "developer", "content": "Be brief."},
+        {"type": "message", "role": "user", "content": [{"type": "input_text", "text": "What is this?"},
+            {"type": "input_image", "image_url": format!("data:image/png;base64,{picture}"), "detail": "auto"},
+            {"type": "input_file", "filename": "a.pdf", "file_data": format!("data:application/pdf;base64,{picture}")},
+            {"type": "input_file", "file_url": "https://a.example/b.pdf"}]},
+        {"type": "reasoning", "id": "rs_1", "summary": [{"type": "summary_text", "text": "A"}, {"type": "summary_text", "text": "B"}], "encrypted_content": "x"},
+        {"type": "web_search_call", "id": "ws_1", "status": "completed", "action": {"type": "search", "query": "tea"}},
+        {"type": "message", "role": "assistant", "id": "msg_1", "status": "completed", "content": [
+            {"type": "output_text", "text": "Both.", "annotations": []}, {"type": "refusal", "refusal": "No."}]},
+        {"type": "function_call", "id": "fc_1", "call_id": "c1", "name": "look", "arguments": "{\"n\": 1.50}"},
+        {"type": "custom_tool_call", "id": "ctc_1", "call_id": "c2", "name": "list", "input": "all"},
+        {"type": "function_call_output", "call_id": "c1", "output": "Error: gone"},
+        {"type": "custom_tool_call_output", "call_id": "c2", "output": [{"type": "input_text", "text": "See:"},
+            {"type": "input_image", "image_url": "https://a.example/b.png", "detail": "auto"}]},
+        {"type": "message", "role": "assistant", "content": "One."},
+        {"type": "message", "role": "assistant", "content": "Two."},
+    ]);
+    let in_gemini = json!([
+        {"role": "user", "parts": [{"text": "What is this?"},
+            {"inlineData": {"mimeType": "image/png", "data": picture}},
+            {"fileData": {"mimeType": "application/pdf", "fileUri": "https://a.example/b.pdf"}}]},
+        {"role": "model", "parts": [
+            {"text": "Hm.", "thought": true, "thoughtSignature": "s"},
+            {"executableCode": {"language": "PYTHON", "code": "1"}},
+            {"codeExecutionResult": {"outcome": "OUTCOME_OK", "output": "1"}},
+            {"text": "Both."},
+            {"functionCall": {"name": "look", "args": {"n": 1}}, "thoughtSignature": "t"},
+            {"functionCall": {"id": "own", "name": "_3d", "args": {}}}]},
+        {"role": "user", "parts": [
+            {"functionResponse": {"name": "look", "response": {"error": "gone"}}},
+            {"functionResponse": {"id": "own", "name": "_3d", "response": {"output": "See:"},
+                "parts": [{"inlineData": {"mimeType": "image/png", "data": picture}}]}},
+            {"text": "Well?"}]},
+        {"role": "model", "parts": [{"text": "A cat."}, {"text": "", "thoughtSignature": "u"}]},
+    ]);
+    let in_sdk = json!([
+        {"role": "system", "content": "Be brief.", "providerOptions": {"anthropic": {"cacheControl": {"type": "ephemeral"}}}},
+        {"role": "user", "content": [{"type": "text", "text": "What is this?", "providerOptions": {"x": {"y": 1}}},
+            {"type": "file", "data": picture, "mediaType": "image/png"},
+            {"type": "file", "data": "https://a.example/b.pdf", "mediaType": "application/pdf", "filename": "b.pdf"}]},
+        {"role": "assistant", "content": [
+            {"type": "reasoning", "text": "Hm.", "providerOptions": {"anthropic": {"signature": "s"}}},
+            {"type": "tool-call", "toolCallId": "s1", "toolName": "web_search", "input": {"query": "tea"}, "providerExecuted": true},
+            {"type": "tool-result", "toolCallId": "s1", "toolName": "web_search", "output": {"type": "json", "value": []}},
+            {"type": "text", "text": "Both."},
+            {"type": "tool-call", "toolCallId": "c1", "toolName": "look", "input": {"n": 1}},
+            {"type": "tool-call", "toolCallId": "c2", "toolName": "list", "input": {}}]},
+        {"role": "tool", "content": [
+            {"type": "tool-result", "toolCallId": "c1", "toolName": "look", "output": {"type": "error-json", "value": {"why": "gone"}}},
+            {"type": "tool-result", "toolCallId": "c2", "toolName": "list", "output": {"type": "content", "value": [
+                {"type": "text", "text": "See:"}, {"type": "media", "data": picture, "mediaType": "image/png"}]}}]},
+        {"role": "assistant", "content": "A cat."},
+        {"role": "user", "content": "Why?"},
+    ]);
+    vec![
+        (chat, in_chat),
+        (anthropic, in_messages),
+        (responses, in_responses),
+        (gemini, in_gemini),
+        (anthropic.by_sdk(), in_sdk),
+    ]
+}
+
+/// Row S15
+#[test]
+fn a_conversation_in_the_form_of_its_service_comes_back_as_it_came() {
+    for (case, messages) in conversations() {
+        let back = case.back(&messages);
+        let pairs = items(&back).iter().zip(items(&messages));
+        for (at, (back, sent)) in pairs.enumerate() {
+            assert_eq!(back, sent, "{:?}, {at}", case.shape);
+        }
+        assert_eq!(items(&back).len(), items(&messages).len());
+    }
+}
+
+fn items(messages: &Value) -> &[Value] {
+    messages.as_array().expect("an array")
+}
+
+/// A conversation around a recorded answer.
+fn around(model: &str, mut parts: Vec<Part>) -> Vec<Message> {
+    let mut results = Vec::new();
+    for part in &mut parts {
+        match &mut part.content {
+            Content::ProviderItem(item) => PROVIDER.clone_into(&mut item.provider),
+            Content::ToolCall(call) => {
+                results.push(Part::new(Content::ToolResult(ToolResult {
+                    call: call.id.clone(),
+                    name: call.name.clone(),
+                    parts: vec!["Seen.".into()],
+                    outcome: ToolOutcome::Success,
+                    truncation: None,
+                })));
+            }
+            Content::Text(_)
+            | Content::Reasoning { .. }
+            | Content::ToolResult(_)
+            | Content::Refusal(_)
+            | Content::Media(_)
+            | Content::Unknown(_) => {}
+        }
+    }
+    let mut messages = vec![testing::user("Go on."), written_by(model, parts)];
+    if !results.is_empty() {
+        messages.push(testing::message(Role::Tool, results));
+    }
+    messages.push(testing::user("And now?"));
+    messages
+}
+
+/// The recorded answers of a service: file and parts.
+fn recorded(case: Case) -> Vec<(String, Vec<Part>)> {
+    let answers = match case.recorded {
+        "openai_chat" => recordings::answers(case.recorded, |_| {
+            openai::decode::Decoder::new(&openai::dialect::COMPATIBLE)
+        }),
+        "anthropic" => recordings::answers(case.recorded, |_| {
+            provider::anthropic::decode::Decoder::new(None)
+        }),
+        "openai_responses" => recordings::answers(case.recorded, |_| {
+            let dialect = responses::dialect::named("openai").expect("a dialect");
+            responses::decode::Decoder::new(dialect)
+        }),
+        _ => recordings::answers(case.recorded, |_| {
+            provider::gemini::decode::Decoder::default()
+        }),
+    };
+    answers
+        .into_iter()
+        .map(|(file, _, answer)| (file, answer.parts))
+        .collect()
+}
+
+/// Row S15
+#[test]
+fn a_recorded_conversation_comes_back_as_it_was_sent() {
+    let mut read = 0;
+    for service in SERVICES {
+        for (file, parts) in recorded(service) {
+            for case in [service, service.by_sdk()] {
+                let sent = case.render(around(case.model, parts.clone()), Contents::default());
+                assert_eq!(case.back(&sent), sent, "{file} as {:?}", case.shape);
+                read += 1;
+            }
+        }
+    }
+    assert!(read > 500, "{read}");
+}
+
+/// What a model writes with its reasoning.
+fn proof(shape: PromptShape) -> Value {
+    match shape {
+        PromptShape::Anthropic => json!({"anthropic": {"signature": "s"}}),
+        PromptShape::OpenAiResponses => {
+            json!({"openai-responses": {"id": "rs_1", "encrypted_content": "x"}})
+        }
+        PromptShape::Gemini => json!({"gemini": {"thoughtSignature": "s"}}),
+        PromptShape::OpenAiChat
+        | PromptShape::AiSdk
+        | PromptShape::Neutral
+        | PromptShape::Native => {
+            json!({"openai": {"reasoning_details": [{"type": "reasoning.text", "text": "t"}]}})
+        }
+    }
+}
+
+/// Texts with what JSON escapes, and none that is blank.
+fn words() -> impl Strategy<Value = String> {
+    "[a-zäß😀\"\\\\\n ]{0,12}[a-z]"
+}
+
+fn medium() -> impl Strategy<Value = (String, Vec<u8>)> {
+    let kinds = prop_oneof![
+        Just("image/png".to_owned()),
+        Just("application/pdf".to_owned()),
+        Just("text/plain".to_owned()),
+    ];
+    (kinds, prop::collection::vec(97_u8..123, 1..20))
+}
+
+/// What one says or gives in a piece.
+#[derive(Debug, Clone)]
+enum Piece {
+    Words(String),
+    Medium(String, Vec<u8>),
+}
+
+fn piece() -> impl Strategy<Value = Piece> {
+    prop_oneof![
+        3 => words().prop_map(Piece::Words),
+        1 => medium().prop_map(|(media_type, data)| Piece::Medium(media_type, data)),
+    ]
+}
+
+/// What a model says in a piece.
+#[derive(Debug, Clone)]
+enum Said {
+    Words(String),
+    Thought(String, bool),
+    Refusal(String),
+    Call(String, Vec<Piece>, bool),
+}
+
+fn said() -> impl Strategy<Value = Said> {
+    let arguments = prop_oneof![
+        Just("{}".to_owned()),
+        Just(r#"{"a": [1.50, "\ud83d"]}"#.to_owned()),
+        Just("{".to_owned()),
+        Just(String::new()),
+    ];
+    prop_oneof![
+        2 => words().prop_map(Said::Words),
+        2 => (words(), any::<bool>()).prop_map(|(text, proven)| Said::Thought(text, proven)),
+        1 => words().prop_map(Said::Refusal),
+        3 => (arguments, prop::collection::vec(piece(), 0..3), any::<bool>())
+            .prop_map(|(arguments, given, failed)| Said::Call(arguments, given, failed)),
+    ]
+}
+
+/// Who speaks.
+#[derive(Debug, Clone)]
+enum Turn {
+    User(Vec<Piece>),
+    Instructions(String),
+    Model(Vec<Said>),
+}
+
+fn turn() -> impl Strategy<Value = Turn> {
+    prop_oneof![
+        3 => prop::collection::vec(piece(), 1..4).prop_map(Turn::User),
+        1 => words().prop_map(Turn::Instructions),
+        3 => prop::collection::vec(said(), 1..5).prop_map(Turn::Model),
+    ]
+}
+
+/// A conversation as it is stored.
+struct Stored<'a> {
+    case: Case,
+    contents: &'a mut Contents,
+    messages: Vec<Message>,
+    calls: usize,
+}
+
+impl Stored<'_> {
+    fn add(&mut self, turn: Turn) {
+        match turn {
+            Turn::User(pieces) => {
+                let part = |given| match given {
+                    Given::Text(text) => Part::text(text),
+                    Given::Media(media) => Part::new(Content::Media(media)),
+                };
+                let parts = pieces
+                    .into_iter()
+                    .map(|piece| part(self.given(piece)))
+                    .collect();
+                self.messages.push(testing::message(Role::User, parts));
+            }
+            Turn::Instructions(text) => {
+                let parts = vec![Part::text(text)];
+                self.messages.push(testing::message(Role::System, parts));
+            }
+            Turn::Model(said) => self.answer(said),
+        }
+    }
+
+    fn answer(&mut self, said: Vec<Said>) {
+        let mut parts = Vec::new();
+        let mut results = Vec::new();
+        for said in said {
+            parts.push(match said {
+                Said::Words(text) => Part::text(text),
+                Said::Refusal(text) => Part::new(Content::Refusal(text)),
+                Said::Thought(text, proven) => Part {
+                    provider_metadata: proven.then(|| proof(self.case.shape).to_string()),
+                    ..Part::new(Content::Reasoning {
+                        text,
+                        redacted: false,
+                    })
+                },
+                Said::Call(arguments, given, failed) => {
+                    self.calls += 1;
+                    let id = CallId::new(format!("call_{}", self.calls));
+                    let name = ["look", "list"][self.calls % 2].to_owned();
+                    results.push(Part::new(Content::ToolResult(ToolResult {
+                        call: id.clone(),
+                        name: name.clone(),
+                        parts: given.into_iter().map(|piece| self.given(piece)).collect(),
+                        outcome: if failed {
+                            ToolOutcome::Error
+                        } else {
+                            ToolOutcome::Success
+                        },
+                        truncation: None,
+                    })));
+                    Part::new(Content::ToolCall(ToolCall {
+                        id,
+                        name,
+                        arguments,
+                    }))
+                }
+            });
+        }
+        self.messages.push(written_by(self.case.model, parts));
+        if !results.is_empty() {
+            self.messages.push(testing::message(Role::Tool, results));
+        }
+    }
+
+    fn given(&mut self, piece: Piece) -> Given {
+        match piece {
+            Piece::Words(text) => Given::Text(text),
+            Piece::Medium(media_type, data) => Given::Media(Media {
+                source: Source::Blob(keep(self.contents, &media_type, data)),
+                media_type,
+                filename: String::new(),
+            }),
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(300))]
+
+    #[test]
+    fn what_is_written_is_read_as_the_same_conversation(turns in prop::collection::vec(turn(), 1..6)) {
+        for service in SERVICES {
+            for case in [service, service.by_sdk()] {
+                let mut contents = Contents::default();
+                let mut stored = Stored { case: service, contents: &mut contents, messages: Vec::new(), calls: 0 };
+                turns.iter().cloned().for_each(|turn| stored.add(turn));
+                let messages = stored.messages;
+                let sent = case.render(messages, contents);
+                prop_assert_eq!(case.back(&sent), sent, "{:?}", case.shape);
+            }
+        }
+    }
+}

@@ -1,0 +1,353 @@
+//! Contents of Gemini's generateContent, read into neutral messages. Fields may be written as in
+//! JSON (`functionCall`) or as in the clients for Python (`function_call`).
+
+use std::collections::VecDeque;
+
+use serde_json::{Map, Value};
+
+use super::{KIND, decode::item, names};
+use crate::{
+    model::Role,
+    provider::foreign::{
+        FlawKind, ForeignContent as Content, ForeignGiven as Given, ForeignMedia,
+        ForeignPart as Part, Node, Object, Reading, at_address, encoded, inline,
+    },
+};
+
+/// Kinds of parts that only the service can read, where the model wrote them.
+const ITEMS: [&str; 6] = [
+    "executableCode",
+    "codeExecutionResult",
+    "inlineData",
+    "fileData",
+    "toolCall",
+    "toolResponse",
+];
+
+/// What a result may be written under.
+const OUTPUT: &str = "output";
+const ERROR: &str = "error";
+
+/// What a file is whose type is not said.
+const PDF: &str = "application/pdf";
+
+/// Calls that have no result yet: the service's own id where there is one, the name, and the id
+/// here.
+#[derive(Debug, Default)]
+struct Calls {
+    open: VecDeque<Open>,
+}
+
+#[derive(Debug)]
+struct Open {
+    name: String,
+    id: String,
+}
+
+/// Reads all contents.
+pub(in crate::provider) fn read(contents: &[Node<'_>], reading: &mut Reading<'_>) {
+    let mut calls = Calls::default();
+    for node in contents {
+        let Some(content) = node.object(reading) else {
+            continue;
+        };
+        let role = content.word("role", reading);
+        match role.as_str() {
+            // A content without a role is the user's.
+            "" | "user" | "function" | "tool" => user(&content, &mut calls, reading),
+            "model" => {
+                calls.open.clear();
+                let mut parts = Vec::new();
+                for part in parts_of(&content, reading) {
+                    parts.extend(answered(&part, &mut calls, reading));
+                }
+                reading.add(content.at(), Role::Assistant, parts);
+            }
+            "system" => {
+                let why = "instructions belong into Session.system_prompt";
+                reading.note(content.path("role"), FlawKind::Unsupported, why);
+            }
+            other => reading.unknown_role(&content, other, "user or model"),
+        }
+    }
+}
+
+fn parts_of<'a>(content: &Object<'a>, reading: &mut Reading<'_>) -> Vec<Object<'a>> {
+    let parts = content.get("parts");
+    parts
+        .map(|parts| parts.objects(reading))
+        .unwrap_or_default()
+}
+
+/// A member under either of its names.
+fn member<'a>(object: &Object<'a>, name: &str) -> Option<Node<'a>> {
+    object.get(name).or_else(|| object.get(&snake(name)))
+}
+
+fn snake(name: &str) -> String {
+    let mut snake = String::with_capacity(name.len() + 2);
+    for character in name.chars() {
+        if character.is_ascii_uppercase() {
+            snake.push('_');
+        }
+        snake.push(character.to_ascii_lowercase());
+    }
+    snake
+}
+
+/// What a user says. Results are a message of their own; the service wants them first.
+fn user(content: &Object<'_>, calls: &mut Calls, reading: &mut Reading<'_>) {
+    let mut results = Vec::new();
+    let mut words = Vec::new();
+    for part in parts_of(content, reading) {
+        if let Some(response) = member(&part, "functionResponse") {
+            let response = response.object(reading);
+            results.extend(response.map(|response| result(&part, &response, calls, reading)));
+        } else if let Some(text) = part.get("text") {
+            words.extend(Part::text(part.at(), text.text(reading)));
+        } else {
+            words.extend(
+                medium(&part, reading).map(|media| Part::new(part.at(), Content::Media(media))),
+            );
+        }
+    }
+    reading.add(content.at(), Role::Tool, results);
+    reading.add(content.at(), Role::User, words);
+}
+
+fn medium(part: &Object<'_>, reading: &mut Reading<'_>) -> Option<ForeignMedia> {
+    let (node, is_inline) = match (member(part, "inlineData"), member(part, "fileData")) {
+        (Some(node), _) => (node, true),
+        (None, Some(node)) => (node, false),
+        (None, None) => {
+            let why = "must have text, inlineData, fileData or functionResponse here";
+            reading.note(part.at().to_owned(), FlawKind::Unsupported, why);
+            return None;
+        }
+    };
+    let source = node.object(reading)?;
+    let word = |name: &str, reading: &mut Reading<'_>| {
+        let node = member(&source, name);
+        node.map(|node| node.text(reading)).unwrap_or_default()
+    };
+    let media_type = word("mimeType", reading);
+    let filename = word("displayName", reading);
+    if !is_inline {
+        let url = word("fileUri", reading);
+        return Some(at_address(url, media_type, filename, PDF));
+    }
+    let Some(data) = source.get("data") else {
+        reading.note(source.path("data"), FlawKind::Missing, "must be set");
+        return None;
+    };
+    Some(inline(media_type, filename, encoded(&data, reading)?))
+}
+
+/// A result. One without an id is that of the first open call of its tool.
+fn result(
+    part: &Object<'_>,
+    response: &Object<'_>,
+    calls: &mut Calls,
+    reading: &mut Reading<'_>,
+) -> Part {
+    let name = names::received(response.required("name", reading));
+    let id = response.word("id", reading);
+    let matching = |open: &Open| {
+        if id.is_empty() {
+            open.name == name
+        } else {
+            open.id == id
+        }
+    };
+    let call = match calls.open.iter().position(matching) {
+        Some(at) => calls
+            .open
+            .remove(at)
+            .map(|open| open.id)
+            .unwrap_or_default(),
+        None if id.is_empty() => {
+            let why = "no call of this tool without a result stands before it; one that was \
+                       appended before needs its id";
+            reading.note(response.path("name"), FlawKind::Malformed, why);
+            String::new()
+        }
+        None => id,
+    };
+    let (text, failed) = outcome(response, reading);
+    let mut given: Vec<Given> = (!text.is_empty())
+        .then_some(Given::Text(text))
+        .into_iter()
+        .collect();
+    for inner in parts_of(response, reading) {
+        match inner.get("text") {
+            Some(text) => given.push(Given::Text(text.text(reading))),
+            None => given.extend(medium(&inner, reading).map(Given::Media)),
+        }
+    }
+    let content = Content::Result {
+        call,
+        given,
+        failed,
+    };
+    Part::new(part.at(), content)
+}
+
+/// What a tool gave, in words: what stands under `output` or `error` alone, else all of it as JSON.
+fn outcome(response: &Object<'_>, reading: &mut Reading<'_>) -> (String, bool) {
+    let Some(node) = response.get("response") else {
+        return (String::new(), false);
+    };
+    let Some(outcome) = node.object(reading) else {
+        return (String::new(), false);
+    };
+    let names: Vec<&str> = outcome.names().collect();
+    let alone = match names.as_slice() {
+        [] => return (String::new(), false),
+        [name] => outcome.get(name).filter(|_| [OUTPUT, ERROR].contains(name)),
+        _ => None,
+    };
+    let failed = names == [ERROR];
+    let text = match alone {
+        Some(node) if node.is_text() => node.text(reading),
+        Some(node) => node.json(),
+        None => node.json(),
+    };
+    (text, failed)
+}
+
+/// A part of what the model said.
+fn answered(part: &Object<'_>, calls: &mut Calls, reading: &mut Reading<'_>) -> Option<Part> {
+    let mut own = Map::new();
+    let signature = member(part, "thoughtSignature").map(|node| node.text(reading));
+    if let Some(signature) = signature.filter(|signature| !signature.is_empty()) {
+        own.insert("thoughtSignature".to_owned(), Value::String(signature));
+    }
+    if let Some(call) = member(part, "functionCall") {
+        return called(part, &call.object(reading)?, own, calls, reading);
+    }
+    if let Some(item) = ITEMS.iter().find(|kind| member(part, kind).is_some()) {
+        return Some(kept(part, item));
+    }
+    let Some(text) = part.get("text") else {
+        if own.is_empty() {
+            let why = "must have text, functionCall or something of the service's own here";
+            reading.note(part.at().to_owned(), FlawKind::Unsupported, why);
+            return None;
+        }
+        let content = Content::Text(String::new());
+        return Some(Part::new(part.at(), content).attached(KIND, own));
+    };
+    let text = text.text(reading);
+    if text.is_empty() && own.is_empty() {
+        return None;
+    }
+    let content = if part.is_true("thought") {
+        Content::Reasoning {
+            redacted: text.is_empty(),
+            text,
+        }
+    } else {
+        Content::Text(text)
+    };
+    Some(Part::new(part.at(), content).attached(KIND, own))
+}
+
+fn called(
+    part: &Object<'_>,
+    call: &Object<'_>,
+    mut own: Map<String, Value>,
+    calls: &mut Calls,
+    reading: &mut Reading<'_>,
+) -> Option<Part> {
+    let name = names::received(call.required("name", reading));
+    let given = call.word("id", reading);
+    let id = if given.is_empty() {
+        reading.make_id()
+    } else {
+        own.insert("id".to_owned(), Value::String(given.clone()));
+        given
+    };
+    calls.open.push_back(Open {
+        name: name.clone(),
+        id: id.clone(),
+    });
+    let arguments = call.get("args").map(|args| args.json());
+    let content = Content::Call {
+        id,
+        name,
+        arguments: arguments.unwrap_or_default(),
+    };
+    Some(Part::new(part.at(), content).attached(KIND, own))
+}
+
+/// A part that only the service can read, as it came.
+fn kept(part: &Object<'_>, kind: &str) -> Part {
+    let read = item(kind, part.raw());
+    let content = Content::Item {
+        kind: read.kind,
+        json: read.json,
+        title: read.title,
+        reader: None,
+    };
+    Part::new(part.at(), content)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::{
+        model::PromptShape,
+        provider::foreign::{self, Foreign},
+    };
+
+    fn import(contents: &Value) -> Foreign {
+        foreign::read(PromptShape::Gemini, &contents.to_string(), "made_")
+    }
+
+    #[test]
+    fn calls_without_ids_are_answered_by_name_and_in_order() {
+        let contents = json!([
+            {"parts": [{"text": "Look twice."}]},
+            {"role": "model", "parts": [
+                {"function_call": {"name": "look", "args": {"at": "a"}}, "thought_signature": "s"},
+                {"functionCall": {"name": "_3d", "args": {}}},
+                {"functionCall": {"name": "look", "args": {"at": "b"}}},
+            ]},
+            {"role": "user", "parts": [
+                {"functionResponse": {"name": "_3d", "response": {"error": "No."}}},
+                {"functionResponse": {"name": "look", "response": {"output": "A"}}},
+                {"functionResponse": {"name": "look", "response": {"a": 1, "b": 2}}},
+                {"text": "Well?"},
+            ]},
+        ]);
+        let Foreign { messages, flaws } = import(&contents);
+        assert_eq!(flaws, []);
+        let results: Vec<(String, String, bool)> = messages[2]
+            .parts
+            .iter()
+            .filter_map(|part| match &part.content {
+                Content::Result {
+                    call,
+                    given,
+                    failed,
+                } => match given.as_slice() {
+                    [Given::Text(text)] => Some((call.clone(), text.clone(), *failed)),
+                    _ => None,
+                },
+                _ => None,
+            })
+            .collect();
+        let expected = [
+            ("made_2", "No.", true),
+            ("made_1", "A", false),
+            ("made_3", r#"{"a":1,"b":2}"#, false),
+        ];
+        assert_eq!(
+            results,
+            expected.map(|(call, text, failed)| (call.to_owned(), text.to_owned(), failed))
+        );
+        assert_eq!(messages[3].role, Role::User);
+    }
+}

@@ -1,0 +1,366 @@
+//! Messages of Chat Completions, read into neutral ones.
+
+use serde_json::Map;
+
+use super::KIND;
+use crate::{
+    model::Role,
+    provider::foreign::{
+        FlawKind, ForeignContent as Content, ForeignGiven as Given, ForeignPart as Part, Node,
+        Object, Reading, encoded, from_data_or_url, inline,
+    },
+};
+
+/// What pictures are whose type is not said.
+const PICTURE: &str = "image/jpeg";
+
+/// Reads all messages.
+pub(in crate::provider) fn read(messages: &[Node<'_>], reading: &mut Reading<'_>) {
+    // The call that a `function_call` made, which has no id.
+    let mut function = None;
+    for node in messages {
+        let Some(message) = node.object(reading) else {
+            continue;
+        };
+        let role = message.required("role", reading);
+        match role.as_str() {
+            "system" | "developer" => {
+                let parts = texts(&message, "content", reading);
+                reading.add(message.at(), Role::System, parts);
+            }
+            "user" => {
+                let parts = said(&message, reading);
+                reading.add(message.at(), Role::User, parts);
+            }
+            "assistant" => {
+                let parts = answer(&message, &mut function, reading);
+                reading.add(message.at(), Role::Assistant, parts);
+            }
+            "tool" => {
+                let call = message.required("tool_call_id", reading);
+                let part = result(&message, call, reading);
+                reading.add(message.at(), Role::Tool, vec![part]);
+            }
+            "function" => {
+                let Some(call) = function.take() else {
+                    let why = "follows no message with a function_call";
+                    reading.note(message.path("role"), FlawKind::Malformed, why);
+                    continue;
+                };
+                let part = result(&message, call, reading);
+                reading.add(message.at(), Role::Tool, vec![part]);
+            }
+            other => {
+                reading.unknown_role(
+                    &message,
+                    other,
+                    "system, developer, user, assistant, tool or function",
+                );
+            }
+        }
+    }
+}
+
+/// A content that is texts only.
+fn texts(message: &Object<'_>, name: &str, reading: &mut Reading<'_>) -> Vec<Part> {
+    let Some(content) = message.get(name) else {
+        return Vec::new();
+    };
+    if !content.is_array() {
+        return Part::text(content.at(), content.text(reading))
+            .into_iter()
+            .collect();
+    }
+    let mut parts = Vec::new();
+    for part in content.objects(reading) {
+        match part.word("type", reading).as_str() {
+            "text" => parts.extend(Part::text(part.at(), part.word("text", reading))),
+            _ => reading.unknown_type(&part, "text"),
+        }
+    }
+    parts
+}
+
+/// What a user says.
+fn said(message: &Object<'_>, reading: &mut Reading<'_>) -> Vec<Part> {
+    let Some(content) = message.get("content").filter(Node::is_array) else {
+        return texts(message, "content", reading);
+    };
+    let mut parts = Vec::new();
+    for part in content.objects(reading) {
+        match part.word("type", reading).as_str() {
+            "text" => parts.extend(Part::text(part.at(), part.word("text", reading))),
+            "image_url" => parts.extend(picture(&part, reading)),
+            "input_audio" => parts.extend(sound(&part, reading)),
+            "file" => parts.extend(file(&part, reading)),
+            _ => reading.unknown_type(&part, "text, image_url, input_audio or file"),
+        }
+    }
+    parts
+}
+
+fn picture(part: &Object<'_>, reading: &mut Reading<'_>) -> Option<Part> {
+    let Some(node) = part.get("image_url") else {
+        reading.note(part.path("image_url"), FlawKind::Missing, "must be set");
+        return None;
+    };
+    let address = if node.is_text() {
+        node
+    } else {
+        let picture = node.object(reading)?;
+        let Some(url) = picture.get("url") else {
+            reading.note(picture.path("url"), FlawKind::Missing, "must be set");
+            return None;
+        };
+        url
+    };
+    let media = from_data_or_url(&address, String::new(), String::new(), PICTURE, reading)?;
+    Some(Part::new(part.at(), Content::Media(media)))
+}
+
+fn sound(part: &Object<'_>, reading: &mut Reading<'_>) -> Option<Part> {
+    let sound = inner(part, "input_audio", reading)?;
+    let format = sound.required("format", reading);
+    let media_type = match format.as_str() {
+        "mp3" => "audio/mpeg".to_owned(),
+        format => format!("audio/{format}"),
+    };
+    let Some(data) = sound.get("data") else {
+        reading.note(sound.path("data"), FlawKind::Missing, "must be set");
+        return None;
+    };
+    let media = inline(media_type, String::new(), encoded(&data, reading)?);
+    Some(Part::new(part.at(), Content::Media(media)))
+}
+
+fn file(part: &Object<'_>, reading: &mut Reading<'_>) -> Option<Part> {
+    let file = inner(part, "file", reading)?;
+    let filename = file.word("filename", reading);
+    let Some(data) = file.get("file_data") else {
+        let why = "must be set: a file that only the service has cannot be taken";
+        reading.note(file.path("file_data"), FlawKind::Missing, why);
+        return None;
+    };
+    let media = from_data_or_url(&data, String::new(), filename, "application/pdf", reading)?;
+    Some(Part::new(part.at(), Content::Media(media)))
+}
+
+fn inner<'a>(part: &Object<'a>, name: &str, reading: &mut Reading<'_>) -> Option<Object<'a>> {
+    let Some(node) = part.get(name) else {
+        reading.note(part.path(name), FlawKind::Missing, "must be set");
+        return None;
+    };
+    node.object(reading)
+}
+
+/// What the model said: reasoning, words, refusal, calls.
+fn answer(
+    message: &Object<'_>,
+    function: &mut Option<String>,
+    reading: &mut Reading<'_>,
+) -> Vec<Part> {
+    let mut parts: Vec<Part> = reasoning(message, reading).into_iter().collect();
+    match message.get("content") {
+        Some(content) if content.is_array() => {
+            for part in content.objects(reading) {
+                match part.word("type", reading).as_str() {
+                    "text" => parts.extend(Part::text(part.at(), part.word("text", reading))),
+                    "refusal" => parts.extend(refusal(&part, reading)),
+                    // Mistral's.
+                    "thinking" => {
+                        let texts = texts(&part, "thinking", reading);
+                        parts.extend(texts.into_iter().map(thought));
+                    }
+                    _ => reading.unknown_type(&part, "text, refusal or thinking"),
+                }
+            }
+        }
+        Some(content) => parts.extend(Part::text(content.at(), content.text(reading))),
+        None => {}
+    }
+    parts.extend(refusal(message, reading));
+    if message.get("audio").is_some() {
+        let why = "a sound that only the service has cannot be taken";
+        reading.note(message.path("audio"), FlawKind::Unsupported, why);
+    }
+    if let Some(calls) = message.get("tool_calls") {
+        for call in calls.objects(reading) {
+            parts.extend(self::call(&call, reading));
+        }
+    }
+    if let Some(called) = message.get("function_call") {
+        let id = reading.make_id();
+        *function = Some(id.clone());
+        let called = called.object(reading);
+        parts
+            .extend(called.map(|called| made(message.path("function_call"), id, &called, reading)));
+    }
+    parts
+}
+
+/// What the model thought, in the words of DeepSeek, OpenRouter and vLLM.
+fn reasoning(message: &Object<'_>, reading: &mut Reading<'_>) -> Option<Part> {
+    let details = message.get("reasoning_details").filter(Node::is_array);
+    let named = ["reasoning_content", "reasoning"]
+        .into_iter()
+        .filter_map(|name| message.get(name))
+        .find(Node::is_text);
+    let at = named.as_ref().or(details.as_ref())?.at().to_owned();
+    let mut own = Map::new();
+    let mut shown = String::new();
+    if let Some(details) = &details {
+        for detail in details.objects(reading) {
+            shown.push_str(&detail.word("text", reading));
+            shown.push_str(&detail.word("summary", reading));
+        }
+        own.insert("reasoning_details".to_owned(), details.value());
+    }
+    let text = named.map_or(shown, |node| node.text(reading));
+    if text.is_empty() && own.is_empty() {
+        return None;
+    }
+    let redacted = text.is_empty();
+    Some(Part::new(&at, Content::Reasoning { text, redacted }).attached(KIND, own))
+}
+
+fn thought(part: Part) -> Part {
+    match part.content {
+        Content::Text(text) => Part {
+            content: Content::Reasoning {
+                text,
+                redacted: false,
+            },
+            ..part
+        },
+        Content::Reasoning { .. }
+        | Content::Refusal(_)
+        | Content::Media(_)
+        | Content::Call { .. }
+        | Content::Result { .. }
+        | Content::Item { .. } => part,
+    }
+}
+
+fn refusal(object: &Object<'_>, reading: &mut Reading<'_>) -> Option<Part> {
+    let words = object.word("refusal", reading);
+    let at = object.path("refusal");
+    (!words.is_empty()).then(|| Part::new(&at, Content::Refusal(words)))
+}
+
+fn call(call: &Object<'_>, reading: &mut Reading<'_>) -> Option<Part> {
+    if !matches!(call.word("type", reading).as_str(), "" | "function") {
+        reading.unknown_type(call, "function");
+        return None;
+    }
+    let id = call.required("id", reading);
+    let function = inner(call, "function", reading)?;
+    let part = made(call.at().to_owned(), id, &function, reading);
+    let extra = call.get("extra_content").map(|extra| extra.value());
+    let own = extra.map(|extra| ("extra_content".to_owned(), extra));
+    Some(part.attached(KIND, own.into_iter().collect()))
+}
+
+/// A call. Models write arguments that are no JSON, and some services the object itself.
+fn made(at: String, id: String, function: &Object<'_>, reading: &mut Reading<'_>) -> Part {
+    let arguments = match function.get("arguments") {
+        Some(arguments) if arguments.is_text() => arguments.text(reading),
+        Some(arguments) => arguments.json(),
+        None => String::new(),
+    };
+    let name = function.required("name", reading);
+    Part::new(
+        &at,
+        Content::Call {
+            id,
+            name,
+            arguments,
+        },
+    )
+}
+
+fn result(message: &Object<'_>, call: String, reading: &mut Reading<'_>) -> Part {
+    let text = |part: Part| match part.content {
+        Content::Text(text) => Some(Given::Text(text)),
+        Content::Reasoning { .. }
+        | Content::Refusal(_)
+        | Content::Media(_)
+        | Content::Call { .. }
+        | Content::Result { .. }
+        | Content::Item { .. } => None,
+    };
+    let given = texts(message, "content", reading);
+    let content = Content::Result {
+        call,
+        given: given.into_iter().filter_map(text).collect(),
+        failed: false,
+    };
+    Part::new(message.at(), content)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::{
+        model::PromptShape,
+        provider::foreign::{self, Foreign},
+    };
+
+    fn import(messages: &Value) -> Foreign {
+        foreign::read(PromptShape::OpenAiChat, &messages.to_string(), "made_")
+    }
+
+    #[test]
+    fn an_answer_is_read_in_the_order_in_which_models_write() {
+        let messages = json!([
+            {"role": "user", "content": "Look.", "name": "ann"},
+            {"role": "assistant", "content": [{"type": "text", "text": "I look."}],
+             "reasoning_details": [{"type": "reasoning.text", "text": "Let me."}],
+             "tool_calls": [{"id": "c1", "type": "function", "function": {"name": "look", "arguments": "{\"a\":1}"},
+                             "extra_content": {"google": {"thought_signature": "s"}}}]},
+            {"role": "tool", "tool_call_id": "c1", "content": [{"type": "text", "text": "A cat."}]},
+            {"role": "assistant", "content": "", "tool_calls": null},
+            {"role": "assistant", "content": null, "refusal": "No."},
+        ]);
+        let Foreign { messages, flaws } = import(&messages);
+        assert_eq!(flaws, []);
+        assert_eq!(messages.len(), 4, "an empty answer is left out");
+        assert_eq!(
+            messages[3].parts[0].content,
+            Content::Refusal("No.".to_owned())
+        );
+        let [thought, text, call] = messages[1].parts.as_slice() else {
+            panic!("{messages:?}")
+        };
+        let details = json!([{"type": "reasoning.text", "text": "Let me."}]);
+        assert_eq!(
+            thought.metadata,
+            Some(json!({"openai": {"reasoning_details": details}}).to_string())
+        );
+        assert_eq!(text.content, Content::Text("I look.".to_owned()));
+        assert_eq!(text.at, "[1].content[0]");
+        assert!(
+            matches!(&call.content, Content::Call { arguments, .. } if arguments == "{\"a\":1}")
+        );
+        assert!(
+            matches!(&messages[2].parts[0].content, Content::Result { call, .. } if call == "c1")
+        );
+    }
+
+    #[test]
+    fn a_function_call_and_its_result_get_an_id() {
+        let messages = json!([
+            {"role": "assistant", "content": null, "function_call": {"name": "look", "arguments": "{}"}},
+            {"role": "function", "name": "look", "content": "A cat."},
+        ]);
+        let Foreign { messages, flaws } = import(&messages);
+        assert_eq!(flaws, []);
+        assert!(
+            matches!(&messages[0].parts[0].content, Content::Call { id, .. } if id == "made_1")
+        );
+        assert!(
+            matches!(&messages[1].parts[0].content, Content::Result { call, .. } if call == "made_1")
+        );
+    }
+}

@@ -1,0 +1,371 @@
+//! Items of the Responses API, read into neutral messages. The items of one answer become one
+//! message.
+
+use serde_json::{Map, Value, json};
+
+use super::{KIND, citation::citation, hosted};
+use crate::{
+    model::Role,
+    provider::foreign::{
+        FlawKind, ForeignContent as Content, ForeignGiven as Given, ForeignMedia,
+        ForeignPart as Part, Node, Object, Reading, at_address, from_data_or_url,
+    },
+};
+
+/// What pictures are whose type is not said.
+const PICTURE: &str = "image/jpeg";
+/// What files are whose type is not said.
+const PDF: &str = "application/pdf";
+
+/// The answer whose items are being read.
+#[derive(Debug, Default)]
+struct Answer {
+    /// Where it begins.
+    at: String,
+    parts: Vec<Part>,
+    /// Reasoning came that cannot go back. The service ties what follows to it by ids, so these do
+    /// not go back either.
+    forgets_reasoning: bool,
+}
+
+/// Reads all items.
+pub(in crate::provider) fn read(items: &[Node<'_>], reading: &mut Reading<'_>) {
+    let mut answer = Answer::default();
+    for node in items {
+        let Some(item) = node.object(reading) else {
+            continue;
+        };
+        let kind = item.word("type", reading);
+        let role = item.get("role").map(|role| role.text(reading));
+        let kind = match (kind.as_str(), &role) {
+            ("", Some(_)) => "message",
+            (kind, _) => kind,
+        };
+        let role = role.unwrap_or_default();
+        match (kind, role.as_str()) {
+            ("message", "assistant") => answer.message(&item, reading),
+            ("message", "user") => {
+                answer.finish(reading);
+                let parts = said(&item, "content", reading);
+                reading.add(item.at(), Role::User, parts);
+            }
+            ("message", "system" | "developer") => {
+                answer.finish(reading);
+                let parts = said(&item, "content", reading);
+                reading.add(item.at(), Role::System, parts);
+            }
+            ("message", "") => {
+                reading.note(item.path("role"), FlawKind::Missing, "must be set");
+            }
+            ("message", other) => {
+                reading.unknown_role(&item, other, "user, assistant, system or developer");
+            }
+            ("function_call_output" | "custom_tool_call_output", _) => {
+                answer.finish(reading);
+                let part = result(&item, reading);
+                reading.add(item.at(), Role::Tool, vec![part]);
+            }
+            ("reasoning", _) => answer.reasoning(&item, reading),
+            ("function_call", _) => answer.call(&item, reading),
+            ("custom_tool_call", _) => answer.custom_call(&item, reading),
+            ("", _) => reading.note(item.path("type"), FlawKind::Missing, "must be set"),
+            ("item_reference", _) => {
+                let why = "an item that only the service has cannot be taken: send it whole";
+                reading.note(item.path("type"), FlawKind::Unsupported, why);
+            }
+            (kind, _) if is_hosted(kind) => answer.hosted(&item, kind),
+            _ => reading.unknown_type(
+                &item,
+                "message, reasoning, function_call, function_call_output, custom_tool_call, \
+                 custom_tool_call_output or one of the service's own",
+            ),
+        }
+    }
+    answer.finish(reading);
+}
+
+/// Whether a type is one of the service's own tools, or of what it does to a conversation.
+fn is_hosted(kind: &str) -> bool {
+    kind.ends_with("_call")
+        || kind.ends_with("_call_output")
+        || kind.starts_with("mcp_")
+        || matches!(kind, "compaction" | "program" | "program_output")
+}
+
+impl Answer {
+    fn finish(&mut self, reading: &mut Reading<'_>) {
+        let Self { at, parts, .. } = std::mem::take(self);
+        reading.add(&at, Role::Assistant, parts);
+    }
+
+    fn begin(&mut self, item: &Object<'_>) {
+        if self.parts.is_empty() {
+            item.at().clone_into(&mut self.at);
+        }
+    }
+
+    /// What the service calls an item.
+    fn names(&self, item: &Object<'_>, reading: &mut Reading<'_>) -> Map<String, Value> {
+        let mut own = Map::new();
+        for name in ["id", "phase"] {
+            let word = item.word(name, reading);
+            if !word.is_empty() && !(name == "id" && self.forgets_reasoning) {
+                own.insert(name.to_owned(), Value::String(word));
+            }
+        }
+        own
+    }
+
+    /// Words. Two messages without ids were two answers, unless calls wait for their results.
+    fn message(&mut self, item: &Object<'_>, reading: &mut Reading<'_>) {
+        let own = self.names(item, reading);
+        let words = |part: &Part| matches!(part.content, Content::Text(_) | Content::Refusal(_));
+        let calls = |part: &Part| matches!(part.content, Content::Call { .. });
+        if own.get("id").is_none()
+            && self.parts.last().is_some_and(words)
+            && !self.parts.iter().any(calls)
+        {
+            self.finish(reading);
+        }
+        self.begin(item);
+        let Some(content) = item.get("content") else {
+            return;
+        };
+        if !content.is_array() {
+            let text = Part::text(content.at(), content.text(reading));
+            self.parts.extend(text.map(|part| part.attached(KIND, own)));
+            return;
+        }
+        for piece in content.objects(reading) {
+            let part = match piece.word("type", reading).as_str() {
+                "output_text" | "input_text" | "text" => written(&piece, reading),
+                "refusal" => {
+                    let words = piece.word("refusal", reading);
+                    (!words.is_empty()).then(|| Part::new(piece.at(), Content::Refusal(words)))
+                }
+                _ => {
+                    reading.unknown_type(&piece, "output_text or refusal");
+                    None
+                }
+            };
+            self.parts
+                .extend(part.map(|part| part.attached(KIND, own.clone())));
+        }
+    }
+
+    /// Reasoning: what is shown of it, piece by piece, and what is encrypted with the last.
+    fn reasoning(&mut self, item: &Object<'_>, reading: &mut Reading<'_>) {
+        self.begin(item);
+        let encrypted = item.word("encrypted_content", reading);
+        let mut own = self.names(item, reading);
+        own.remove("phase");
+        let mut shown = Vec::new();
+        for (name, is_raw) in [("summary", false), ("content", true)] {
+            let pieces = item.get(name).map(|pieces| pieces.objects(reading));
+            for piece in pieces.unwrap_or_default() {
+                let text = piece.word("text", reading);
+                if !text.is_empty() {
+                    let redacted = false;
+                    shown.push(Part::new(piece.at(), Content::Reasoning { text, redacted }));
+                    if is_raw {
+                        own.insert("raw".to_owned(), Value::Bool(true));
+                    }
+                }
+            }
+        }
+        if encrypted.is_empty() {
+            self.forgets_reasoning = true;
+        } else {
+            own.insert("encrypted_content".to_owned(), Value::String(encrypted));
+            let last = shown.pop().unwrap_or_else(|| {
+                let text = String::new();
+                let redacted = true;
+                Part::new(item.at(), Content::Reasoning { text, redacted })
+            });
+            shown.push(last.attached(KIND, own));
+        }
+        self.parts.extend(shown);
+    }
+
+    fn call(&mut self, item: &Object<'_>, reading: &mut Reading<'_>) {
+        self.begin(item);
+        let arguments = match item.get("arguments") {
+            Some(arguments) if arguments.is_text() => arguments.text(reading),
+            Some(arguments) => arguments.json(),
+            None => String::new(),
+        };
+        let mut own = self.names(item, reading);
+        let caller = item.get("caller").map(|caller| caller.value());
+        own.extend(caller.map(|caller| ("caller".to_owned(), caller)));
+        let content = Content::Call {
+            id: item.required("call_id", reading),
+            name: item.required("name", reading),
+            arguments,
+        };
+        self.parts
+            .push(Part::new(item.at(), content).attached(KIND, own));
+    }
+
+    /// A call whose input is a text becomes one whose arguments hold it.
+    fn custom_call(&mut self, item: &Object<'_>, reading: &mut Reading<'_>) {
+        self.begin(item);
+        let mut own = self.names(item, reading);
+        own.insert("type".to_owned(), json!("custom_tool_call"));
+        let content = Content::Call {
+            id: item.required("call_id", reading),
+            name: item.required("name", reading),
+            arguments: json!({"input": item.word("input", reading)}).to_string(),
+        };
+        self.parts
+            .push(Part::new(item.at(), content).attached(KIND, own));
+    }
+
+    fn hosted(&mut self, item: &Object<'_>, kind: &str) {
+        self.begin(item);
+        let read = hosted::item(kind, item.raw());
+        let content = Content::Item {
+            kind: read.kind,
+            json: read.json,
+            title: read.title,
+            reader: None,
+        };
+        self.parts.push(Part::new(item.at(), content));
+    }
+}
+
+/// A text of the model's with its sources.
+fn written(piece: &Object<'_>, reading: &mut Reading<'_>) -> Option<Part> {
+    let text = piece.word("text", reading);
+    let sources = piece.get("annotations");
+    let sources = sources.map(|it| it.elements(reading)).unwrap_or_default();
+    let citations = sources
+        .iter()
+        .map(|source| citation(source.raw(), &text, 0))
+        .collect();
+    Some(Part {
+        citations,
+        ..Part::text(piece.at(), text)?
+    })
+}
+
+/// What a user says, an instruction, or what a tool gave.
+fn said(item: &Object<'_>, name: &str, reading: &mut Reading<'_>) -> Vec<Part> {
+    let Some(content) = item.get(name) else {
+        return Vec::new();
+    };
+    if !content.is_array() {
+        let text = Part::text(content.at(), content.text(reading));
+        return text.into_iter().collect();
+    }
+    let mut parts = Vec::new();
+    for piece in content.objects(reading) {
+        let part = match piece.word("type", reading).as_str() {
+            "input_text" | "output_text" | "text" => {
+                Part::text(piece.at(), piece.word("text", reading))
+            }
+            "input_image" => {
+                picture(&piece, reading).map(|media| Part::new(piece.at(), Content::Media(media)))
+            }
+            "input_file" => {
+                file(&piece, reading).map(|media| Part::new(piece.at(), Content::Media(media)))
+            }
+            _ => {
+                reading.unknown_type(&piece, "input_text, input_image or input_file");
+                None
+            }
+        };
+        parts.extend(part);
+    }
+    parts
+}
+
+fn picture(piece: &Object<'_>, reading: &mut Reading<'_>) -> Option<ForeignMedia> {
+    let Some(address) = piece.get("image_url") else {
+        let why = "must be set: a picture that only the service has cannot be taken";
+        reading.note(piece.path("image_url"), FlawKind::Missing, why);
+        return None;
+    };
+    from_data_or_url(&address, String::new(), String::new(), PICTURE, reading)
+}
+
+fn file(piece: &Object<'_>, reading: &mut Reading<'_>) -> Option<ForeignMedia> {
+    let filename = piece.word("filename", reading);
+    if let Some(data) = piece.get("file_data") {
+        return from_data_or_url(&data, String::new(), filename, PDF, reading);
+    }
+    let Some(url) = piece.get("file_url") else {
+        let why = "must be set: a file that only the service has cannot be taken";
+        reading.note(piece.path("file_data"), FlawKind::Missing, why);
+        return None;
+    };
+    let url = url.text(reading);
+    Some(at_address(url, String::new(), filename, PDF))
+}
+
+fn result(item: &Object<'_>, reading: &mut Reading<'_>) -> Part {
+    let given = |part: Part| match part.content {
+        Content::Text(text) => Some(Given::Text(text)),
+        Content::Media(media) => Some(Given::Media(media)),
+        Content::Reasoning { .. }
+        | Content::Refusal(_)
+        | Content::Call { .. }
+        | Content::Result { .. }
+        | Content::Item { .. } => None,
+    };
+    let content = Content::Result {
+        call: item.required("call_id", reading),
+        given: said(item, "output", reading)
+            .into_iter()
+            .filter_map(given)
+            .collect(),
+        failed: false,
+    };
+    Part::new(item.at(), content)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        model::PromptShape,
+        provider::foreign::{self, Foreign},
+    };
+
+    fn import(items: &Value) -> Foreign {
+        foreign::read(PromptShape::OpenAiResponses, &items.to_string(), "made_")
+    }
+
+    #[test]
+    fn the_items_of_an_answer_become_one_message() {
+        let items = json!([
+            {"role": "user", "content": "Look."},
+            {"type": "reasoning", "id": "rs_1", "summary": [{"type": "summary_text", "text": "A"},
+             {"type": "summary_text", "text": "B"}], "encrypted_content": "x"},
+            {"type": "message", "id": "msg_1", "role": "assistant", "content": [{"type": "output_text", "text": "I look."}]},
+            {"type": "function_call", "id": "fc_1", "call_id": "c1", "name": "look", "arguments": "{}"},
+            {"type": "function_call_output", "call_id": "c1", "output": "A cat."},
+            {"role": "assistant", "content": "One."},
+            {"role": "assistant", "content": "Two."},
+        ]);
+        let Foreign { messages, flaws } = import(&items);
+        assert_eq!(flaws, []);
+        let parts: Vec<usize> = messages.iter().map(|message| message.parts.len()).collect();
+        assert_eq!(parts, [1, 4, 1, 1, 1]);
+        assert_eq!(messages[1].parts[0].metadata, None);
+        assert_eq!(
+            messages[1].parts[1].metadata.as_deref(),
+            Some(r#"{"openai-responses":{"encrypted_content":"x","id":"rs_1"}}"#)
+        );
+    }
+
+    #[test]
+    fn ids_after_reasoning_that_cannot_go_back_are_not_kept() {
+        let items = json!([
+            {"type": "reasoning", "id": "rs_1", "summary": []},
+            {"type": "function_call", "id": "fc_1", "call_id": "c1", "name": "look", "arguments": "{}"},
+        ]);
+        let Foreign { messages, .. } = import(&items);
+        assert_eq!(messages[0].parts.len(), 1);
+        assert_eq!(messages[0].parts[0].metadata, None);
+    }
+}
