@@ -30,6 +30,16 @@ pub struct NonTranscript {
 }
 
 impl NonTranscript {
+    /// The same with the definitions of tools that the provider runs.
+    #[must_use]
+    pub fn with_provider_tools(self, estimator: Estimator, definitions: &[&str]) -> Self {
+        let sizes = definitions.iter().map(|json| estimator.provider_tool(json));
+        Self {
+            tools: sizes.fold(self.tools, u32::saturating_add),
+            ..self
+        }
+    }
+
     /// All of it.
     pub fn tokens(self) -> u32 {
         self.instructions
@@ -143,6 +153,12 @@ impl Estimator {
             Self::Characters => estimate::tool(tool),
             Self::Family(template) => template.costs.of(&template.terms_of_tool(tool)),
         }
+    }
+
+    /// Size of the definition of a tool that the provider runs: of what is sent of it. What the
+    /// service adds for it is not known before a call was measured.
+    pub fn provider_tool(self, definition: &str) -> u32 {
+        self.instruction(definition)
     }
 
     /// Size of a text of the system prompt.

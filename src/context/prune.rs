@@ -2,13 +2,18 @@
 
 use super::estimate;
 use crate::model::{
-    CallId, Content, Message, MessageId, Role,
+    CachePrices, CallId, Content, Message, MessageId, Role,
     config::{PruneMode, PrunePolicy},
     message::{PRUNED_WORDS, StoredPart},
 };
 
 /// Results that are cleared at once: one event names them all. The rest goes the next time.
 const MOST_OUTPUTS: usize = 5_000;
+
+/// Calls that are made with a prompt once it is pruned, for what clearing saves: a turn with tools
+/// makes some ten. With the commonest prices (a tenth from the cache, the whole without) it is then
+/// worth about as many tokens as are billed again.
+const CALLS: u64 = 10;
 
 /// A result that is to be cleared.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -122,14 +127,30 @@ pub fn choose(messages: &[Message], policy: &PrunePolicy) -> Option<Pruning> {
     })
 }
 
-/// Whether to clear now. `rebilled`: what the provider would bill again; `overflows`: the context
-/// is too large as it is.
-pub fn is_due(mode: PruneMode, pruning: &Pruning, rebilled: u32, overflows: bool) -> bool {
+/// Whether to clear now. `rebilled`: what the provider would bill again; `prices`: how it bills, if
+/// that is known; `overflows`: the context is too large as it is.
+pub fn is_due(
+    mode: PruneMode,
+    pruning: &Pruning,
+    rebilled: u32,
+    prices: Option<CachePrices>,
+    overflows: bool,
+) -> bool {
     match mode {
         PruneMode::Always => true,
-        PruneMode::WhenItPays => overflows || pruning.saved > rebilled,
+        PruneMode::WhenItPays => overflows || pays(pruning.saved, rebilled, prices),
         PruneMode::OnOverflow => overflows,
     }
+}
+
+/// Whether tokens that are read from the cache no more cost more, over the calls to come, than those
+/// that are written to it once more. Where prices are not known the tokens are compared.
+fn pays(saved: u32, rebilled: u32, prices: Option<CachePrices>) -> bool {
+    let Some(CachePrices { read, write }) = prices.filter(|_| rebilled > 0) else {
+        return saved > rebilled;
+    };
+    let again = u64::from(write.saturating_sub(read));
+    CALLS * u64::from(saved) * u64::from(read) > u64::from(rebilled) * again
 }
 
 /// The turn of each message, counted from 0. What was appended has none: there each word of a user

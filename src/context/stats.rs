@@ -17,6 +17,8 @@ pub struct Whole<'a> {
     pub config: &'a SessionConfig,
     /// Whether tools are sent to its model.
     pub supports_tools: bool,
+    /// Configured name of its provider.
+    pub provider: &'a str,
     /// Who counts for its model.
     pub estimator: Estimator,
     /// What its system prompt and its tools come to.
@@ -44,6 +46,7 @@ pub fn breakdown(whole: &Whole<'_>) -> Breakdown {
     let Whole {
         config,
         supports_tools,
+        provider,
         estimator,
         non_transcript,
         ledger,
@@ -51,12 +54,14 @@ pub fn breakdown(whole: &Whole<'_>) -> Breakdown {
         used,
     } = *whole;
     let mut rest = instructions(config, estimator, non_transcript.instructions);
-    rest.extend(tools(
-        &config.tools,
-        supports_tools,
-        estimator,
-        non_transcript.tools,
-    ));
+    if supports_tools {
+        rest.extend(tools(
+            &config.tools,
+            provider,
+            estimator,
+            non_transcript.tools,
+        ));
+    }
     let non_transcript: u32 = rest
         .iter()
         .map(|share| share.tokens)
@@ -285,14 +290,16 @@ fn instructions(config: &SessionConfig, estimator: Estimator, whole: u32) -> Vec
     shares
 }
 
-/// Tool definitions that are sent, of so many tokens in all. The text around them is spread over
-/// them.
-fn tools(tools: &ToolSet, supports_tools: bool, estimator: Estimator, whole: u32) -> Vec<Share> {
+/// Tool definitions that are sent, of so many tokens in all, those of the provider's own among the
+/// tools. The text around them is spread over them.
+fn tools(tools: &ToolSet, provider: &str, estimator: Estimator, whole: u32) -> Vec<Share> {
     let of = |category: ToolCategory| {
-        let told = tools
-            .visible()
-            .filter(|tool| supports_tools && tool.category == category);
-        let sizes: Vec<u32> = told.map(|tool| estimator.tool(tool)).collect();
+        let told = tools.visible().filter(|tool| tool.category == category);
+        let own = tools
+            .run_by(provider)
+            .filter(|_| category == ToolCategory::Tools)
+            .map(|json| estimator.provider_tool(json));
+        let sizes: Vec<u32> = told.map(|tool| estimator.tool(tool)).chain(own).collect();
         let sum = sizes.iter().copied().fold(0, u32::saturating_add);
         Share {
             occupant: tool(category),
@@ -429,6 +436,7 @@ mod tests {
         let whole = Whole {
             config: &config,
             supports_tools: true,
+            provider: "main",
             estimator: Estimator::Characters,
             non_transcript: non_transcript(&config, Estimator::Characters),
             ledger: &ledger,
@@ -473,6 +481,7 @@ mod tests {
             let whole = Whole {
                 config,
                 supports_tools: true,
+                provider: "main",
                 estimator,
                 non_transcript,
                 ledger: &ledger,
@@ -525,6 +534,7 @@ mod tests {
         let whole = Whole {
             config: &config,
             supports_tools: true,
+            provider: "main",
             estimator,
             non_transcript,
             ledger: &ledger,
@@ -550,6 +560,7 @@ mod tests {
         let whole = Whole {
             config: &config,
             supports_tools: true,
+            provider: "main",
             estimator: Estimator::Characters,
             non_transcript: non_transcript(&config, Estimator::Characters),
             ledger: &ledger,
@@ -597,6 +608,7 @@ mod tests {
             breakdown(&Whole {
                 config: &config,
                 supports_tools,
+                provider: "main",
                 estimator: Estimator::Characters,
                 non_transcript: if supports_tools {
                     non_transcript(&config, Estimator::Characters)
@@ -699,7 +711,7 @@ mod tests {
             };
             let queued = Held::default();
             let non_transcript = non_transcript(&config, estimator);
-            let whole = Whole { config: &config, supports_tools: true, estimator, non_transcript, ledger: &ledger, queued, used };
+            let whole = Whole { config: &config, supports_tools: true, provider: "main", estimator, non_transcript, ledger: &ledger, queued, used };
             let breakdown = breakdown(&whole);
             prop_assert_eq!(total(&breakdown), used);
             prop_assert_eq!(breakdown.adjusted, non_transcript.instructions + non_transcript.tools > used);

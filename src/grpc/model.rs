@@ -124,6 +124,7 @@ fn model_to_pb(model: Resolved, calibration_ratio: f64) -> pb::Model {
         takes_temperature: _,
         reasoning_efforts,
         thinking: _,
+        cache_prices: _,
         source,
         discovered,
     } = info;

@@ -31,4 +31,8 @@ pub struct Declared {
     pub json_schema: Option<bool>,
     /// Levels of thinking that it has.
     pub reasoning_efforts: Option<Vec<ReasoningEffort>>,
+    /// Percent of a token's price that the service takes for one that its cache holds.
+    pub cache_read_percent: Option<u32>,
+    /// The same of one that it writes to its cache. Absent: it takes the whole price for it.
+    pub cache_write_percent: Option<u32>,
 }

@@ -81,6 +81,8 @@ pub struct ModelDependent {
     pub media: bool,
     /// Reasoning.
     pub reasoning: bool,
+    /// Items of a provider's own.
+    pub items: bool,
 }
 
 /// The last call of a session's model that its provider reported on.

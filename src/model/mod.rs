@@ -18,6 +18,7 @@ pub mod ledger;
 pub mod media;
 pub mod message;
 pub mod policy;
+pub mod price;
 pub mod prompt;
 pub mod queue;
 pub mod quota;
@@ -46,6 +47,7 @@ pub use message::{
     Citation, Content, FinishReason, Given, InputMessage, Message, ModelResponse, Part,
     ProviderItem, Role, ToolCall, ToolOutcome, ToolResult, Truncation,
 };
+pub use price::CachePrices;
 pub use prompt::{Arrangement, Prompt, PromptNote, PromptNoteKind, PromptShape};
 pub use queue::{Applied, Delivery, DropReason, TakeMode};
 pub use quota::{Exceeded, Quota, TenantLimits};

@@ -13,8 +13,8 @@ use super::{
     discovery::{Listing, listing::Listed},
     info::{Limit, ModelInfo, Source},
 };
-use crate::model::Declared;
 use crate::model::generation::ReasoningEffort;
+use crate::model::{CachePrices, Declared};
 
 /// The shipped facts, by vendor and model.
 static SHIPPED: LazyLock<BTreeMap<&'static str, BTreeMap<&'static str, Facts>>> =
@@ -53,6 +53,8 @@ struct Facts {
     json_schema: Option<bool>,
     reasoning_efforts: Vec<Effort>,
     temperature: Option<bool>,
+    cache_read: Option<u32>,
+    cache_write: Option<u32>,
 }
 
 /// A level of thinking as the table writes it.
@@ -173,6 +175,9 @@ impl Facts {
                     .map(|effort| effort.in_our_words())
                     .collect()
             }),
+            cache_prices: self
+                .cache_read
+                .map(|read| CachePrices::new(read, self.cache_write)),
             source: Source::Shipped,
             ..unknown
         }
@@ -286,6 +291,30 @@ mod tests {
             Some(ModelInfo::unknown("never-heard-of"))
         );
         assert_eq!(catalog.model(""), None);
+    }
+
+    #[test]
+    fn a_model_has_the_prices_of_the_cache_that_its_vendor_takes() {
+        let prices = |host: &str, model: &str| {
+            let model = Catalog::new(host, BTreeMap::new()).model(model);
+            model.unwrap().cache_prices
+        };
+        let percent = |read, write| Some(CachePrices { read, write });
+        let table = [
+            ("api.anthropic.com", "claude-sonnet-4-5", percent(10, 125)),
+            ("api.openai.com", "gpt-5", percent(10, 100)),
+            ("api.openai.com", "gpt-4o", percent(50, 100)),
+            ("openrouter.ai", "openai/gpt-5", None),
+        ];
+        for (host, model, expected) in table {
+            assert_eq!(prices(host, model), expected, "{model}");
+        }
+        let declared = Declared {
+            cache_read_percent: Some(0),
+            ..Declared::default()
+        };
+        let declared = openai(&[("gpt-4o", declared)]).model("gpt-4o").unwrap();
+        assert_eq!(declared.cache_prices, percent(0, 100));
     }
 
     /// Row S4

@@ -4,7 +4,7 @@ use jiff::Timestamp;
 
 use super::discovery::{ListedModel, Thinking};
 use crate::model::{
-    Declared, Generation, Media, Role,
+    CachePrices, Declared, Generation, Media, Role,
     generation::{ReasoningEffort, Setting, Unsupported},
 };
 
@@ -35,6 +35,8 @@ pub struct ModelInfo {
     pub reasoning_efforts: Option<Vec<ReasoningEffort>>,
     /// How it can be asked to think; empty if it is known not to, `None` if not known.
     pub thinking: Option<Vec<Thinking>>,
+    /// What the service takes for what its cache holds. `None` means not known.
+    pub cache_prices: Option<CachePrices>,
     /// Where the entry comes from.
     pub source: Source,
     /// When its service last listed it. `None` means it did not.
@@ -111,6 +113,7 @@ impl ModelInfo {
             takes_temperature: None,
             reasoning_efforts: None,
             thinking: None,
+            cache_prices: None,
             source: Source::Assumed,
             discovered: None,
         }
@@ -209,6 +212,7 @@ impl ModelInfo {
             takes_temperature: temperature.or(self.takes_temperature),
             reasoning_efforts: reasoning_efforts.or(self.reasoning_efforts),
             thinking: thinking.or(self.thinking),
+            cache_prices: self.cache_prices,
             source: Source::Discovered,
             discovered: Some(at),
         }
@@ -227,7 +231,10 @@ impl ModelInfo {
             parallel_tools,
             json_schema,
             reasoning_efforts,
+            cache_read_percent,
+            cache_write_percent,
         } = declared.clone();
+        let prices = |read| CachePrices::new(read, cache_write_percent);
         let limit = |tokens| Limit::new(tokens, Source::Configured);
         Self {
             name: self.name,
@@ -242,6 +249,7 @@ impl ModelInfo {
             takes_temperature: self.takes_temperature,
             reasoning_efforts: reasoning_efforts.or(self.reasoning_efforts),
             thinking: self.thinking,
+            cache_prices: cache_read_percent.map(prices).or(self.cache_prices),
             source: Source::Configured,
             discovered: self.discovered,
         }

@@ -98,9 +98,15 @@ pub trait Provider: fmt::Debug + Send + Sync {
         true
     }
 
-    /// Whether there is reasoning that does not go with a later prompt; where not,
-    /// [`Provider::sends_reasoning`] is always true.
-    fn withholds_reasoning(&self) -> bool {
+    /// Whether an item of a provider's own goes with a later prompt. `provider`: the configured name
+    /// of the one that made it; `own`: the model that is asked wrote the message.
+    fn sends_item(&self, _provider: &str, _own: bool) -> bool {
+        true
+    }
+
+    /// Whether there is reasoning or an item that does not go with a later prompt; where not,
+    /// [`Provider::sends_reasoning`] and [`Provider::sends_item`] are always true.
+    fn withholds_parts(&self) -> bool {
         false
     }
 

@@ -1,12 +1,15 @@
 //! What a prompt begins with, as a hash: whether an answer still stands after the very words that
 //! it was written after. Some models sign their reasoning together with those.
 
-use std::fmt::Write as _;
-
 use sha2::{Digest as _, Sha256};
 
 /// Bytes of a hash that are kept: enough that no two prefixes of a session are taken for one.
 const KEPT_BYTES: usize = 16;
+
+/// Digits of the hash in hex.
+const DIGITS: [char; 16] = [
+    '0', '1', '2', '3', '4', '5', '6', '7', '8', '9', 'a', 'b', 'c', 'd', 'e', 'f',
+];
 
 /// A prefix that grows.
 #[derive(Debug, Clone, Default)]
@@ -30,12 +33,9 @@ impl Prefix {
     /// The hash of what was added so far, in hex.
     pub(in crate::provider) fn fingerprint(&self) -> String {
         let digest = self.0.clone().finalize();
-        let mut hex = String::with_capacity(2 * KEPT_BYTES);
-        for byte in &digest[..KEPT_BYTES] {
-            // Writing to a string cannot fail.
-            let _ = write!(hex, "{byte:02x}");
-        }
-        hex
+        let digits = digest[..KEPT_BYTES].iter();
+        let digits = digits.flat_map(|byte| [byte >> 4, byte & 0xf]);
+        digits.map(|digit| DIGITS[usize::from(digit)]).collect()
     }
 
     fn field(&mut self, field: &str) {
@@ -71,5 +71,9 @@ mod tests {
             assert_eq!(one.len(), 32);
         }
         assert_eq!(of(&[("user", &["ab"])]), all[2], "the same each time");
+        assert_eq!(
+            all[0], "e3b0c44298fc1c149afbf4c8996fb924",
+            "the first half of a SHA-256: those that are stored stay what they are"
+        );
     }
 }

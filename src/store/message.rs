@@ -134,8 +134,9 @@ impl Store {
             .collect())
     }
 
-    /// The messages that the model sees and that hold media or, if wanted, reasoning, with these
-    /// parts only: results without their words, reasoning without its text. With them the
+    /// The messages that the model sees and that hold media, items of a provider's own or, if wanted,
+    /// reasoning, with these parts only: results without their words, reasoning and items without
+    /// their text. With them the
     /// messages, without parts, that say where a tool loop begins: what the user said last
     /// before each of these seqs. Reads as many rows as there are such parts, by their indexes.
     pub async fn variable(
@@ -162,7 +163,7 @@ impl Store {
     }
 
     /// The newest messages that the model sees before a place, newest first: sizes, calls of
-    /// models, and of the parts media and reasoning as [`Store::variable`] reads them. The size
+    /// models, and of the parts those that [`Store::variable`] reads, as it does. The size
     /// of all other parts is in the message's overhead.
     pub async fn newest(
         &self,

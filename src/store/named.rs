@@ -65,6 +65,7 @@ const FRAGMENTS: &[(&str, &str)] = &fragments![
     "in_force",
     "into_queue",
     "is_due",
+    "item_part",
     "live",
     "live_after",
     "live_before",

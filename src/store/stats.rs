@@ -191,6 +191,7 @@ pub(super) fn model_dependent(row: &Row) -> Result<ModelDependent, Error> {
     Ok(ModelDependent {
         media: get(row, "has_media")?,
         reasoning: get(row, "has_reasoning")?,
+        items: get(row, "has_items")?,
     })
 }
 

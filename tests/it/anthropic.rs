@@ -13,7 +13,7 @@ use crate::harness::{
     Host, Options,
     events::{completed, failed, kinds, messages, said, written},
     requests::{result, tools, turn},
-    transcripts::says,
+    transcripts::{message, says},
     upstream::{
         KEY, Reply, Upstream,
         anthropic::{Answer, error, refused, said as answer},
@@ -200,6 +200,52 @@ async fn a_search_of_the_service_goes_on_after_a_pause_and_is_kept() {
     );
     assert_eq!(sent[0].json["tools"][0]["name"], "web_search");
     host.assert_counted("s").await;
+}
+
+/// Row A2
+#[tokio::test(flavor = "multi_thread")]
+async fn items_of_another_provider_are_not_counted_as_they_are_not_sent() {
+    let upstream = Upstream::start().await;
+    upstream.answer(answer(&["Hello."]));
+    let host = host(&upstream).await;
+    let found = |provider: &str| pb::Part {
+        content: Some(Content::ProviderItem(pb::ProviderItem {
+            provider: provider.to_owned(),
+            kind: "web_search_tool_result".to_owned(),
+            item_json: json!({"type": "web_search_tool_result", "found": "x".repeat(8_000)})
+                .to_string(),
+            title: String::new(),
+        })),
+        ..pb::Part::default()
+    };
+    let search = |provider: &str| {
+        vec![
+            says(pb::Role::User, "Search."),
+            message(pb::Role::Assistant, vec![found(provider)]),
+        ]
+    };
+    let used = async |session: &str| host.stats(session).await.used.unwrap().tokens;
+    // In a session without a call everything is estimated.
+    for (session, provider) in [("own", "main"), ("other", "other")] {
+        host.create(pb::Session {
+            session_id: session.to_owned(),
+            model: MODEL.to_owned(),
+            ..pb::Session::default()
+        })
+        .await;
+        host.append(session, search(provider)).await;
+    }
+    let (own, other) = (used("own").await, used("other").await);
+    assert!(own > 2_000 && other < 200, "{own} {other}");
+    // After a call that was measured, what is new.
+    host.run(turn("other", "", "Hello")).await;
+    let before = used("other").await;
+    host.append("other", search("other")).await;
+    let after = used("other").await;
+    assert!(after - before < 200, "{before} {after}");
+    host.append("other", search("main")).await;
+    assert!(used("other").await > after + 2_000);
+    host.assert_counted("other").await;
 }
 
 /// Row D20

@@ -733,6 +733,40 @@ async fn context_stats_report_cached_tokens_and_a_step_forecast() {
     assert!((growth - 500.0).abs() < 1e-9, "{growth}");
 }
 
+/// Row A2
+#[tokio::test(flavor = "multi_thread")]
+async fn definitions_of_a_services_own_tools_are_counted_for_its_models() {
+    let host = Host::with(answering(&[says("Hello.", 10, 1)])).await;
+    let definition = json!({"type": "web_search", "allowed_domains": ["x".repeat(4_000)]});
+    let mut sizes = Vec::new();
+    for provider in ["scripted", "other"] {
+        let own = pb::ProviderTool {
+            provider: provider.to_owned(),
+            definition_json: definition.to_string(),
+        };
+        host.create(pb::Session {
+            session_id: provider.to_owned(),
+            model: MODEL.to_owned(),
+            tools: Some(pb::ToolSet {
+                provider_tools: vec![own],
+                ..pb::ToolSet::default()
+            }),
+            ..pb::Session::default()
+        })
+        .await;
+        let stats = host.stats(provider).await;
+        let shares = stats.categories.iter();
+        let tools = shares.filter(|share| share.category() == C::Tools);
+        let tools: i32 = tools.map(|share| share.tokens).sum();
+        sizes.push((stats.used.unwrap().tokens, tools));
+    }
+    let [(with, tools), (without, no_tools)] = sizes[..] else {
+        panic!("{sizes:?}")
+    };
+    assert_eq!((with - without, no_tools), (tools, 0));
+    assert!((1_000..1_100).contains(&tools), "{tools}");
+}
+
 /// With the windows that models have.
 fn as_shipped(options: Options) -> Options {
     Options {

@@ -93,7 +93,7 @@ fn window(events: &[pb::Event]) -> i32 {
     events.iter().find_map(window).unwrap()
 }
 
-/// Row S4
+/// Rows S4 and L2
 #[tokio::test(flavor = "multi_thread")]
 async fn a_discovered_window_is_used_for_a_turn_and_shown_with_its_source_and_time() {
     let upstream = Upstream::start().await;
@@ -248,7 +248,7 @@ async fn what_is_configured_wins_over_the_list_fact_by_fact() {
     assert_eq!(listed(&host).await, ["main/found", "main/told"]);
 }
 
-/// Row S4
+/// Rows S4 and L2
 #[tokio::test(flavor = "multi_thread")]
 async fn the_window_of_a_local_model_is_asked_for_when_a_turn_needs_it() {
     let upstream = Upstream::start().await;
@@ -271,7 +271,7 @@ async fn the_window_of_a_local_model_is_asked_for_when_a_turn_needs_it() {
     );
 }
 
-/// Row S4
+/// Rows S4 and L2
 #[tokio::test(flavor = "multi_thread")]
 async fn the_window_of_a_local_server_is_never_that_which_its_model_was_trained_with() {
     let upstream = Upstream::start().await;

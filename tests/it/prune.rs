@@ -1,9 +1,15 @@
 //! Old tool results: cleared by a call or by a turn, by policy, and brought back; and results that
 //! there is no room for.
 
+use std::sync::Arc;
+
 use contextd::{
-    model::{Content, Prompt, config::ContextPolicy, message::PRUNED_WORDS},
+    model::{
+        CachePrices, Content, FinishReason, Prompt, Usage, config::ContextPolicy,
+        message::PRUNED_WORDS,
+    },
     pb::{self, MessageView, event::Payload, part},
+    provider::{Answer, Chunk, Finish, ModelInfo, Provider},
 };
 use serde_json::{Value, json};
 
@@ -287,9 +293,20 @@ fn looks_twice(cached: u32) -> Vec<Value> {
 /// events.
 async fn run(policy: pb::PrunePolicy, cached: u32, window: i32) -> (Host, Vec<&'static str>) {
     let host = Host::with(answering(&looks_twice(cached))).await;
+    let kinds = run_of(&host, MODEL, policy, window).await;
+    (host, kinds)
+}
+
+/// The same with a model of that host.
+async fn run_of(
+    host: &Host,
+    model: &str,
+    policy: pb::PrunePolicy,
+    window: i32,
+) -> Vec<&'static str> {
     host.create(pb::Session {
         session_id: "s".to_owned(),
-        model: MODEL.to_owned(),
+        model: model.to_owned(),
         tools: tools(&["look"]),
         policy_overrides: Some(pb::Policy {
             prune: Some(policy),
@@ -309,8 +326,79 @@ async fn run(policy: pb::PrunePolicy, cached: u32, window: i32) -> (Host, Vec<&'
             result(&call.call_id, &"x".repeat(8_000))
         })
         .await;
-    let kinds = kinds(&events);
-    (host, kinds)
+    kinds(&events)
+}
+
+/// A service that takes these prices, and whose cache holds 99,000 of the 100,000 tokens of each
+/// prompt. Its model looks twice.
+#[derive(Debug)]
+struct Priced(Option<CachePrices>);
+
+impl Provider for Priced {
+    fn kind(&self) -> &'static str {
+        "priced"
+    }
+
+    fn model(&self, name: &str) -> Option<ModelInfo> {
+        Some(ModelInfo {
+            cache_prices: self.0,
+            ..ModelInfo::unknown(name)
+        })
+    }
+
+    fn models(&self) -> Vec<ModelInfo> {
+        Vec::new()
+    }
+
+    fn call(&self, prompt: Arc<Prompt>) -> Answer {
+        let answered = prompt.transcript.messages().iter();
+        let answered = answered.filter(|message| message.response.is_some());
+        let (said, reason) = if answered.count() < 2 {
+            let look = Chunk::ToolCall {
+                index: 0,
+                id: String::new(),
+                name: "look".to_owned(),
+            };
+            (look, FinishReason::ToolCalls)
+        } else {
+            (Chunk::Text("Done.".to_owned()), FinishReason::Stop)
+        };
+        let usage = Usage {
+            input: 100_000,
+            output: 10,
+            cache_read: 99_000,
+            ..Usage::default()
+        };
+        let finished = Chunk::Finished(Finish {
+            reason,
+            provider_reason: String::new(),
+            usage: Some(usage),
+            provider_model: String::new(),
+            response_id: String::new(),
+            metadata: None,
+            prompt_fingerprint: None,
+        });
+        Box::pin(tokio_stream::iter([Ok(said), Ok(finished)]))
+    }
+}
+
+/// Row D17
+#[tokio::test(flavor = "multi_thread")]
+async fn a_turn_prunes_when_the_prices_of_the_cache_make_it_pay() {
+    let table = [
+        (None, false),
+        (Some(CachePrices::new(50, None)), true),
+        (Some(CachePrices::new(10, Some(125))), false),
+    ];
+    for (prices, expected) in table {
+        let options = Options::default().provider("priced", Arc::new(Priced(prices)));
+        let host = Host::with(options).await;
+        let policy = mode(pb::PruneMode::WhenItPays);
+        let kinds = run_of(&host, "priced/m", policy, 1_000_000).await;
+        assert!(kinds.contains(&"turn_completed"), "{prices:?}: {kinds:?}");
+        let pruned = kinds.contains(&"context_pruned");
+        assert_eq!(pruned, expected, "{prices:?}: {kinds:?}");
+    }
 }
 
 /// Row S17

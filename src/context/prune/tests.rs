@@ -272,10 +272,40 @@ fn pruning_pays_if_it_saves_more_than_the_lost_cache_costs() {
     ];
     for (mode, rebilled, overflows, due) in table {
         assert_eq!(
-            is_due(mode, &pruning, rebilled, overflows),
+            is_due(mode, &pruning, rebilled, None, overflows),
             due,
             "{mode:?} {rebilled} {overflows}"
         );
+    }
+}
+
+/// Row D17
+#[test]
+fn pruning_pays_by_the_prices_of_the_provider_where_they_are_known() {
+    let due = |prices: Option<(u32, Option<u32>)>, rebilled| {
+        let pruning = Pruning {
+            outputs: Vec::new(),
+            saved: 60_000,
+            before: 0,
+        };
+        let prices = prices.map(|(read, write)| CachePrices::new(read, write));
+        is_due(PruneMode::WhenItPays, &pruning, rebilled, prices, false)
+    };
+    // The most tokens billed again for which 60,000 fewer in each of ten calls are worth it.
+    let table = [
+        (None, 59_999),
+        // A tenth from the cache; a quarter more into it, twice as much for an hour, or no more.
+        (Some((10, Some(125))), 52_173),
+        (Some((10, Some(200))), 31_578),
+        (Some((10, None)), 66_666),
+        // Half, as older models take.
+        (Some((50, None)), 599_999),
+        // A cache that costs nothing is never given up.
+        (Some((0, None)), 0),
+    ];
+    for (prices, most) in table {
+        assert!(due(prices, most), "{prices:?} {most}");
+        assert!(!due(prices, most + 1), "{prices:?} {most}");
     }
 }
 

@@ -172,7 +172,11 @@ impl<'a> Writer<'a> {
 
     /// What the model said.
     fn answer(&mut self, at: usize, message: &'a Message) -> Vec<Block<'a>> {
-        let reasoning = self.form.with_reasoning && self.is_valid(message);
+        let reasons = message
+            .parts
+            .iter()
+            .any(|stored| matches!(stored.part.content, Content::Reasoning { .. }));
+        let reasoning = reasons && self.form.with_reasoning && self.is_valid(message);
         let answered = self.answered_items(at);
         let mut blocks = Vec::new();
         for (position, StoredPart { part, .. }) in message.parts.iter().enumerate() {
@@ -273,11 +277,11 @@ impl<'a> Writer<'a> {
             .response
             .as_ref()
             .and_then(|response| response.prompt_fingerprint.as_ref());
-        let unchanged = self
-            .prefix
-            .as_ref()
-            .is_none_or(|prefix| written_after == Some(&prefix.fingerprint()));
-        self.is_own(message) && unchanged
+        // The hash of a prefix takes a while, and there is one of each answer.
+        let is_unchanged = |prefix: &Prefix| {
+            written_after.is_some_and(|written_after| *written_after == prefix.fingerprint())
+        };
+        self.is_own(message) && self.prefix.as_ref().is_none_or(is_unchanged)
     }
 
     /// Whether the model that is asked now wrote the message.

@@ -14,7 +14,7 @@ use super::{
     http::{Call, Client, Settings, Unusable},
 };
 use crate::model::{
-    Declared, Generation, Media, Prompt, PromptShape, Role, generation::Unsupported,
+    CachePrices, Declared, Generation, Media, Prompt, PromptShape, Role, generation::Unsupported,
 };
 
 mod block;
@@ -47,6 +47,10 @@ const COUNT_PATH: &str = "messages/count_tokens";
 
 /// The status of a service that has no such path.
 const NOT_FOUND: u16 = 404;
+
+/// What the service takes for a token that it keeps for an hour, in percent of its price without a
+/// cache; its documentation of prices.
+const HOUR_PERCENT: u32 = 200;
 
 /// How long the service keeps what it has read of a prompt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -115,6 +119,17 @@ impl Anthropic {
 }
 
 impl PromptCache {
+    /// The prices with this cache, by those with the service's default.
+    fn prices(self, prices: CachePrices) -> CachePrices {
+        match self {
+            Self::Off | Self::FiveMinutes => prices,
+            Self::Hour => CachePrices {
+                write: prices.write.max(HOUR_PERCENT),
+                ..prices
+            },
+        }
+    }
+
     fn marker(self) -> Option<CacheControl> {
         let ttl = match self {
             Self::Off => return None,
@@ -134,7 +149,12 @@ impl Provider for Anthropic {
     }
 
     fn model(&self, name: &str) -> Option<ModelInfo> {
-        self.models.model(name)
+        let model = self.models.model(name)?;
+        let cache_prices = model.cache_prices.map(|prices| self.cache.prices(prices));
+        Some(ModelInfo {
+            cache_prices,
+            ..model
+        })
     }
 
     fn models(&self) -> Vec<ModelInfo> {
@@ -168,7 +188,11 @@ impl Provider for Anthropic {
         attached && own
     }
 
-    fn withholds_reasoning(&self) -> bool {
+    fn sends_item(&self, provider: &str, _own: bool) -> bool {
+        provider == self.name
+    }
+
+    fn withholds_parts(&self) -> bool {
         true
     }
 

@@ -129,7 +129,11 @@ impl Provider for Gemini {
         attached && own
     }
 
-    fn withholds_reasoning(&self) -> bool {
+    fn sends_item(&self, provider: &str, _own: bool) -> bool {
+        provider == self.name
+    }
+
+    fn withholds_parts(&self) -> bool {
         true
     }
 

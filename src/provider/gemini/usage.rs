@@ -80,6 +80,7 @@ mod tests {
         assert_eq!(numbers, expected, "{reports:?}");
     }
 
+    /// Row A13
     #[test]
     fn thoughts_and_what_tools_read_are_added_to_the_answer_and_the_prompt() {
         check(

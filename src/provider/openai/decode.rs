@@ -46,6 +46,8 @@ pub struct Decoder {
     dialect: &'static Dialect,
     id: String,
     model: String,
+    /// How fast and how dear the service said the answer is.
+    tier: String,
     calls: Calls,
     /// Details of reasoning that were not handed out yet.
     details: Details,
@@ -66,6 +68,7 @@ impl Decoder {
             dialect,
             id: String::new(),
             model: String::new(),
+            tier: String::new(),
             calls: Calls::default(),
             details: Details::default(),
             voice: Voice::Text,
@@ -81,6 +84,7 @@ impl Decoder {
     fn chunk(&mut self, chunk: wire::Chunk, chunks: &mut VecDeque<Chunk>) -> Result<(), Fault> {
         keep(&mut self.id, chunk.id);
         keep(&mut self.model, chunk.model);
+        keep(&mut self.tier, chunk.service_tier);
         // The last report wins, and is cumulative.
         let report = chunk.usage.or_else(|| usage::of_groq(&chunk.x_groq?));
         if let Some(usage) = report.and_then(|report| usage::read(&report, self.dialect)) {
@@ -207,13 +211,15 @@ impl Decoder {
             (true, false) if self.refused && reason == FinishReason::Stop => FinishReason::Refusal,
             (_, _) => reason,
         };
+        let tier = std::mem::take(&mut self.tier);
+        let metadata = || json!({super::KIND: {"service_tier": tier}}).to_string();
         chunks.push_back(Chunk::Finished(Finish {
             reason,
             provider_reason: self.finish.clone().unwrap_or_default(),
             usage: self.usage.take(),
             provider_model: std::mem::take(&mut self.model),
             response_id: std::mem::take(&mut self.id),
-            metadata: None,
+            metadata: (!tier.is_empty()).then(metadata),
             prompt_fingerprint: None,
         }));
         Ok(())

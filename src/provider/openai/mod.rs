@@ -148,7 +148,11 @@ impl Provider for OpenAi {
         messages::takes_back(self.dialect, attached, own, in_loop)
     }
 
-    fn withholds_reasoning(&self) -> bool {
+    fn sends_item(&self, _provider: &str, _own: bool) -> bool {
+        false
+    }
+
+    fn withholds_parts(&self) -> bool {
         true
     }
 

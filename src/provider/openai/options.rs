@@ -23,8 +23,16 @@ mod tests;
 /// Fields that no option replaces: what is said would not be what is stored.
 const OURS: &[&str] = &["model", "messages", "tools", "stream"];
 
-/// The levels of reasoning of models whose own are not known, where a level is sent.
-const COARSE: [ReasoningEffort; 4] = [
+/// The levels of reasoning of OpenAI's models whose own are not known: those that each of them has.
+/// A level that a model lacks fails the call.
+pub(in crate::provider) const OF_OPENAI: [ReasoningEffort; 3] = [
+    ReasoningEffort::Low,
+    ReasoningEffort::Medium,
+    ReasoningEffort::High,
+];
+
+/// The same of all others, where a level is sent.
+pub(in crate::provider) const COARSE: [ReasoningEffort; 4] = [
     ReasoningEffort::None,
     ReasoningEffort::Low,
     ReasoningEffort::Medium,
@@ -34,13 +42,15 @@ const COARSE: [ReasoningEffort; 4] = [
 /// The settings, the effort as the nearest level of the model. A service that switches reasoning off
 /// does so for every model.
 pub(super) fn fitted(dialect: &Dialect, model: &ModelInfo, wanted: &Generation) -> Generation {
+    let nearest = |effort: ReasoningEffort, levels: &[ReasoningEffort]| Generation {
+        reasoning_effort: effort.nearest_of(levels),
+        ..wanted.clone()
+    };
     let switched = matches!(dialect.effort, Effort::Switch | Effort::Thinking);
     match (wanted.reasoning_effort, &model.reasoning_efforts) {
         (Some(ReasoningEffort::None), _) if switched => wanted.clone(),
-        (Some(effort), None) if dialect.effort == Effort::Coarse => Generation {
-            reasoning_effort: effort.nearest_of(&COARSE),
-            ..wanted.clone()
-        },
+        (Some(effort), None) if dialect.effort == Effort::Coarse => nearest(effort, &COARSE),
+        (Some(effort), None) if dialect.effort == Effort::Fine => nearest(effort, &OF_OPENAI),
         (Some(_) | None, _) => model.fitted(wanted),
     }
 }

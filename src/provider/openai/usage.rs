@@ -88,6 +88,7 @@ mod tests {
         assert_eq!(numbers, expected, "{dialect}: {report}");
     }
 
+    /// Row A13
     #[test]
     fn usage_reports_are_normalized() {
         let plain = json!({"prompt_tokens": 9, "completion_tokens": 5, "completion_tokens_details": {"reasoning_tokens": 3}});

@@ -131,6 +131,7 @@ pub(super) struct Chunk {
     pub(super) id: Option<Word>,
     pub(super) model: Option<Word>,
     pub(super) object: Option<Word>,
+    pub(super) service_tier: Option<Word>,
     pub(super) choices: Option<Vec<Choice>>,
     pub(super) usage: Option<Box<RawValue>>,
     /// Groq's own corner, which may hold `usage`.

@@ -148,6 +148,10 @@ impl Provider for Responses {
         options::cannot_take(self.dialect, model, wanted)
     }
 
+    fn fitted(&self, model: &ModelInfo, wanted: &Generation) -> Generation {
+        options::fitted(self.dialect, model, wanted)
+    }
+
     fn cannot_read(&self, model: &ModelInfo, media: &Media, role: Role) -> Option<String> {
         media::cannot_read(self.dialect.takes, media, role)
             .or_else(|| model.cannot_read(media, role))
@@ -157,7 +161,11 @@ impl Provider for Responses {
         said::takes_back(attached, own)
     }
 
-    fn withholds_reasoning(&self) -> bool {
+    fn sends_item(&self, _provider: &str, own: bool) -> bool {
+        own
+    }
+
+    fn withholds_parts(&self) -> bool {
         true
     }
 

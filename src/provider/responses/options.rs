@@ -18,7 +18,7 @@ use crate::{
         body::{Body, options_of},
         http::lenient,
         info::{ModelInfo, refused},
-        openai::options::{can_be_strict, thinks},
+        openai::options::{COARSE, OF_OPENAI, can_be_strict, thinks},
     },
 };
 
@@ -50,6 +50,23 @@ pub(super) fn reasons(model: &ModelInfo) -> bool {
     match &model.reasoning_efforts {
         Some(levels) => !levels.is_empty(),
         None => thinks(name),
+    }
+}
+
+/// The settings, the effort as the nearest level of the model. Where its levels are not known, those
+/// are taken for its own that hardly any lacks.
+pub(super) fn fitted(dialect: &Dialect, model: &ModelInfo, wanted: &Generation) -> Generation {
+    let levels: &[ReasoningEffort] = if dialect.openai_models {
+        &OF_OPENAI
+    } else {
+        &COARSE
+    };
+    match (wanted.reasoning_effort, &model.reasoning_efforts) {
+        (Some(effort), None) => Generation {
+            reasoning_effort: effort.nearest_of(levels),
+            ..wanted.clone()
+        },
+        (Some(_), Some(_)) | (None, _) => model.fitted(wanted),
     }
 }
 
@@ -233,15 +250,14 @@ fn choice(choice: &ToolChoice) -> Value {
 
 /// The form of an answer as Chat Completions has it: all but its type stands under the name of it.
 fn as_in_chat(mut format: Value) -> Value {
-    match format["type"].take() {
-        Value::String(kind) if kind == "json_schema" => {
-            if let Some(form) = format.as_object_mut() {
-                form.remove("type");
-            }
-            json!({"type": kind, "json_schema": format})
-        }
-        kind => json!({"type": kind}),
+    let kind = format["type"].take();
+    if kind != "json_schema" {
+        return json!({"type": kind});
     }
+    if let Some(form) = format.as_object_mut() {
+        form.remove("type");
+    }
+    json!({"type": kind, "json_schema": format})
 }
 
 fn format(format: &ResponseFormat, dialect: &Dialect) -> Value {

@@ -347,6 +347,7 @@ impl SessionView {
             policy.mode,
             &pruning,
             rebilled,
+            model.info.cache_prices,
             compacts || budget.overflows(before.at_most()),
         ) {
             return None;

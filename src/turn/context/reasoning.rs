@@ -1,5 +1,5 @@
-//! Which reasoning goes with a later prompt, and what the rest would have cost: the provider's own
-//! rule, asked message by message.
+//! Which reasoning goes with a later prompt, and which items of a provider's own, and what the rest
+//! would have cost: the provider's own rule, asked message by message.
 
 use std::borrow::Cow;
 
@@ -11,10 +11,19 @@ use crate::{
     provider::registry::Resolved,
 };
 
-/// Whether a part is reasoning that does not go with the next prompt. `own`: the model wrote it.
-/// `in_loop`: the user has not spoken since.
+/// Whether a part is reasoning, or an item of a provider's own, that does not go with the next
+/// prompt. `own`: the model wrote it. `in_loop`: the user has not spoken since.
 pub(in crate::turn) fn is_unsent(model: &Resolved, part: &Part, own: bool, in_loop: bool) -> bool {
-    is_reasoning(part) && !sends(model, part, own, in_loop)
+    match &part.content {
+        Content::Reasoning { .. } => !sends(model, part, own, in_loop),
+        Content::ProviderItem(item) => !model.provider.sends_item(&item.provider, own),
+        Content::Text(_)
+        | Content::ToolCall(_)
+        | Content::ToolResult(_)
+        | Content::Refusal(_)
+        | Content::Media(_)
+        | Content::Unknown(_) => false,
+    }
 }
 
 /// Tokens of an answer's reasoning, as reported, that do not go with the prompt that follows it.
@@ -75,7 +84,7 @@ pub(in crate::turn) fn of_loop(model: &Resolved, sent: &[Message]) -> u32 {
         .fold(0, u32::saturating_add)
 }
 
-/// These messages as they go with the next prompt: reasoning that does not go with it is left out.
+/// These messages as they go with the next prompt: what does not go with it is left out.
 pub(in crate::turn) fn as_sent<'a>(
     model: &Resolved,
     messages: &'a [Message],
@@ -137,9 +146,10 @@ pub(in crate::turn) mod tests {
     use super::*;
     use crate::{
         context::testing::{calls, message, prompt, response, results, user},
-        model::{Category, Prompt},
+        model::{Category, Prompt, ProviderItem},
         provider::{
-            Registry,
+            Provider, Registry,
+            anthropic::Anthropic,
             http::Settings,
             openai::{OpenAi, dialect, dialect::Dialect},
         },
@@ -148,21 +158,33 @@ pub(in crate::turn) mod tests {
 
     /// A model of a service that speaks a dialect.
     pub(in crate::turn) fn model(dialect: &'static Dialect) -> Resolved {
+        let provider =
+            OpenAi::new("main", settings(), Some(dialect), BTreeMap::new()).expect("a provider");
+        resolved(Arc::new(provider))
+    }
+
+    fn anthropic() -> Resolved {
+        let provider = Anthropic::new("main", settings(), BTreeMap::new()).expect("a provider");
+        resolved(Arc::new(provider))
+    }
+
+    fn resolved(provider: Arc<dyn Provider>) -> Resolved {
+        Registry::default()
+            .with("main", provider)
+            .resolve("main/m")
+            .expect("a model")
+    }
+
+    fn settings() -> Settings {
         let second = Duration::from_secs(1);
-        let settings = Settings {
+        Settings {
             base_url: "http://127.0.0.1:9/v1".to_owned(),
             headers: Vec::new(),
             connect_timeout: second,
             first_byte_timeout: second,
             stall_timeout: second,
             max_request_bytes: None,
-        };
-        let provider =
-            OpenAi::new("main", settings, Some(dialect), BTreeMap::new()).expect("a provider");
-        Registry::default()
-            .with("main", Arc::new(provider))
-            .resolve("main/m")
-            .expect("a model")
+        }
     }
 
     /// Thoughts before an answer and before a call, by the model and by another one, with details
@@ -245,6 +267,47 @@ pub(in crate::turn) mod tests {
                 .copied()
                 .unwrap_or_default();
             assert_eq!(unsent, all(&messages) - all(&sent), "{}", dialect.name);
+        }
+    }
+
+    #[test]
+    fn an_item_of_another_provider_is_not_counted() {
+        let item = |provider: &str| ProviderItem {
+            provider: provider.to_owned(),
+            kind: "web_search_call".to_owned(),
+            json: r#"{"found":"a"}"#.to_owned(),
+            title: String::new(),
+        };
+        let answer = |provider: &str| Message {
+            response: Some(ModelResponse {
+                provider: "main".to_owned(),
+                ..response("main/m")
+            }),
+            ..message(
+                Role::Assistant,
+                vec![Part::new(Content::ProviderItem(item(provider)))],
+            )
+        };
+        let messages = vec![user("Search."), answer("main"), answer("other")];
+        let size = messages[1].parts[0].size.tokens;
+        assert!(size > 0);
+        // Chat Completions has no items at all.
+        let table = [
+            (anthropic(), size),
+            (
+                model(dialect::named("openai").expect("a dialect")),
+                2 * size,
+            ),
+        ];
+        for (model, expected) in table {
+            let unsent = size::unsupported(&model, &size::Excerpt::whole(&messages));
+            let kind = model.provider.kind();
+            assert_eq!(unsent.values().sum::<u32>(), expected, "{kind}");
+            let kept = as_sent(&model, &messages);
+            let kept = kept.iter().flat_map(|message| &message.parts);
+            let kept = kept.map(|stored| stored.size.tokens).sum::<u32>();
+            let all: u32 = size * 2 + messages[0].parts[0].size.tokens;
+            assert_eq!(all - kept, expected, "{kind}");
         }
     }
 

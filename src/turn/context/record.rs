@@ -169,12 +169,16 @@ impl Engine {
         call: &HostCall<'_>,
         since: Option<Since>,
     ) -> Result<Variable, Error> {
-        let ModelDependent { media, reasoning } = call.tail.holds;
-        if !(media || reasoning) {
+        let ModelDependent {
+            media,
+            reasoning,
+            items,
+        } = call.tail.holds;
+        if !(media || reasoning || items) {
             return Ok(Variable::default());
         }
         let [called, own] = call.models();
-        let with_reasoning = called.withholds_reasoning() || own.withholds_reasoning();
+        let with_reasoning = called.withholds_parts() || own.withholds_parts();
         let all = self
             .store
             .variable(key, with_reasoning, &[LATEST, call.before()])

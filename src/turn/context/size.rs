@@ -67,10 +67,10 @@ impl<'a> CalledModel<'a> {
         }
     }
 
-    /// Whether it is not sent some reasoning of the transcript.
-    pub(in crate::turn) fn withholds_reasoning(self) -> bool {
+    /// Whether it is not sent some reasoning or some items of the transcript.
+    pub(in crate::turn) fn withholds_parts(self) -> bool {
         self.resolved
-            .is_some_and(|model| model.provider.withholds_reasoning())
+            .is_some_and(|model| model.provider.withholds_parts())
     }
 
     /// What an answer costs in later prompts beside its parts.
@@ -112,6 +112,10 @@ impl PromptCall<'_> {
                 .visible()
                 .filter(|_| model.is_none_or(|model| model.info.supports_tools))
         };
+        let provider_tools: Vec<&str> = model
+            .filter(|model| model.info.supports_tools)
+            .map(|model| tools.run_by(&model.provider_name).collect())
+            .unwrap_or_default();
         let estimator = model.map_or(Estimator::Characters, estimator);
         let bytes = system.len() + sent().map(definition_bytes).sum::<usize>();
         let new = if bytes < LONG_TEXT || estimator.has_counted(&system, sent()) {
@@ -120,7 +124,9 @@ impl PromptCall<'_> {
             bytes
         };
         beside_others(new, estimator, || {
-            estimator.non_transcript(&system, sent(), &generation)
+            estimator
+                .non_transcript(&system, sent(), &generation)
+                .with_provider_tools(estimator, &provider_tools)
         })
     }
 
@@ -413,7 +419,7 @@ pub(in crate::turn) fn size_with<'c>(
 }
 
 /// Tokens of a transcript that a model is not sent, by where they are counted: media that are words
-/// to it, and reasoning.
+/// to it, reasoning, and items of another provider.
 pub(in crate::turn) fn unsupported(
     model: &Resolved,
     excerpt: &Excerpt<'_>,
@@ -467,7 +473,7 @@ fn unsupported_from(
 
 impl Engine {
     /// What has to be read of a session's transcript for the size of its next prompt: nothing where
-    /// neither media nor reasoning could make it another one for this model; every such part
+    /// neither media nor reasoning nor a provider's items could make it another one for this model; every such part
     /// where no call was measured; otherwise the messages since. No text is read.
     pub(in crate::turn) async fn excerpt(
         &self,
@@ -479,8 +485,13 @@ impl Engine {
         let Some(resolved) = model.resolved else {
             return Ok(Excerpt::default());
         };
-        let ModelDependent { media, reasoning } = holds;
-        if !(media || reasoning && model.withholds_reasoning()) || !size.has_unmeasured() {
+        let ModelDependent {
+            media,
+            reasoning,
+            items,
+        } = holds;
+        let withheld = (reasoning || items) && model.withholds_parts();
+        if !(media || withheld) || !size.has_unmeasured() {
             return Ok(Excerpt::default());
         }
         let excerpt = match size.is_anchored() {
@@ -512,9 +523,10 @@ impl Engine {
         ModelDependent {
             media: _,
             reasoning,
+            items: _,
         }: ModelDependent,
     ) -> Result<Excerpt<'static>, Error> {
-        let with_reasoning = reasoning && CalledModel::from(model).withholds_reasoning();
+        let with_reasoning = reasoning && CalledModel::from(model).withholds_parts();
         let messages = self
             .store()
             .variable(key, with_reasoning, &[LATEST])

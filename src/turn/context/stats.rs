@@ -87,7 +87,7 @@ impl Engine {
         let excerpt = self.excerpt(key, &size, call.model, stats.holds).await?;
         let context = size_with(size, call.model, &excerpt, &[]);
         let size = context.size();
-        let excerpt = match context.is_anchored() && stats.holds.media {
+        let excerpt = match context.is_anchored() && (stats.holds.media || stats.holds.items) {
             // The categories are those of the whole transcript.
             true => self.model_dependent(key, &model, stats.holds).await?,
             false => excerpt,
@@ -98,6 +98,7 @@ impl Engine {
         let whole = Whole {
             config,
             supports_tools: model.info.supports_tools,
+            provider: &model.provider_name,
             estimator,
             non_transcript,
             ledger,

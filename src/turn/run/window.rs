@@ -50,7 +50,8 @@ impl Run<'_> {
         let overflows =
             budget(policy, scene.model).is_ok_and(|budget| budget.overflows(scene.size.at_most()));
         if !overflows {
-            let by_itself = is_due(policy.prune.mode, &pruning, rebilled, false);
+            let prices = scene.model.info.cache_prices;
+            let by_itself = is_due(policy.prune.mode, &pruning, rebilled, prices, false);
             // Before a summary is asked for, what can be cleared is. While one is written, its
             // context is let be.
             if !by_itself && self.due(scene).is_none() {
@@ -204,6 +205,7 @@ impl Run<'_> {
                 let whole = Whole {
                     config: &config,
                     supports_tools: scene.model.info.supports_tools,
+                    provider: &scene.model.provider_name,
                     estimator: scene.estimator,
                     non_transcript: scene.context.non_transcript(),
                     ledger: &stats.ledger.less(&scene.unsupported),

@@ -518,7 +518,11 @@ async fn the_cost_of_hot_statements_is_independent_of_session_count_and_age() {
     let plan = explain(&prepared(&world.database).await, Hot::Alone("variable", "")).await;
     assert_eq!(
         scans(&plan, "parts"),
-        ["parts_media: 1 row", "parts_reasoning: 1 row"],
+        [
+            "parts_items: 0 rows",
+            "parts_media: 1 row",
+            "parts_reasoning: 1 row"
+        ],
         "{plan:#}"
     );
 }

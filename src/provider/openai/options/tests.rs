@@ -175,13 +175,13 @@ fn reasoning_effort_is_encoded_per_service() {
             "openai",
             Some(Max),
             None,
-            json!({"reasoning_effort": "max"}),
+            json!({"reasoning_effort": "high"}),
         ),
         (
             "openai",
             Some(Not),
             None,
-            json!({"reasoning_effort": "none"}),
+            json!({"reasoning_effort": "low"}),
         ),
         (
             "groq",
@@ -278,7 +278,8 @@ fn reasoning_effort_uses_the_nearest_level_of_the_model() {
     use ReasoningEffort::{High, Low, Max, Medium, None as Not, Xhigh};
     let table = [
         ("openai", Some(vec![Low, High]), Medium, Some(Low)),
-        ("openai", None, Max, Some(Max)),
+        ("openai", None, Max, Some(High)),
+        ("openai", Some(vec![High, Max]), Max, Some(Max)),
         ("groq", Some(vec![Not, Xhigh]), High, Some(Xhigh)),
         ("groq", None, Xhigh, Some(High)),
         ("deepseek", Some(vec![High, Max]), Not, Some(Not)),

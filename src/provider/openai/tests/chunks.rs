@@ -417,6 +417,18 @@ fn the_last_usage_report_wins() {
 }
 
 #[test]
+fn the_tier_that_served_an_answer_is_kept() {
+    let begun = |tier: Value| json!({"choices": [], "service_tier": tier});
+    for (tier, expected) in [
+        (json!("flex"), Some(r#"{"openai":{"service_tier":"flex"}}"#)),
+        (Value::Null, None),
+    ] {
+        let seen = chunks("openai", &[begun(tier), ends("stop")]);
+        assert_eq!(finish(&seen).metadata.as_deref(), expected);
+    }
+}
+
+#[test]
 fn only_the_first_of_several_answers_is_read() {
     let two = json!({"choices": [{"index": 1, "delta": {"content": "no"}, "finish_reason": "length"}, {"index": 0, "delta": {"content": "yes"}}]});
     let seen = chunks("openai", &[two, ends("stop")]);

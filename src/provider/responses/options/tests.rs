@@ -114,6 +114,31 @@ fn effort_and_summary_are_said_together() {
     assert_eq!(reasoning("xai", true, high), json!({"effort": "high"}));
 }
 
+#[test]
+fn a_model_whose_levels_are_not_known_is_asked_for_one_that_it_has() {
+    use ReasoningEffort::{High, Low, Max, Minimal, None as Not, Xhigh};
+    let table = [
+        ("openai", None, Max, High),
+        ("openai", None, Not, Low),
+        ("azure", None, Minimal, Low),
+        ("compatible", None, Xhigh, High),
+        ("compatible", None, Not, Not),
+        ("openai", Some(vec![Not, Max]), Xhigh, Max),
+    ];
+    for (name, levels, effort, expected) in table {
+        let model = ModelInfo {
+            reasoning_efforts: levels,
+            ..ModelInfo::unknown("o9")
+        };
+        let wanted = Generation {
+            reasoning_effort: Some(effort),
+            ..Generation::default()
+        };
+        let fitted = fitted(named(name).expect("a dialect"), &model, &wanted);
+        assert_eq!(fitted.reasoning_effort, Some(expected), "{name} {effort:?}");
+    }
+}
+
 /// llama.cpp reads no `text.format`, measured with b11434.
 #[test]
 fn llamacpp_is_told_the_form_of_an_answer_as_in_chat_completions() {

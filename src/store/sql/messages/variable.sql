@@ -17,6 +17,8 @@ marks as (
         union all
         {reasoning_part} and :with_reasoning
         union all
+        {item_part}
+        union all
         select k.message_id, null, null, null, null, null, null, null, null, null, null, null, null, null from marks k) p
   join lateral (select s.* from spoken s where s.message_id = p.message_id
                 union all
