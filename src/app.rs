@@ -6,7 +6,7 @@ use std::{path::Path, sync::Arc, time::Duration};
 use anyhow::Context as _;
 use secrecy::ExposeSecret as _;
 use tokio::net::TcpListener;
-use tokio_util::sync::CancellationToken;
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use uuid::Uuid;
 
 mod models;
@@ -18,7 +18,7 @@ use self::preparing::{prepared, run_migrations};
 use crate::{
     auth::{self, Auth},
     clock::{Clock, SystemClock},
-    config::{Config, Environment},
+    config::{Config, Environment, LimitsConfig},
     grpc::{
         admin_port, connection,
         gate::Gate,
@@ -28,17 +28,20 @@ use crate::{
         stream::Waiting,
         tls::{self, Tls},
     },
-    model::Limits,
+    model::{Limits, TenantLimits},
     postgres::{self, Postgres},
     provider::Registry,
+    quota::Quotas,
     store::{self, Connection, Database, Store},
-    telemetry::progress::Progress,
+    telemetry::{Telemetry, progress::Progress},
     turn::{Engine, Hub, Retention, Rules, UploadBounds, run::retry::Retries},
     worker,
 };
 
 /// What may go on after the drain: answers that are on their way, and rounds of the workers.
 const LAST_MOMENT: Duration = Duration::from_secs(1);
+/// What the last export of telemetry may take.
+const LAST_EXPORT: Duration = Duration::from_secs(3);
 /// How soon the keys of callers are asked for again at the start.
 const FIRST_KEYS: Duration = Duration::from_secs(1);
 /// Longest time in a transaction without a statement.
@@ -110,18 +113,34 @@ impl Parts {
     /// The service, which ends when `shutdown` fires.
     pub fn assemble(self, config: Config, shutdown: CancellationToken) -> anyhow::Result<Service> {
         let replica = Uuid::now_v7().to_string();
-        let store = Store::new(self.database.clone(), replica, config.turn.lease_ttl);
+        let telemetry = Telemetry::new(&config.telemetry, &replica)?;
+        let metrics = telemetry.metrics().clone();
+        let database = self.database.metered(metrics.clone());
+        let store = Store::new(database.clone(), replica, config.turn.lease_ttl);
         let hub = Hub::default();
         let clock = Arc::clone(&self.clock);
         let auth = Arc::new(Auth::new(&config.auth, store.clone(), clock)?);
         let tls = Tls::new(&config.tls)?.map(Arc::new);
+        let quotas = Arc::new(Quotas::new(store.clone(), tenant_limits(&config.limits)));
+        let engine = Engine::new(
+            store,
+            self.registry,
+            Arc::clone(&quotas),
+            self.rules,
+            hub,
+            self.clock,
+            metrics,
+        );
+        observe(&telemetry, &engine, &database);
         Ok(Service {
-            engine: Engine::new(store, self.registry, self.rules, hub, self.clock),
+            engine,
             auth,
+            quotas,
             tls,
+            telemetry,
             admin: None,
             config,
-            database: self.database,
+            database,
             stop: Stop {
                 shutdown,
                 ..Stop::default()
@@ -139,7 +158,10 @@ pub struct Service {
     pub stop: Stop,
     /// Who callers are.
     pub auth: Arc<Auth>,
+    /// What tenants may use.
+    pub quotas: Arc<Quotas>,
     tls: Option<Arc<Tls>>,
+    telemetry: Telemetry,
     /// The listener of the admin port.
     pub admin: Option<TcpListener>,
     config: Config,
@@ -172,7 +194,9 @@ impl Service {
             engine,
             stop,
             auth,
+            quotas,
             tls,
+            telemetry,
             admin,
             config,
             database,
@@ -181,20 +205,28 @@ impl Service {
         health::begin(&reporter).await;
         let address = listener.local_addr()?;
         let gate = Gate::new(Readiness::Closed(Closed::Database));
+        let observed = gate.clone();
+        telemetry.observe_readiness(move || matches!(observed.readiness(), Readiness::Ready));
+        let pages = admin_port::Pages {
+            gate: gate.clone(),
+            telemetry: telemetry.clone(),
+        };
         if let Some(admin) = admin {
-            let stop = stop.done.clone().cancelled_owned();
-            let serving = admin_port::serve(admin, health_service.clone(), gate.clone(), stop);
-            tokio::spawn(serving);
+            let stopped = stop.done.clone().cancelled_owned();
+            let health = health_service.clone();
+            tokio::spawn(admin_port::serve(admin, health, pages, stopped));
         }
+        let entrance = server::Entrance {
+            gate: gate.clone(),
+            auth: Arc::clone(&auth),
+            quotas,
+            tls: tls.clone(),
+        };
         let serving = server::serve(
             listener,
             Arc::clone(&engine),
             health_service,
-            server::Entrance {
-                gate: gate.clone(),
-                auth: Arc::clone(&auth),
-                tls: tls.clone(),
-            },
+            entrance,
             bounds(&config),
             stop.closing.clone().cancelled_owned(),
         );
@@ -212,17 +244,10 @@ impl Service {
             } => prepared?,
         }
         gate.set(Readiness::Ready);
-        let workers = worker::start(&engine, &stop.stopping, &stop.done);
-        worker::keep_credentials(&workers, &auth, &stop.done);
-        if let Some(tls) = tls {
-            workers.spawn(tls::follow(tls, stop.done.clone()));
-        }
-        let readiness = tokio::spawn(health::follow(
-            reporter,
-            gate,
-            Arc::clone(&engine),
-            stop.stopping.clone(),
-        ));
+        let workers = workers(&engine, &auth, tls, &stop);
+        let stopping = stop.stopping.clone();
+        let readiness = health::follow(reporter, gate, Arc::clone(&engine), stopping);
+        let readiness = tokio::spawn(readiness);
         progress.ready(format!("contextd listens on {address}"));
         let mut lost = Ok(());
         tokio::select! {
@@ -246,8 +271,24 @@ impl Service {
         stop.done.cancel();
         // A round that waits for a database must not hold the process.
         let _ = tokio::time::timeout(LAST_MOMENT, workers.wait()).await;
+        telemetry.shut_down(LAST_EXPORT).await;
         lost
     }
+}
+
+/// Starts everything that goes on beside the server.
+fn workers(
+    engine: &Arc<Engine>,
+    auth: &Arc<Auth>,
+    tls: Option<Arc<Tls>>,
+    stop: &Stop,
+) -> TaskTracker {
+    let workers = worker::start(engine, &stop.stopping, &stop.done);
+    worker::keep_credentials(&workers, auth, &stop.done);
+    if let Some(tls) = tls {
+        workers.spawn(tls::follow(tls, stop.done.clone()));
+    }
+    workers
 }
 
 /// Reads the keys of callers for the first time. A database that is away is waited for; a keys file
@@ -282,6 +323,15 @@ pub async fn migrate(config: &Config, progress: &Progress) -> anyhow::Result<()>
     Ok(())
 }
 
+/// What is read whenever metrics are. The engine is not kept alive by it.
+fn observe(telemetry: &Telemetry, engine: &Arc<Engine>, database: &Database) {
+    telemetry.build_info(env!("CARGO_PKG_VERSION"), store::migrate::newest());
+    let engine = Arc::downgrade(engine);
+    telemetry.observe_leases(move || engine.upgrade().map_or(0, |engine| engine.leases().count()));
+    let database = database.clone();
+    telemetry.observe_pools(move || database.status().to_vec());
+}
+
 fn bounds(config: &Config) -> server::Bounds {
     server::Bounds {
         max_request_bytes: config.server.max_request_bytes,
@@ -291,6 +341,7 @@ fn bounds(config: &Config) -> server::Bounds {
             patience: config.server.handshake_timeout,
         },
         max_concurrent_streams: config.server.max_concurrent_streams,
+        max_requests: config.server.max_requests,
         reader: Waiting {
             events: config.stream.reader_events,
             bytes: config.stream.reader_bytes,
@@ -379,6 +430,21 @@ pub fn database_settings(config: &Config, connection: Connection) -> store::Sett
     }
 }
 
+fn tenant_limits(config: &LimitsConfig) -> TenantLimits {
+    let LimitsConfig {
+        running_turns,
+        requests_per_second,
+        tokens_per_minute,
+        stored_bytes,
+    } = *config;
+    TenantLimits {
+        running_turns,
+        requests_per_second,
+        tokens_per_minute,
+        stored_bytes,
+    }
+}
+
 fn rules(config: &Config) -> Rules {
     Rules {
         default_model: config.models.default_model.clone(),
@@ -401,6 +467,7 @@ fn rules(config: &Config) -> Rules {
         },
         max_takeovers: config.turn.max_takeovers,
         max_running: config.turn.max_running_turns,
+        is_shared: config.auth.required,
         delta_flush: config.turn.delta_flush,
         max_answer_bytes: config.turn.max_answer_bytes,
         retries: Retries {

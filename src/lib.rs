@@ -24,6 +24,7 @@ pub mod turn;
 
 pub mod context;
 pub mod provider;
+pub mod quota;
 pub mod store;
 
 pub mod codec;

@@ -31,6 +31,21 @@ pub enum Denied {
     Certificate,
 }
 
+impl Denied {
+    /// Its name in metrics.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Missing => "credential_missing",
+            Self::Malformed => "credential_malformed",
+            Self::Unknown => "credential_unknown",
+            Self::Expired => "credential_expired",
+            Self::Unverified => "token_unverified",
+            Self::Claims => "token_claims",
+            Self::Certificate => "certificate_without_grant",
+        }
+    }
+}
+
 /// Something about credentials failed.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {

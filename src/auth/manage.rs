@@ -104,8 +104,8 @@ impl Auth {
     }
 }
 
-/// The tenant that is meant, if the caller may manage its keys.
-fn tenant_of(caller: &Principal, wanted: Option<TenantId>) -> Result<TenantId, Error> {
+/// The tenant that is meant, if the caller may manage it.
+pub fn tenant_of(caller: &Principal, wanted: Option<TenantId>) -> Result<TenantId, Error> {
     match wanted {
         Some(tenant) if tenant != caller.tenant && caller.access < Access::Operator => {
             let needed = Access::Operator;

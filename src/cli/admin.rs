@@ -17,7 +17,7 @@ use crate::{
     pb::{self, admin_service_client::AdminServiceClient},
 };
 
-/// Manage API keys, and show what a server takes its caller for.
+/// Manage API keys and the limits of tenants, and show what a server takes its caller for.
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
     #[command(subcommand)]
@@ -29,6 +29,9 @@ enum Action {
     /// API keys.
     #[command(subcommand)]
     Key(KeyAction),
+    /// What tenants may use.
+    #[command(subcommand)]
+    Limits(LimitsAction),
     /// Show the server's version and limits, and what it takes the caller for.
     Info(Server),
 }
@@ -110,6 +113,67 @@ enum KeyAction {
     },
 }
 
+#[derive(Debug, Subcommand)]
+enum LimitsAction {
+    /// Show the limits of a tenant, and what it uses.
+    Get {
+        #[command(flatten)]
+        server: Server,
+        /// The tenant [no default: the caller's own]
+        #[arg(long, env = "CONTEXTD_TENANT", hide_env_values = true)]
+        tenant: Option<String>,
+    },
+    /// Set limits of a tenant; those that are not named stay. In force on every replica within 5
+    /// seconds.
+    Set {
+        #[command(flatten)]
+        server: Server,
+        /// The tenant [no default: the caller's own]
+        #[arg(long, env = "CONTEXTD_TENANT", hide_env_values = true)]
+        tenant: Option<String>,
+        /// Turns that run at once, on all replicas together [no default: as it was]
+        #[arg(
+            long,
+            value_name = "TURNS",
+            env = "CONTEXTD_RUNNING_TURNS",
+            hide_env_values = true
+        )]
+        running_turns: Option<u64>,
+        /// Requests per second, on each replica [no default: as it was]
+        #[arg(
+            long,
+            value_name = "REQUESTS",
+            env = "CONTEXTD_REQUESTS_PER_SECOND",
+            hide_env_values = true
+        )]
+        requests_per_second: Option<u64>,
+        /// Tokens that models read and write per minute, on all replicas together [no default: as it was]
+        #[arg(
+            long,
+            value_name = "TOKENS",
+            env = "CONTEXTD_TOKENS_PER_MINUTE",
+            hide_env_values = true
+        )]
+        tokens_per_minute: Option<u64>,
+        /// Bytes of messages, events and blobs [no default: as it was]
+        #[arg(
+            long,
+            value_name = "BYTES",
+            env = "CONTEXTD_STORED_BYTES",
+            hide_env_values = true
+        )]
+        stored_bytes: Option<u64>,
+    },
+    /// Remove a tenant's own limits: the server's are in force.
+    Clear {
+        #[command(flatten)]
+        server: Server,
+        /// The tenant [no default: the caller's own]
+        #[arg(long, env = "CONTEXTD_TENANT", hide_env_values = true)]
+        tenant: Option<String>,
+    },
+}
+
 /// The access of a name.
 fn access_of(name: &str) -> Result<Access, String> {
     Access::from_name(name).ok_or_else(|| "read, write, admin or operator".to_owned())
@@ -118,6 +182,7 @@ fn access_of(name: &str) -> Result<Access, String> {
 pub(super) async fn run(args: Args) -> anyhow::Result<ExitCode> {
     match args.action {
         Action::Info(server) => info(&server).await?,
+        Action::Limits(action) => limits(action).await?,
         Action::Key(KeyAction::Generate {
             name,
             tenant,
@@ -195,6 +260,81 @@ fn generate(name: &str, tenant: &str, access: Access) -> anyhow::Result<()> {
     ]);
     say(key)?;
     eprint!("[[keys]]\n{entry}");
+    Ok(())
+}
+
+async fn limits(action: LimitsAction) -> anyhow::Result<()> {
+    match action {
+        LimitsAction::Get { server, tenant } => {
+            let tenant_id = tenant.unwrap_or_default();
+            let found = limits_of(&mut client(&server).await?, tenant_id).await?;
+            say(format_args!("tenant {}", found.tenant_id))?;
+            show_limits(&found.in_force.unwrap_or_default(), found.r#use.as_ref())
+        }
+        LimitsAction::Set {
+            server,
+            tenant,
+            running_turns,
+            requests_per_second,
+            tokens_per_minute,
+            stored_bytes,
+        } => {
+            let mut client = client(&server).await?;
+            let found = limits_of(&mut client, tenant.unwrap_or_default()).await?;
+            let own = found.own.unwrap_or_default();
+            let number = |limit: u64| i64::try_from(limit).unwrap_or(i64::MAX);
+            let limits = pb::TenantLimits {
+                running_turns: running_turns.map(number).or(own.running_turns),
+                requests_per_second: requests_per_second.map(number).or(own.requests_per_second),
+                tokens_per_minute: tokens_per_minute.map(number).or(own.tokens_per_minute),
+                stored_bytes: stored_bytes.map(number).or(own.stored_bytes),
+            };
+            set_limits(&mut client, found.tenant_id, Some(limits)).await
+        }
+        LimitsAction::Clear { server, tenant } => {
+            let mut client = client(&server).await?;
+            let found = limits_of(&mut client, tenant.unwrap_or_default()).await?;
+            set_limits(&mut client, found.tenant_id, None).await
+        }
+    }
+}
+
+async fn limits_of(
+    client: &mut AdminServiceClient<Connection>,
+    tenant_id: String,
+) -> anyhow::Result<pb::GetTenantLimitsResponse> {
+    let request = pb::GetTenantLimitsRequest { tenant_id };
+    answered(client.get_tenant_limits(request).await)
+}
+
+async fn set_limits(
+    client: &mut AdminServiceClient<Connection>,
+    tenant_id: String,
+    limits: Option<pb::TenantLimits>,
+) -> anyhow::Result<()> {
+    let request = pb::SetTenantLimitsRequest { tenant_id, limits };
+    let answer = answered(client.set_tenant_limits(request).await)?;
+    show_limits(&answer.in_force.unwrap_or_default(), None)
+}
+
+/// One line for each limit, with what is used of it where that is known.
+fn show_limits(limits: &pb::TenantLimits, used: Option<&pb::TenantUse>) -> anyhow::Result<()> {
+    let shown = |limit: Option<i64>| limit.map_or("none".to_owned(), |limit| limit.to_string());
+    let running = used.map(|used| format!("  {} now", used.running_turns));
+    let owed = used.and_then(|used| used.tokens_owed.as_ref());
+    let owed = owed.map(|owed| format!("  {} s of them owed", owed.seconds));
+    let stored = used.and_then(|used| used.stored_bytes);
+    let stored = stored.map(|bytes| format!("  {bytes} now"));
+    let lines = [
+        ("running turns", limits.running_turns, running),
+        ("requests/s", limits.requests_per_second, None),
+        ("tokens/min", limits.tokens_per_minute, owed),
+        ("stored bytes", limits.stored_bytes, stored),
+    ];
+    for (name, limit, used) in lines {
+        let used = used.unwrap_or_default();
+        say(format_args!("{name:<14}{}{used}", shown(limit)))?;
+    }
     Ok(())
 }
 

@@ -14,6 +14,7 @@ use super::policy::PolicyConfig;
 use super::services::{self, Service};
 use super::setting::{COMMAND_FLAGS, ENV_PREFIX, SETTINGS, Setting, variable_of};
 use super::suggest::nearest;
+use super::telemetry;
 
 /// Where settings are read from.
 #[derive(Debug, Default)]
@@ -55,6 +56,7 @@ pub fn load(sources: &Sources) -> Result<Loaded, ConfigError> {
             Origin::Flag(setting.flag.to_owned()),
         );
     }
+    telemetry::detect(&mut given, &sources.environment);
     let services = services::detect(&mut known, &mut given, &sources.environment);
     let mut problems = unknown_variables(&sources.environment);
     let config = judge(known, &given, &mut problems);

@@ -20,6 +20,7 @@ mod gemini;
 mod given;
 mod http;
 mod layers;
+mod limits;
 mod load;
 mod models;
 mod openai;
@@ -50,6 +51,7 @@ pub use error::{ConfigError, Origin, Problem};
 pub use gemini::GeminiConfig;
 pub use given::Origins;
 pub use http::{HttpConfig, KeyError};
+pub use limits::LimitsConfig;
 pub use load::{Loaded, Sources, defaults, load};
 pub use models::ModelsConfig;
 pub use openai::{Dialect, OpenAiConfig};
@@ -65,7 +67,7 @@ pub use server::ServerConfig;
 pub use services::{SERVICES, Service};
 pub use setting::{COMMAND_FLAGS, ENV_PREFIX, SETTINGS, Setting, variable_of};
 pub use stream::StreamConfig;
-pub use telemetry::{LogFormat, TelemetryConfig};
+pub use telemetry::{LogFormat, OtlpConfig, TelemetryConfig};
 pub use tls::TlsConfig;
 pub use turn::TurnConfig;
 
@@ -78,6 +80,8 @@ pub struct Config {
     pub tls: TlsConfig,
     /// Who may call.
     pub auth: AuthConfig,
+    /// What each tenant may use.
+    pub limits: LimitsConfig,
     /// The external database.
     pub database: DatabaseConfig,
     /// The database that contextd runs itself when none is named.
@@ -96,7 +100,7 @@ pub struct Config {
     pub providers: ProvidersConfig,
     /// The context policies, by name.
     pub policies: PoliciesConfig,
-    /// Logs.
+    /// Logs and metrics.
     pub telemetry: TelemetryConfig,
 }
 
@@ -106,6 +110,7 @@ impl Default for Config {
             server: ServerConfig::default(),
             tls: TlsConfig::default(),
             auth: AuthConfig::default(),
+            limits: LimitsConfig::default(),
             database: DatabaseConfig::default(),
             embedded: EmbeddedConfig::default(),
             turn: TurnConfig::default(),
@@ -127,6 +132,7 @@ impl Config {
             server,
             tls,
             auth,
+            limits,
             database,
             embedded,
             turn,
@@ -142,6 +148,7 @@ impl Config {
         server.check(&mut checks, tls, auth);
         tls.check(&mut checks, !auth.certificates.is_empty());
         auth.check(&mut checks);
+        limits.check(&mut checks);
         database.check(&mut checks);
         embedded.check(&mut checks, database);
         turn.check(&mut checks);

@@ -44,19 +44,21 @@ pub enum ResponsesDialect {
     Xai,
     OpenRouter,
     DeepSeek,
+    LlamaCpp,
     LmStudio,
     Compatible,
 }
 
 impl ResponsesDialect {
     /// All of them.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 9] = [
         Self::OpenAi,
         Self::Azure,
         Self::ChatGpt,
         Self::Xai,
         Self::OpenRouter,
         Self::DeepSeek,
+        Self::LlamaCpp,
         Self::LmStudio,
         Self::Compatible,
     ];
@@ -70,6 +72,7 @@ impl ResponsesDialect {
             Self::Xai => "xai",
             Self::OpenRouter => "openrouter",
             Self::DeepSeek => "deepseek",
+            Self::LlamaCpp => "llamacpp",
             Self::LmStudio => "lmstudio",
             Self::Compatible => "compatible",
         }

@@ -30,6 +30,9 @@ pub struct ServerConfig {
     pub handshake_timeout: Duration,
     /// Most RPCs at once on one connection.
     pub max_concurrent_streams: u32,
+    /// Most requests that are being answered at once. Further ones are refused as OVERLOADED, which
+    /// takes no time. A stream counts until its first answer.
+    pub max_requests: usize,
     /// Answer gRPC reflection, so that tools such as grpcurl need no proto files.
     pub reflection: bool,
     /// After a signal to stop: how long to keep serving while health says NOT_SERVING.
@@ -50,6 +53,7 @@ impl Default for ServerConfig {
             max_connections: 10_000,
             handshake_timeout: Duration::from_secs(10),
             max_concurrent_streams: 1000,
+            max_requests: 512,
             reflection: true,
             drain_delay: Duration::ZERO,
             drain_timeout: Duration::from_secs(20),
@@ -67,6 +71,7 @@ impl ServerConfig {
             max_connections,
             handshake_timeout,
             max_concurrent_streams,
+            max_requests,
             reflection: _,
             drain_delay,
             drain_timeout,
@@ -109,6 +114,12 @@ impl ServerConfig {
             *max_concurrent_streams,
             1..=100_000,
             "streams",
+        );
+        checks.number(
+            "server.max_requests",
+            *max_requests,
+            1..=1_000_000,
+            "requests",
         );
         checks.duration(
             "server.handshake_timeout",

@@ -14,11 +14,15 @@ pub const COMMAND_FLAGS: &[&str] = &[
     "key-name",
     "model",
     "once",
+    "requests-per-second",
+    "running-turns",
     "service",
     "session",
+    "stored-bytes",
     "system",
     "tenant",
     "timeout",
+    "tokens-per-minute",
     "ttl",
 ];
 
@@ -64,7 +68,7 @@ pub const SETTINGS: &[Setting] = &[
         flag: "admin-listen",
         key: "server.admin_listen",
         value_name: "ADDRESS:PORT",
-        help: "Where to serve health for probes, in plain text and without credentials",
+        help: "Where to serve health for probes and metrics, in plain text and without credentials",
         without_default: Some("no default: only at --listen"),
     },
     Setting {
@@ -178,6 +182,13 @@ pub const SETTINGS: &[Setting] = &[
         value_name: "FORMAT",
         help: "Log format: text or json",
         without_default: None,
+    },
+    Setting {
+        flag: "otlp-endpoint",
+        key: "telemetry.otlp.endpoint",
+        value_name: "URL",
+        help: "Collector that metrics are pushed to by OTLP over HTTP, e.g. http://localhost:4318",
+        without_default: Some("no default: OTEL_EXPORTER_OTLP_ENDPOINT, else nothing is pushed"),
     },
 ];
 

@@ -1,4 +1,4 @@
-//! AdminService: the server, its caller, and API keys.
+//! AdminService: the server, its caller, API keys, and the limits of tenants.
 
 use std::sync::Arc;
 
@@ -6,11 +6,16 @@ use tonic::{Request, Response, Status};
 
 use super::{access, caller, decode, page};
 use crate::{
-    auth::{Auth, manage::CreatedKey},
-    codec::time::timestamp_to_pb,
-    model::ApiKey,
+    auth::{
+        Auth,
+        manage::{CreatedKey, tenant_of},
+    },
+    codec::time::{duration_to_pb, timestamp_to_pb},
+    model::{ApiKey, TenantLimits},
     pb::{self, admin_service_server::AdminService},
+    quota::TenantState,
     store,
+    turn::Engine,
 };
 
 /// What the server says of itself.
@@ -22,17 +27,22 @@ pub struct Limits {
     pub max_blob_bytes: u64,
 }
 
-/// AdminService over the credentials.
+/// AdminService over the credentials and the engine.
 #[derive(Debug, Clone)]
 pub struct Admin {
     auth: Arc<Auth>,
+    engine: Arc<Engine>,
     limits: Limits,
 }
 
 impl Admin {
     /// The service.
-    pub fn new(auth: Arc<Auth>, limits: Limits) -> Self {
-        Self { auth, limits }
+    pub fn new(auth: Arc<Auth>, engine: Arc<Engine>, limits: Limits) -> Self {
+        Self {
+            auth,
+            engine,
+            limits,
+        }
     }
 }
 
@@ -43,12 +53,11 @@ impl AdminService for Admin {
         request: Request<pb::GetServerInfoRequest>,
     ) -> Result<Response<pb::GetServerInfoResponse>, Status> {
         let caller = caller(&request)?;
-        let bytes = |bytes: u64| i64::try_from(bytes).unwrap_or(i64::MAX);
         Ok(Response::new(pb::GetServerInfoResponse {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             schema_version: store::migrate::newest(),
-            max_request_bytes: bytes(self.limits.max_request_bytes as u64),
-            max_blob_bytes: bytes(self.limits.max_blob_bytes),
+            max_request_bytes: number(self.limits.max_request_bytes as u64),
+            max_blob_bytes: number(self.limits.max_blob_bytes),
             auth_required: self.auth.is_required(),
             tenant_id: caller.tenant.into_string(),
             access: access::to_pb(caller.access).into(),
@@ -107,6 +116,61 @@ impl AdminService for Admin {
             key: Some(api_key(key)),
         }))
     }
+
+    async fn get_tenant_limits(
+        &self,
+        request: Request<pb::GetTenantLimitsRequest>,
+    ) -> Result<Response<pb::GetTenantLimitsResponse>, Status> {
+        let caller = caller(&request)?;
+        let wanted = decode::get_tenant_limits(request.into_inner())?;
+        let tenant = tenant_of(&caller, wanted)?;
+        let TenantState {
+            own,
+            in_force,
+            used,
+        } = self.engine.tenant_state(&tenant).await?;
+        Ok(Response::new(pb::GetTenantLimitsResponse {
+            tenant_id: tenant.into_string(),
+            own: Some(tenant_limits(own)),
+            in_force: Some(tenant_limits(in_force)),
+            r#use: Some(pb::TenantUse {
+                running_turns: number(used.running_turns),
+                tokens_owed: used.tokens_owed.map(duration_to_pb),
+                stored_bytes: used.stored_bytes.map(number),
+            }),
+        }))
+    }
+
+    async fn set_tenant_limits(
+        &self,
+        request: Request<pb::SetTenantLimitsRequest>,
+    ) -> Result<Response<pb::SetTenantLimitsResponse>, Status> {
+        caller(&request)?;
+        let decode::SetLimits { tenant, limits } = decode::set_tenant_limits(request.into_inner())?;
+        let in_force = self.engine.set_limits(tenant, limits).await?;
+        Ok(Response::new(pb::SetTenantLimitsResponse {
+            in_force: Some(tenant_limits(in_force)),
+        }))
+    }
+}
+
+fn tenant_limits(limits: TenantLimits) -> pb::TenantLimits {
+    let TenantLimits {
+        running_turns,
+        requests_per_second,
+        tokens_per_minute,
+        stored_bytes,
+    } = limits;
+    pb::TenantLimits {
+        running_turns: running_turns.map(number),
+        requests_per_second: requests_per_second.map(number),
+        tokens_per_minute: tokens_per_minute.map(number),
+        stored_bytes: stored_bytes.map(number),
+    }
+}
+
+fn number(number: u64) -> i64 {
+    i64::try_from(number).unwrap_or(i64::MAX)
 }
 
 fn api_key(key: ApiKey) -> pb::ApiKey {

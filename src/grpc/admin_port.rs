@@ -1,9 +1,11 @@
-//! The admin port: health for probes, in plain text and without credentials, also where the API
-//! itself speaks TLS. Over gRPC as on the API's port, and over HTTP as `/livez` and `/readyz`.
+//! The admin port: health for probes and metrics, in plain text and without credentials, also where the
+//! API itself speaks TLS. Health over gRPC as on the API's port, and over HTTP as `/livez` and `/readyz`;
+//! metrics as `/metrics`.
 
 use std::{future::Future, time::Duration};
 
 use axum::{Router, extract::State, http::StatusCode, routing::get};
+use http::{HeaderName, header::CONTENT_TYPE};
 use tokio::net::TcpListener;
 use tonic::{service::Routes, transport::Server};
 use tonic_health::pb::health_server::{Health, HealthServer};
@@ -13,6 +15,7 @@ use super::{
     gate::Gate,
     readiness::Readiness,
 };
+use crate::telemetry::Telemetry;
 
 /// What probes need, and not more.
 const BOUNDS: Bounds = Bounds {
@@ -20,17 +23,28 @@ const BOUNDS: Bounds = Bounds {
     patience: Duration::from_secs(10),
 };
 
+/// What the pages show.
+#[derive(Debug)]
+pub struct Pages {
+    /// How the server stands.
+    pub gate: Gate,
+    /// What it measures.
+    pub telemetry: Telemetry,
+}
+
 /// Serves until `stop` comes. That it cannot is logged: the API goes on without it.
 pub async fn serve(
     listener: TcpListener,
     health: HealthServer<impl Health>,
-    gate: Gate,
+    pages: Pages,
     stop: impl Future<Output = ()>,
 ) {
+    let Pages { gate, telemetry } = pages;
     let pages = Router::new()
         .route("/livez", get(async || "alive\n"))
         .route("/readyz", get(readyz))
-        .with_state(gate);
+        .with_state(gate)
+        .route("/metrics", get(metrics).with_state(telemetry));
     let served = Server::builder()
         .accept_http1(true)
         .add_routes(Routes::from(pages).add_service(health))
@@ -49,4 +63,10 @@ async fn readyz(State(gate): State<Gate>) -> (StatusCode, String) {
         Readiness::Closed(closed) => closed.to_string(),
     };
     (StatusCode::SERVICE_UNAVAILABLE, format!("{why}\n"))
+}
+
+/// All metrics, as Prometheus reads them.
+async fn metrics(State(telemetry): State<Telemetry>) -> ([(HeaderName, &'static str); 1], String) {
+    let format = (CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8");
+    ([format], telemetry.scrape())
 }

@@ -13,6 +13,7 @@ use http_body::{Frame, SizeHint};
 use prost::bytes::Bytes;
 use tokio::time::Instant;
 use tonic::{Code, Status, body::Body};
+use tonic_types::StatusExt as _;
 use tower::{Layer, Service};
 use uuid::Uuid;
 
@@ -23,6 +24,7 @@ use super::{
 use crate::{
     auth::Denied,
     model::{Access, Principal},
+    telemetry::Metrics,
 };
 
 /// Carries the id of a request: taken from the client, else made here, and sent back.
@@ -31,6 +33,8 @@ pub const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 const LONGEST_ID: usize = 128;
 /// Characters of an RPC's name that are shown.
 const METHOD_SHOWN: usize = 200;
+/// RPCs of others that are served here.
+const HEALTH: [&str; 2] = ["grpc.health.v1.Health/Check", "grpc.health.v1.Health/Watch"];
 /// The target of these lines.
 const CALLS: &str = "contextd::calls";
 
@@ -93,6 +97,47 @@ impl Call {
         let _ = self.denied.set(why);
     }
 
+    /// The method, if it is an RPC that is served here.
+    fn known_method(&self) -> Option<&str> {
+        let known = match access::needs(&format!("/{}", self.method)) {
+            Needs::Access(_) | Needs::Undeclared => true,
+            Needs::NotOurs => HEALTH.contains(&self.method.as_str()),
+        };
+        known.then_some(self.method.as_str())
+    }
+
+    /// Why a call was refused that an other caller, or a later one, may have answered: the reason of
+    /// the status, and of a caller who is not known what was wrong with its credential.
+    fn rejection(&self, status: &Status) -> Option<String> {
+        match status.code() {
+            Code::Unauthenticated => Some(
+                self.denied
+                    .get()
+                    .map_or("unauthenticated", |denied| denied.name())
+                    .to_owned(),
+            ),
+            Code::PermissionDenied | Code::ResourceExhausted | Code::Unavailable => {
+                Some(status.get_details_error_info().map_or_else(
+                    || code_name(status.code()).to_lowercase(),
+                    |info| info.reason.to_lowercase(),
+                ))
+            }
+            Code::Ok
+            | Code::Cancelled
+            | Code::Unknown
+            | Code::InvalidArgument
+            | Code::DeadlineExceeded
+            | Code::NotFound
+            | Code::AlreadyExists
+            | Code::FailedPrecondition
+            | Code::Aborted
+            | Code::OutOfRange
+            | Code::Unimplemented
+            | Code::Internal
+            | Code::DataLoss => None,
+        }
+    }
+
     fn log(&self, code: Code) {
         let Self {
             id,
@@ -138,14 +183,20 @@ impl Call {
 }
 
 /// Notes and logs calls.
-#[derive(Debug, Clone, Copy)]
-pub struct Calls;
+#[derive(Debug, Clone)]
+pub struct Calls {
+    /// Where they are counted.
+    pub metrics: Metrics,
+}
 
 impl<S> Layer<S> for Calls {
     type Service = Noted<S>;
 
     fn layer(&self, inner: S) -> Self::Service {
-        Noted { inner }
+        Noted {
+            inner,
+            metrics: self.metrics.clone(),
+        }
     }
 }
 
@@ -153,6 +204,7 @@ impl<S> Layer<S> for Calls {
 #[derive(Debug, Clone)]
 pub struct Noted<S> {
     inner: S,
+    metrics: Metrics,
 }
 
 impl<S, Q> Service<Request<Q>> for Noted<S>
@@ -172,7 +224,7 @@ where
     fn call(&mut self, mut request: Request<Q>) -> Self::Future {
         let call = Arc::new(Call::of(&request));
         request.extensions_mut().insert(Arc::clone(&call));
-        let line = Line { call, code: None };
+        let line = Line::new(call, self.metrics.clone());
         let answer = self.inner.call(request);
         Box::pin(CURRENT.scope(line.call.id.clone(), async move {
             let mut line = line;
@@ -198,19 +250,36 @@ fn given_id(headers: &HeaderMap) -> Option<String> {
 struct Line {
     call: Arc<Call>,
     code: Option<Code>,
+    metrics: Metrics,
 }
 
 impl Line {
+    fn new(call: Arc<Call>, metrics: Metrics) -> Self {
+        metrics.rpc_started(call.known_method());
+        Self {
+            call,
+            code: None,
+            metrics,
+        }
+    }
+
     fn read(&mut self, headers: &HeaderMap) {
         if let Some(status) = Status::from_header_map(headers) {
             self.code = Some(status.code());
+            if let Some(reason) = self.call.rejection(&status) {
+                self.metrics.rpc_rejected(&reason);
+            }
         }
     }
 }
 
 impl Drop for Line {
     fn drop(&mut self) {
-        self.call.log(self.code.unwrap_or(Code::Cancelled));
+        let code = self.code.unwrap_or(Code::Cancelled);
+        let took = self.call.begun.elapsed();
+        self.metrics
+            .rpc_ended(self.call.known_method(), code_name(code), took);
+        self.call.log(code);
     }
 }
 

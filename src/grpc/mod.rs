@@ -6,6 +6,7 @@
 pub mod access;
 pub mod admin;
 pub mod admin_port;
+pub mod admission;
 pub mod blob;
 pub mod call;
 pub mod connection;

@@ -68,6 +68,8 @@ none!(
     ListModelsRequest,
     ListSessionsRequest,
     RevokeKeyRequest,
+    GetTenantLimitsRequest,
+    SetTenantLimitsRequest,
 );
 session!(
     AppendMessagesRequest,

@@ -8,6 +8,7 @@ use tonic_health::server::HealthReporter;
 
 use super::{
     admin::{Admin, Limits},
+    admission::Admission,
     blob::Blobs,
     call::Calls,
     connection,
@@ -33,6 +34,7 @@ use crate::{
         model_service_server::ModelServiceServer, queue_service_server::QueueServiceServer,
         session_service_server::SessionServiceServer, turn_service_server::TurnServiceServer,
     },
+    quota::Quotas,
     turn::Engine,
 };
 
@@ -56,6 +58,8 @@ pub struct Bounds {
     pub connections: connection::Bounds,
     /// RPCs at once on one connection.
     pub max_concurrent_streams: u32,
+    /// Requests that are answered at once.
+    pub max_requests: usize,
     /// What may wait for a reader.
     pub reader: Waiting,
     /// Whether reflection is served.
@@ -77,6 +81,8 @@ pub struct Entrance {
     pub gate: Gate,
     /// Who callers are.
     pub auth: Arc<Auth>,
+    /// What tenants may use.
+    pub quotas: Arc<Quotas>,
     /// TLS. `None`: plain text.
     pub tls: Option<Arc<Tls>>,
 }
@@ -93,14 +99,20 @@ pub async fn serve(
     bounds: Bounds,
     stop: impl Future<Output = ()>,
 ) -> anyhow::Result<()> {
+    let metrics = engine.metrics().clone();
     let read = bounds.max_request_bytes;
     let write = MAX_RESPONSE_BYTES;
-    let Entrance { gate, auth, tls } = entrance;
+    let Entrance {
+        gate,
+        auth,
+        quotas,
+        tls,
+    } = entrance;
     let limits = Limits {
         max_request_bytes: bounds.max_request_bytes,
         max_blob_bytes: bounds.max_blob_bytes,
     };
-    let admin = AdminServiceServer::new(Admin::new(Arc::clone(&auth), limits));
+    let admin = AdminServiceServer::new(Admin::new(Arc::clone(&auth), Arc::clone(&engine), limits));
     let sessions = SessionServiceServer::new(Sessions::new(Arc::clone(&engine)));
     let blobs = BlobServiceServer::new(Blobs::new(Arc::clone(&engine)));
     let models = ModelServiceServer::new(Models::new(Arc::clone(&engine)));
@@ -111,10 +123,15 @@ pub async fn serve(
         .max_concurrent_streams(bounds.max_concurrent_streams)
         .http2_keepalive_interval(Some(KEEPALIVE))
         .http2_keepalive_timeout(Some(KEEPALIVE_TIMEOUT))
-        .layer(Calls)
+        .layer(Calls { metrics })
         .layer(gate)
         .layer(Deadlines)
-        .layer(Guard::new(auth))
+        .layer(Guard::new(Arc::clone(&auth)))
+        .layer(Admission::new(
+            quotas,
+            bounds.max_requests,
+            auth.is_required(),
+        ))
         .layer(WholeBodies)
         .layer(WireErrors {
             max_request_bytes: bounds.max_request_bytes,
@@ -148,13 +165,6 @@ pub async fn serve(
                 .max_encoding_message_size(write),
         );
     let router = if bounds.reflection {
-        let described = || {
-            tonic_reflection::server::Builder::configure()
-                .register_encoded_file_descriptor_set(DESCRIPTOR_SET)
-                .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
-                // The details of errors, which clients such as grpcurl cannot show otherwise.
-                .register_encoded_file_descriptor_set(tonic_types::pb::FILE_DESCRIPTOR_SET)
-        };
         router
             .add_service(described().build_v1()?)
             .add_service(described().build_v1alpha()?)
@@ -164,4 +174,13 @@ pub async fn serve(
     let incoming = connection::accept(listener, tls, bounds.connections);
     router.serve_with_incoming_shutdown(incoming, stop).await?;
     Ok(())
+}
+
+/// What reflection knows.
+fn described() -> tonic_reflection::server::Builder<'static> {
+    tonic_reflection::server::Builder::configure()
+        .register_encoded_file_descriptor_set(DESCRIPTOR_SET)
+        .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
+        // The details of errors, which clients such as grpcurl cannot show otherwise.
+        .register_encoded_file_descriptor_set(tonic_types::pb::FILE_DESCRIPTOR_SET)
 }

@@ -19,7 +19,7 @@ use super::{
 use crate::{
     auth, codec,
     model::{
-        Access, CallId, RequestId, Seq,
+        Access, CallId, Exceeded, RequestId, Seq,
         import::{Flaw, Place},
         ledger::Occupant,
     },
@@ -90,6 +90,38 @@ pub fn permission_denied(needed: Access) -> Status {
         format!("this takes the access `{needed}`"),
     )
     .with("access", needed)
+    .status()
+}
+
+/// A tenant that is at one of its limits.
+pub fn limit_reached(exceeded: &Exceeded) -> Status {
+    let Exceeded {
+        quota,
+        limit,
+        retry_after,
+    } = *exceeded;
+    let reason = match retry_after {
+        Some(_) => ErrorReason::RateLimited,
+        None => ErrorReason::QuotaExceeded,
+    };
+    let row = Row::new(reason, exceeded.to_string())
+        .with("quota", quota)
+        .with("limit", limit)
+        .quota("tenant", &format!("{quota}: {limit}"));
+    match retry_after {
+        Some(delay) => row.retry_after(delay),
+        None => row,
+    }
+    .status()
+}
+
+/// A server that answers as many requests as it may.
+pub fn overloaded() -> Status {
+    Row::new(
+        ErrorReason::Overloaded,
+        "the server is at its limit of requests at once",
+    )
+    .retry_after(RETRY_BUSY)
     .status()
 }
 
@@ -177,17 +209,19 @@ impl From<turn::Error> for Status {
         use turn::Error;
         let message = error.to_string();
         let row = |reason| Row::new(reason, message.as_str());
+        let about = |reason, kind, id: &dyn Display| row(reason).resource(kind, id);
+        let unknown = |field, why| row(R::InvalidRequest).field(field, FieldReason::Unknown, why);
         let row = match error {
-            Error::SessionNotFound(id) => row(R::SessionNotFound).resource("Session", &id),
-            Error::SessionExists(id) => row(R::SessionAlreadyExists).resource("Session", &id),
-            Error::TurnNotFound(id) => row(R::TurnNotFound).resource("Turn", &id),
-            Error::BlobNotFound(id) => row(R::BlobNotFound).resource("Blob", &id),
-            Error::ModelNotFound(name) => row(R::ModelNotFound).resource("Model", &name),
-            Error::PolicyNotFound(name) => row(R::PolicyNotFound).resource("Policy", &name),
+            Error::SessionNotFound(id) => about(R::SessionNotFound, "Session", &id),
+            Error::SessionExists(id) => about(R::SessionAlreadyExists, "Session", &id),
+            Error::TurnNotFound(id) => about(R::TurnNotFound, "Turn", &id),
+            Error::BlobNotFound(id) => about(R::BlobNotFound, "Blob", &id),
+            Error::ModelNotFound(name) => about(R::ModelNotFound, "Model", &name),
+            Error::PolicyNotFound(name) => about(R::PolicyNotFound, "Policy", &name),
             Error::QueuedMessageNotFound(id) => {
-                row(R::QueuedMessageNotFound).resource("QueuedMessage", &id)
+                about(R::QueuedMessageNotFound, "QueuedMessage", &id)
             }
-            Error::CompactionNotFound(id) => row(R::CompactionNotFound).resource("Compaction", &id),
+            Error::CompactionNotFound(id) => about(R::CompactionNotFound, "Compaction", &id),
             Error::Provider(error) => provider_failed(&error),
             Error::ContextWindowUnknown(model) => row(R::ContextWindowUnknown)
                 .with("model", &model)
@@ -227,12 +261,8 @@ impl From<turn::Error> for Status {
             Error::CompactionNoGain { before, after } => row(R::CompactionNoGain)
                 .with("tokens_before", before)
                 .with("tokens_after", after),
-            Error::PruneNotFound(_) => {
-                unknown(row(R::InvalidRequest), "pruned_at_seq", NOT_A_PRUNE)
-            }
-            Error::MessageNotFound(_) => {
-                unknown(row(R::InvalidRequest), "message_id", NOT_AN_ANSWER)
-            }
+            Error::PruneNotFound(_) => unknown("pruned_at_seq", NOT_A_PRUNE),
+            Error::MessageNotFound(_) => unknown("message_id", NOT_AN_ANSWER),
             Error::ContextOverflow {
                 used,
                 window,
@@ -249,6 +279,7 @@ impl From<turn::Error> for Status {
             }
             Error::UploadAbandoned => return upload_broke_off(),
             Error::TooManyUploads | Error::Overloaded => row(R::Overloaded).retry_after(RETRY_BUSY),
+            Error::Exceeded(exceeded) => return limit_reached(&exceeded),
             Error::Store(error) => return error.into(),
             Error::Internal(_) => return internal(&message),
         };
@@ -263,6 +294,7 @@ impl From<auth::Error> for Status {
             Error::Forbidden { needed } => permission_denied(needed),
             Error::TooManyKeys { limit } => Row::new(ErrorReason::QuotaExceeded, error.to_string())
                 .with("quota", "live_keys")
+                .with("limit", limit)
                 .quota("tenant", &format!("{limit} live API keys"))
                 .status(),
             Error::KeyNotFound(ref id) => Row::new(ErrorReason::KeyNotFound, error.to_string())
@@ -320,11 +352,6 @@ fn ahead(row: Row, field: &str, last: Seq) -> Row {
         FieldReason::OutOfRange,
         "must not be ahead of the session's last_seq",
     )
-}
-
-/// A field that names what the session does not have.
-fn unknown(row: Row, field: &str, description: &str) -> Row {
-    row.field(field, FieldReason::Unknown, description)
 }
 
 /// The name of a category without its prefix.

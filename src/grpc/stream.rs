@@ -375,6 +375,7 @@ impl<T: Send + 'static> Reading<T> {
                     nearly_full(payload, &mut self.nearly_full)
                         .or_else(|| codec::notice::after(payload))
                 });
+                self.measure(&event, stored.at);
                 self.client.send(event).await?;
                 if let Some(notice) = told {
                     let line = self.ephemeral(
@@ -398,6 +399,17 @@ impl<T: Send + 'static> Reading<T> {
             }
         }
         Ok(())
+    }
+
+    fn measure(&self, event: &pb::Event, written: Timestamp) {
+        let engine = &self.reader.engine;
+        if event.replay {
+            engine.metrics().replayed(event.encoded_len());
+        } else {
+            // Zero where the clock of the database is ahead of ours.
+            let lag = engine.now().duration_since(written).try_into();
+            engine.metrics().streamed(lag.unwrap_or_default());
+        }
     }
 
     /// Learns which turn took the message that the stream is about. True: none will. A message that

@@ -20,6 +20,7 @@ pub mod message;
 pub mod policy;
 pub mod prompt;
 pub mod queue;
+pub mod quota;
 pub mod tally;
 pub mod tool;
 pub mod transcript;
@@ -47,6 +48,7 @@ pub use message::{
 };
 pub use prompt::{Arrangement, Prompt, PromptNote, PromptNoteKind, PromptShape};
 pub use queue::{Applied, Delivery, DropReason, TakeMode};
+pub use quota::{Exceeded, Quota, TenantLimits};
 pub use tally::Tally;
 pub use tool::{Keep, OutputLimits, ProviderTool, Tool, ToolCategory, ToolSet};
 pub use transcript::{Closed, Transcript};

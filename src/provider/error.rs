@@ -55,6 +55,21 @@ pub enum Kind {
     Broken,
 }
 
+impl Kind {
+    /// Its name in metrics and spans.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Auth => "auth",
+            Self::RateLimited => "rate_limited",
+            Self::Timeout => "timeout",
+            Self::Overloaded => "overloaded",
+            Self::BadRequest => "bad_request",
+            Self::TooLong => "too_long",
+            Self::Broken => "broken",
+        }
+    }
+}
+
 impl Error {
     /// An error that did not come in an answer of the provider.
     pub fn new(kind: Kind, provider: impl Into<String>, message: impl Into<String>) -> Self {

@@ -55,6 +55,21 @@ impl Error {
 }
 
 impl Error {
+    /// Its kind, in a word.
+    pub(super) fn kind(&self) -> &'static str {
+        match self {
+            Self::Unavailable(_) => "unavailable",
+            Self::Refused(_) => "refused",
+            Self::Busy => "busy",
+            Self::Conflict(_) => "conflict",
+            Self::Duplicate(_) => "duplicate",
+            Self::Schema(_) => "schema",
+            Self::EventsExpired { .. } => "events_expired",
+            Self::Corrupt(_) => "corrupt",
+            Self::Broken(_) => "broken",
+        }
+    }
+
     /// Whether a write found another fence, or another session than it is for: its statement sets
     /// `op` to null then, which the column refuses.
     pub(super) fn is_other_fence(&self) -> bool {

@@ -116,14 +116,15 @@ impl Store {
     }
 
     /// Sessions in which nothing runs although a message asks for a turn, in random order.
-    pub async fn starting(&self, limit: u32) -> Result<Vec<SessionKey>, Error> {
+    pub async fn starting(&self, limit: u32, without: &[&str]) -> Result<Vec<SessionKey>, Error> {
         const SQL: &str = "-- store::following::starting
             select q.tenant_id, q.session_id
               from queue q
               join session_run r on r.tenant_id = q.tenant_id and r.session_id = q.session_id and r.state = 0 and r.open_calls = 0
-             where q.status = 0 and q.starts_turn
+             where q.status = 0 and q.starts_turn and q.tenant_id <> all($2::text[])
              group by q.tenant_id, q.session_id order by random() limit $1";
-        let rows = self.database.read(SQL, &[&i64::from(limit)]).await?;
+        let limit = i64::from(limit);
+        let rows = self.database.read(SQL, &[&limit, &without]).await?;
         rows.iter().map(session_key).collect()
     }
 

@@ -54,6 +54,7 @@ pub mod pipeline;
 pub mod pool;
 pub mod prune;
 pub mod queue;
+pub mod quota;
 mod replica;
 pub mod retention;
 pub mod rollback;

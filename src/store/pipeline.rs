@@ -4,7 +4,7 @@
 use std::{
     future::{Future as _, poll_fn},
     task::Poll,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use deadpool_postgres::Object;
@@ -47,11 +47,13 @@ impl Database {
         let lent = self.lend(Doing::Statement).await?;
         let sent = [sql];
         let sent = self.sent(&sent);
+        let begun = Instant::now();
         let done = self.in_time(&lent, async {
             let statement = self.statements.ready(lent.connection()?, sent[0]).await?;
             statement.query(lent.connection()?, params).await
         });
         let done = done.await;
+        self.measure([sql], begun, &done);
         lent.back(done)
     }
 
@@ -86,14 +88,49 @@ impl Database {
         let lent = self.lend(Doing::Transaction).await?;
         let texts: Vec<&'static str> = queries.iter().map(|query| query.sql).collect();
         let texts = self.sent(&texts);
+        let begun = Instant::now();
         let done = self
             .in_time(
                 &lent,
                 transaction(lent.connection()?, &self.statements, &texts, queries),
             )
             .await;
+        self.measure(queries.iter().map(|query| query.sql), begun, &done);
         lent.back(done)
     }
+
+    fn measure<T>(
+        &self,
+        statements: impl IntoIterator<Item = &'static str>,
+        begun: Instant,
+        done: &Result<T, Error>,
+    ) {
+        let error = done.as_ref().err().map(Error::kind);
+        self.metrics
+            .database(operation(statements), begun.elapsed(), error);
+    }
+}
+
+/// What a transaction is for: the name of its first statement that does more than lock, as its first
+/// line has it.
+fn operation(statements: impl IntoIterator<Item = &'static str>) -> &'static str {
+    let name = |sql: &'static str| {
+        let name = sql.trim_start().strip_prefix("-- store::")?;
+        let is_end = |(at, char): (usize, char)| {
+            char.is_whitespace()
+                || (char == ':' && !name[at..].starts_with("::") && !name[..at].ends_with(':'))
+        };
+        let end = name.char_indices().find(|found| is_end(*found));
+        Some(&name[..end.map_or(name.len(), |(at, _)| at)])
+    };
+    let names: Vec<_> = statements.into_iter().filter_map(name).collect();
+    let acts = |name: &&&str| !name.starts_with("lock::");
+    names
+        .iter()
+        .find(acts)
+        .or_else(|| names.first())
+        .copied()
+        .unwrap_or("other")
 }
 
 async fn transaction(
@@ -144,4 +181,30 @@ async fn transaction(
 async fn pause(repeats: u32) -> u32 {
     tokio::time::sleep(Duration::from_millis(5 << repeats)).await;
     repeats + 1
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_transaction_is_named_after_its_first_statement_that_does_more_than_lock() {
+        let check = |statements: &[&'static str], expected| {
+            assert_eq!(operation(statements.iter().copied()), expected);
+        };
+        check(&["-- store::ping\nselect 1"], "ping");
+        check(
+            &["-- store::lease::beat: one statement\nselect 1"],
+            "lease::beat",
+        );
+        check(
+            &[
+                "-- store::lock::run\nselect 1",
+                "-- store::turn::stop: all\nselect 1",
+            ],
+            "turn::stop",
+        );
+        check(&["-- store::lock::run"], "lock::run");
+        check(&["select 1"], "other");
+    }
 }

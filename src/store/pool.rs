@@ -22,6 +22,7 @@ use tokio_postgres::config::TargetSessionAttrs;
 use tokio_postgres_rustls::MakeRustlsConnect;
 
 use super::{Error, error::refused, statement::Statements};
+use crate::telemetry::metrics::{Metrics, PoolStatus};
 
 /// Connections beside the pool, for what must not wait for requests: heartbeats, polls, readiness.
 const RESERVED: usize = 2;
@@ -86,6 +87,7 @@ pub struct Database {
     /// How the server is reached to cancel a statement.
     cancelling: MakeRustlsConnect,
     rewrite: Option<Arc<Rewrite>>,
+    pub(super) metrics: Metrics,
 }
 
 impl std::fmt::Debug for Database {
@@ -118,6 +120,27 @@ impl Database {
             },
             cancelling: MakeRustlsConnect::new(tls(settings)?),
             rewrite: None,
+            metrics: Metrics::default(),
+        })
+    }
+
+    /// The same pool, with what is done measured.
+    #[must_use]
+    pub fn metered(self, metrics: Metrics) -> Self {
+        Self { metrics, ..self }
+    }
+
+    /// How its connections stand.
+    pub fn status(&self) -> [PoolStatus; 2] {
+        [("requests", &self.pool), ("reserved", &self.reserved)].map(|(name, pool)| {
+            let status = pool.status();
+            PoolStatus {
+                name,
+                max: status.max_size,
+                used: status.size.saturating_sub(status.available),
+                idle: status.available,
+                pending: status.waiting,
+            }
         })
     }
 
@@ -195,7 +218,14 @@ impl Database {
 
     /// A connection, as soon as one is free.
     pub(super) async fn connection(&self) -> Result<Object, Error> {
-        self.pool.get().await.map_err(|error| match error {
+        let asked = Instant::now();
+        let got = self.pool.get().await;
+        let in_vain = matches!(
+            got,
+            Err(PoolError::Timeout(deadpool_postgres::TimeoutType::Wait))
+        );
+        self.metrics.waited_for_connection(asked.elapsed(), in_vain);
+        got.map_err(|error| match error {
             PoolError::Timeout(deadpool_postgres::TimeoutType::Wait) => Error::Busy,
             PoolError::Backend(error) => refused(&error),
             PoolError::Timeout(_)

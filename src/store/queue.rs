@@ -415,6 +415,23 @@ impl Store {
         Ok(page)
     }
 
+    /// How many messages wait, in all queues, and for how long the oldest of them has waited. At most
+    /// `most` are looked at.
+    pub async fn backlog(&self, most: u32) -> Result<(u64, Duration), Error> {
+        const SQL: &str = "-- store::queue::backlog
+            select count(*) as waiting, coalesce(extract(epoch from now() - min(enqueued_at)), 0)::float8 as oldest
+              from (select enqueued_at from queue where status = 0 order by tenant_id, session_id, pos limit $1) q";
+        let rows = self.aside().read(SQL, &[&i64::from(most)]).await?;
+        let Some(row) = rows.first() else {
+            return Ok((0, Duration::ZERO));
+        };
+        let oldest: f64 = get(row, "oldest")?;
+        Ok((
+            get::<i64>(row, "waiting")?.unsigned_abs(),
+            Duration::try_from_secs_f64(oldest).unwrap_or_default(),
+        ))
+    }
+
     /// One message, wherever it stands. `None` means it never was in this queue.
     pub async fn queued_message(
         &self,

@@ -1,5 +1,4 @@
-//! Where logs go. No content of messages is ever in them. (Traces and metrics come later; nothing
-//! is exported yet.)
+//! Logs and metrics, and where they go. No content of messages is ever in them.
 
 use std::io::IsTerminal;
 
@@ -9,7 +8,15 @@ use tracing_subscriber::{EnvFilter, Layer};
 
 use crate::config::{LogFormat, TelemetryConfig};
 
+mod collector;
+pub mod export;
+mod labels;
+pub mod metrics;
+pub mod names;
 pub mod progress;
+
+pub use export::Telemetry;
+pub use metrics::Metrics;
 
 /// Telemetry cannot be set up.
 #[derive(Debug, thiserror::Error)]
@@ -17,6 +24,12 @@ pub enum TelemetryError {
     /// The log filter is wrong.
     #[error("the log filter cannot be used")]
     Filter(#[from] tracing_subscriber::filter::ParseError),
+    /// The registry of metrics cannot be read.
+    #[error("metrics cannot be set up")]
+    Metrics(#[from] opentelemetry_sdk::error::OTelSdkError),
+    /// The collector cannot be reached as it is configured.
+    #[error("OTLP cannot be set up: {0}")]
+    Otlp(String),
     /// Telemetry was set up before.
     #[error("telemetry is already set up")]
     SetUpTwice(#[from] tracing_subscriber::util::TryInitError),

@@ -7,9 +7,14 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::{
     clock::Clock,
-    model::{Limits, SessionConfig, command::TurnRequest, config::Policy},
+    model::{
+        Limits, SessionConfig, TenantId, TenantLimits, command::TurnRequest, config::Policy,
+        quota::has_fair_room,
+    },
     provider::{Registry, registry::Resolved},
+    quota::{Quotas, TenantState},
     store::Store,
+    telemetry::Metrics,
     turn::{
         Error,
         context::lessons::Lessons,
@@ -38,6 +43,7 @@ const WINDOW_PATIENCE: Duration = Duration::from_secs(2);
 pub struct Engine {
     pub(super) store: Store,
     pub(super) models: Registry,
+    pub(super) quotas: Arc<Quotas>,
     pub(super) rules: Rules,
     pub(super) hub: Hub,
     pub(super) clock: Arc<dyn Clock>,
@@ -52,6 +58,7 @@ pub struct Engine {
     pub(super) renderings: Semaphore,
     pub(super) stuck: Stuck,
     pub(super) postponed: Postponed,
+    pub(super) metrics: Metrics,
 }
 
 impl Engine {
@@ -59,14 +66,17 @@ impl Engine {
     pub fn new(
         store: Store,
         models: Registry,
+        quotas: Arc<Quotas>,
         rules: Rules,
         hub: Hub,
         clock: Arc<dyn Clock>,
+        metrics: Metrics,
     ) -> Arc<Self> {
         let uploads = Semaphore::new(rules.uploads.max_at_once);
         Arc::new(Self {
             store,
             models,
+            quotas,
             rules,
             hub,
             clock,
@@ -81,12 +91,18 @@ impl Engine {
             renderings: Semaphore::new(RENDERINGS),
             stuck: Stuck::default(),
             postponed: Postponed::default(),
+            metrics,
         })
     }
 
     /// The memory.
     pub fn store(&self) -> &Store {
         &self.store
+    }
+
+    /// What is measured.
+    pub fn metrics(&self) -> &Metrics {
+        &self.metrics
     }
 
     /// What is live.
@@ -162,6 +178,58 @@ impl Engine {
         // Where it takes longer, a later step will know from the worker.
         let _ = tokio::time::timeout(WINDOW_PATIENCE, asking).await;
         self.model(reference)
+    }
+
+    /// Refuses a turn of a tenant for which there is no room: on this replica, or by its limits.
+    pub(super) fn check_room(&self, tenant: &TenantId) -> Result<(), Error> {
+        let (all, own) = self.leases.running(tenant);
+        let share = if self.rules.is_shared { own } else { 0 };
+        if !has_fair_room(self.rules.max_running, all, share) {
+            return Err(Error::Overloaded);
+        }
+        Ok(self.quotas.check_turn(tenant, own)?)
+    }
+
+    /// The tenants that may begin no turn here now, among those that asked for something lately.
+    pub(super) fn tenants_without_room(&self) -> Vec<TenantId> {
+        let mut tenants = self.quotas.tenants();
+        tenants.extend(self.leases.running_by_tenant().into_keys());
+        tenants.sort_unstable();
+        tenants.dedup();
+        tenants.retain(|tenant| self.check_room(tenant).is_err());
+        tenants
+    }
+
+    /// Tells other replicas what tenants use here, and reads what they use there.
+    pub async fn keep_quotas(&self) -> Result<(), Error> {
+        Ok(self
+            .quotas
+            .refresh(&self.leases.running_by_tenant())
+            .await?)
+    }
+
+    /// The limits of a tenant, and what it uses.
+    pub async fn tenant_state(&self, tenant: &TenantId) -> Result<TenantState, Error> {
+        let (_, running) = self.leases.running(tenant);
+        Ok(self.quotas.state(tenant, running).await?)
+    }
+
+    /// Sets a tenant's own limits, and returns those in force.
+    pub async fn set_limits(
+        self: &Arc<Self>,
+        tenant: TenantId,
+        limits: TenantLimits,
+    ) -> Result<TenantLimits, Error> {
+        self.supervised(async move |engine| {
+            engine.quotas.set_limits(&tenant, limits).await?;
+            Ok(engine.quotas.limits(&tenant))
+        })
+        .await
+    }
+
+    /// Measures what tenants with such a limit have stored.
+    pub async fn measure_storage(&self) -> Result<(), Error> {
+        Ok(self.quotas.measure().await?)
     }
 
     /// Refuses a reference that names no model.

@@ -1,5 +1,6 @@
 //! Messages that are sent while a turn runs, and the turns that they start.
 
+mod backlog;
 pub mod enqueue;
 pub mod expire;
 pub mod following;

@@ -3,6 +3,7 @@
 
 pub mod answer;
 pub mod cancel;
+pub(in crate::turn) mod cause;
 mod ending;
 pub mod execute;
 mod fallback;
@@ -16,6 +17,7 @@ mod start;
 mod state;
 pub(in crate::turn) mod step_tools;
 pub(in crate::turn) mod take;
+mod watch;
 mod window;
 pub(in crate::turn) mod written;
 
@@ -60,12 +62,14 @@ use crate::{
         live::{hub::Channel, wakeups::Wakeup},
         run::{
             answer::{Audience, Broken, Cut, End, Timing},
+            cause::Cause,
             fallback::Fallback,
             next::{Facts, Last, Step, ending_of, next_step},
             opening::step_started,
             retry::Failed,
             state::{Flow, Making, Room, Run, Scene},
             step_tools::tools_in_force,
+            watch::{Watch, model_call},
             written::{assistant, call_ids, response, usage_recorded},
         },
         tools::batch::Handing,
@@ -85,6 +89,7 @@ pub(in crate::turn) async fn run(
     grant: &Grant,
     lease: &Arc<Lease>,
     channel: &Arc<Channel>,
+    (cause, sent): (Cause, Instant),
 ) {
     let mut run = Run {
         engine,
@@ -104,6 +109,7 @@ pub(in crate::turn) async fn run(
         is_over: false,
         is_worth_pruning: false,
         carried: Carried::default(),
+        watch: Watch::new(cause, sent),
     };
     loop {
         match Box::pin(run.step()).await {
@@ -137,6 +143,7 @@ impl Run<'_> {
             return Ok(Flow::Over);
         };
         self.seq = owned.last_seq;
+        self.watch.look(owned.step);
         self.channel.advance(self.seq);
         let changed_between = |version| version != owned.context_version;
         if seen.context_version.is_some_and(changed_between) {
@@ -202,6 +209,10 @@ impl Run<'_> {
     ) -> Result<Flow, Error> {
         match (next, transcript) {
             (Step::Call, Some(transcript)) => {
+                if let Some(delay) = self.engine.quotas.wait_for_tokens(&self.key.tenant) {
+                    self.wait_for_tokens(scene, delay).await;
+                    return Ok(Flow::On);
+                }
                 match self.make_room(scene, transcript.messages()).await? {
                     Room::Fits => self.call(scene, transcript).await,
                     Room::Changed => Ok(Flow::On),
@@ -358,13 +369,19 @@ impl Run<'_> {
                 at: scene.at,
             },
         };
+        self.watch.call(&self.engine.metrics);
         let (end, timing) = answer::call(call, self.lease, &self.engine.aborting).await;
+        let call = (model_call(scene.model), scene.size.count.tokens);
+        self.watch
+            .answered(&self.engine.metrics, call, &end, timing);
         match end {
             End::Complete(assembled) => {
                 // Before the call teaches: what it reports is compared with what was known when it
                 // was made.
                 let ratio = self.engine.ratio(&scene.model.reference).await;
                 if let Some(usage) = &assembled.finish.usage {
+                    let tokens = u64::from(usage.input) + u64::from(usage.output);
+                    self.engine.quotas.spent(&self.key.tenant, tokens);
                     self.engine.learn(scene.model, prompt, usage.input);
                 }
                 self.commit(scene, &message, assembled, timing, (of_loop, ratio))
@@ -514,6 +531,7 @@ impl Run<'_> {
             session.id = %self.key.session, turn.id = %self.turn, step = scene.at.step, attempt = scene.at.attempt,
             ?delay, %error, "retrying a failed model call"
         );
+        self.engine.metrics.call_retried(error.kind.name());
         let next_attempt = scene.at.attempt + 1;
         rows.event(
             &Payload::TurnRetrying(TurnRetrying {
@@ -537,13 +555,29 @@ impl Run<'_> {
     }
 
     /// Waits, unless something happens that the next look must not wait for.
-    async fn wait(&self, delay: Duration) {
+    async fn wait(&mut self, delay: Duration) {
         tokio::select! {
             () = self.lease.lost().cancelled() => {}
             () = self.lease.cancelled().cancelled() => {}
             () = self.engine.draining.cancelled() => {}
             () = tokio::time::sleep(delay) => {}
         }
+        self.watch.waited();
+    }
+
+    /// The tenant has used up its tokens: waits until it has some, or for something else to look at.
+    async fn wait_for_tokens(&mut self, scene: &Scene<'_>, delay: Duration) {
+        tracing::info!(
+            session.id = %self.key.session, turn.id = %self.turn, ?delay,
+            "the tenant has used up its tokens per minute: the next model call waits"
+        );
+        let engine = self.engine;
+        let tenant = &self.key.tenant;
+        tokio::select! {
+            () = engine.quotas.tokens_available(tenant) => {}
+            () = self.wait(scene.time_left()) => return,
+        }
+        self.watch.waited();
     }
 
     /// An answer that was cut short: what was said is kept, unless another owner has the turn.
@@ -685,6 +719,7 @@ impl Run<'_> {
             }) => {
                 self.fence = self.fence.next();
                 self.seq = last_seq;
+                self.watch.committed(&self.engine.metrics);
                 self.close_message();
                 self.channel.advance(last_seq);
                 self.engine.wake(Wakeup::News(self.key.clone()));

@@ -22,6 +22,8 @@ pub struct Rules {
     pub max_takeovers: u32,
     /// Turns that run on this replica at once.
     pub max_running: usize,
+    /// Whether more than one tenant shares this replica.
+    pub is_shared: bool,
     /// Deltas within this time go out together.
     pub delta_flush: Duration,
     /// Bytes of one answer of a model.

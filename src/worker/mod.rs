@@ -13,6 +13,7 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::{
     auth::Auth,
+    quota,
     turn::{Engine, Error},
 };
 
@@ -30,6 +31,9 @@ const SWEEP_BLOBS: Duration = Duration::from_hours(1);
 
 /// How often what calls taught is written.
 const LESSONS: Duration = Duration::from_secs(30);
+
+/// How often the messages that wait are counted, by each replica.
+const BACKLOG: Duration = Duration::from_secs(15);
 
 /// How often it is asked whether keys of callers have changed. They are promised to take effect on
 /// every replica within 5 s.
@@ -112,6 +116,14 @@ pub fn start(
     loops.every("takeover", poll, stop, |engine| async move {
         engine.take_over().await
     });
+    let quotas = Pace::Each(quota::REFRESH);
+    loops.every("quotas", quotas, done, |engine| async move {
+        engine.keep_quotas().await
+    });
+    let measure = Pace::Each(quota::MEASURE);
+    loops.every("storage", measure, stop, |engine| async move {
+        engine.measure_storage().await
+    });
     loops.every("uploads", Pace::Each(SWEEP), stop, |engine| async move {
         engine.sweep_uploads().await
     });
@@ -121,6 +133,9 @@ pub fn start(
         stop,
         |engine| async move { engine.sweep_blobs().await },
     );
+    loops.every("backlog", Pace::Each(BACKLOG), done, |engine| async move {
+        engine.measure_backlog().await
+    });
     loops.every("lessons", Pace::Each(LESSONS), done, |engine| async move {
         engine.keep_lessons().await
     });

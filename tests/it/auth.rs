@@ -2,6 +2,7 @@
 
 mod access;
 mod keys;
+mod limits;
 mod tenants;
 mod tls;
 mod tokens;

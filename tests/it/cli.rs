@@ -103,6 +103,7 @@ fn every_setting_with_a_flag_can_be_given_by_its_flag_and_by_its_variable() {
         "default-model" => "scripted/other",
         "log" => "debug",
         "log-format" => "json",
+        "otlp-endpoint" => "http://collector:4318",
         other => panic!("no example for --{other}"),
     };
     // Some settings are valid beside others only.

@@ -94,6 +94,7 @@ mod simulate;
 mod smoke;
 mod store;
 mod summaries;
+mod telemetry;
 mod tidy;
 mod tools;
 mod totals;

@@ -17,9 +17,11 @@ use contextd::{
     },
 };
 
+use serde_json::{Value, json};
+
 use crate::harness::{
     Host, Options,
-    events::{all, cancelled, completed, failed, kinds, turn_id, until},
+    events::{all, cancelled, completed, failed, kinds, messages, said, turn_id, until},
     requests::turn,
 };
 
@@ -53,7 +55,7 @@ fn providers(window: Option<u32>) -> Options {
         BTreeMap::from([("smollm2".to_owned(), model)])
     };
     let chat = OpenAi::new("chat", settings(), dialect::named("llamacpp"), declared());
-    let compatible = responses::dialect::named("compatible").unwrap();
+    let compatible = responses::dialect::named("llamacpp").unwrap();
     let responses = Responses::new("responses", settings(), compatible, declared());
     let messages = Anthropic::new("messages", settings(), declared());
     let providers: [Arc<dyn Provider>; 3] = [
@@ -256,5 +258,40 @@ async fn an_answer_is_cancelled_mid_stream_and_the_next_turn_goes_on() {
         host.cancel(protocol, &turn_id(&first)).await;
         cancelled(&all(&mut stream).await);
         completed(&host.run(asks(protocol, "Say hello.", 16)).await);
+    }
+}
+
+/// llama.cpp has no schemas in Messages: there the setting is not sent, and reported.
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs a real server: script/real-server"]
+async fn an_answer_holds_to_a_schema_in_chat_and_responses() {
+    let schema = json!({
+        "type": "object",
+        "properties": {
+            "city": {"type": "string", "maxLength": 12},
+            "people": {"type": "integer", "minimum": 0, "maximum": 99},
+        },
+        "required": ["city", "people"],
+        "additionalProperties": false,
+    });
+    let host = Host::with(providers(Some(4_096))).await;
+    for protocol in PROTOCOLS {
+        let mut request = asks(protocol, "Name a city and how many people live there.", 64);
+        request.generation.as_mut().unwrap().response_format = Some(pb::ResponseFormat {
+            json_schema: Some(pb::JsonSchema {
+                schema: Some(pb::json_schema::Schema::Json(schema.to_string())),
+            }),
+            ..pb::ResponseFormat::default()
+        });
+        let events = host.run(request).await;
+        let words = said(messages(&events).last().unwrap());
+        eprintln!("{protocol}: {words}");
+        let unsupported = kinds(&events).contains(&"unsupported_input");
+        assert_eq!(unsupported, protocol == "messages", "{protocol}");
+        if !unsupported {
+            let answer: Value = serde_json::from_str(&words).unwrap();
+            let fields: Vec<_> = answer.as_object().unwrap().keys().collect();
+            assert_eq!(fields, ["city", "people"], "{protocol}");
+        }
     }
 }

@@ -1,4 +1,4 @@
-//! The requests about API keys.
+//! The requests about API keys and the limits of tenants.
 
 use std::{ops::RangeInclusive, time::Duration};
 
@@ -9,7 +9,7 @@ use super::{
 use crate::{
     auth::manage::CreateKey,
     grpc::{access, violations::Refused},
-    model::{Access, TenantId, access::is_tenant},
+    model::{Access, TenantId, TenantLimits, access::is_tenant},
     pb::{self, FieldReason},
 };
 
@@ -19,6 +19,11 @@ pub const CREATE_KEY: &str = "contextd.v1.AdminService/CreateKey";
 pub const LIST_KEYS: &str = "contextd.v1.AdminService/ListKeys";
 /// Name of the RPC.
 pub const REVOKE_KEY: &str = "contextd.v1.AdminService/RevokeKey";
+
+/// Name of the RPC.
+pub const GET_TENANT_LIMITS: &str = "contextd.v1.AdminService/GetTenantLimits";
+/// Name of the RPC.
+pub const SET_TENANT_LIMITS: &str = "contextd.v1.AdminService/SetTenantLimits";
 
 /// Most characters of a key's name.
 const LONGEST_NAME: AtMost = AtMost::Chars(200);
@@ -43,6 +48,15 @@ pub struct RevokeKey {
     pub tenant: Option<TenantId>,
     /// Which.
     pub key: String,
+}
+
+/// Limits to set.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SetLimits {
+    /// Whose.
+    pub tenant: TenantId,
+    /// All of its own.
+    pub limits: TenantLimits,
 }
 
 /// Reads a CreateKeyRequest.
@@ -96,6 +110,49 @@ pub fn revoke_key(request: pb::RevokeKeyRequest) -> Result<RevokeKey, Refused> {
         key: text::line(Path::to("key_id"), key_id, LONGEST_ID, &mut found),
     };
     found.finish(revoke)
+}
+
+/// Reads a GetTenantLimitsRequest: whose. `None`: the caller's tenant's.
+pub fn get_tenant_limits(request: pb::GetTenantLimitsRequest) -> Result<Option<TenantId>, Refused> {
+    let mut found = Findings::of(GET_TENANT_LIMITS);
+    let pb::GetTenantLimitsRequest { tenant_id } = request;
+    let tenant = tenant(tenant_id, &mut found);
+    found.finish(tenant)
+}
+
+/// Reads a SetTenantLimitsRequest.
+pub fn set_tenant_limits(request: pb::SetTenantLimitsRequest) -> Result<SetLimits, Refused> {
+    let mut found = Findings::of(SET_TENANT_LIMITS);
+    let pb::SetTenantLimitsRequest { tenant_id, limits } = request;
+    if tenant_id.is_empty() {
+        found.required(Path::to("tenant_id"));
+    }
+    let tenant = tenant(tenant_id, &mut found);
+    let pb::TenantLimits {
+        running_turns,
+        requests_per_second,
+        tokens_per_minute,
+        stored_bytes,
+    } = limits.unwrap_or_default();
+    let path = Path::to("limits");
+    let mut limit = |name, limit: Option<i64>| {
+        let read = u64::try_from(limit?);
+        if read.is_err() {
+            let outside = FieldReason::OutOfRange;
+            found.invalid(path.field(name), outside, "must not be negative");
+        }
+        read.ok()
+    };
+    let limits = TenantLimits {
+        running_turns: limit("running_turns", running_turns),
+        requests_per_second: limit("requests_per_second", requests_per_second),
+        tokens_per_minute: limit("tokens_per_minute", tokens_per_minute),
+        stored_bytes: limit("stored_bytes", stored_bytes),
+    };
+    found.finish(SetLimits {
+        tenant: tenant.unwrap_or_else(|| TenantId::new("")),
+        limits,
+    })
 }
 
 fn tenant(id: String, found: &mut Findings) -> Option<TenantId> {

@@ -56,7 +56,8 @@ mod path;
 mod tests;
 
 pub use admin::{
-    CREATE_KEY, LIST_KEYS, ListKeys, REVOKE_KEY, RevokeKey, create_key, list_keys, revoke_key,
+    CREATE_KEY, GET_TENANT_LIMITS, LIST_KEYS, ListKeys, REVOKE_KEY, RevokeKey, SET_TENANT_LIMITS,
+    SetLimits, create_key, get_tenant_limits, list_keys, revoke_key, set_tenant_limits,
 };
 pub use answers::{SUBMIT_TOOL_RESULTS, submit_tool_results};
 pub use append_messages::{APPEND_MESSAGES, Append, append_messages};

@@ -27,6 +27,9 @@ pub struct Dialect {
     pub limits: bool,
     /// Whether a key tells which prompts share a cache.
     pub cache_key: bool,
+    /// Whether the form of the answer is the `response_format` of Chat Completions: the service reads
+    /// no `text.format`.
+    pub chat_format: bool,
     /// Whether custom tools are its own, and run by it.
     pub runs_custom_tools: bool,
     /// Whether it counts prompts.
@@ -73,6 +76,7 @@ pub const COMPATIBLE: Dialect = Dialect {
     openai_models: false,
     limits: true,
     cache_key: false,
+    chat_format: false,
     runs_custom_tools: false,
     counts: false,
     counted_as: "",
@@ -152,6 +156,15 @@ pub const DIALECTS: &[Dialect] = &[
         name: "deepseek",
         counted_as: "deepseek",
         hosts: &["api.deepseek.com"],
+        ..COMPATIBLE
+    },
+    Dialect {
+        name: "llamacpp",
+        counted_as: "llamacpp",
+        // As of b11434, which hands what it does not know to Chat Completions.
+        chat_format: true,
+        local: true,
+        list: Some(Family::LlamaCpp),
         ..COMPATIBLE
     },
     Dialect {

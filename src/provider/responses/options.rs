@@ -172,8 +172,17 @@ fn write_shared(
     }
     body.set_some("reasoning", merged(reasoning, own.remove("reasoning")));
     let format = generation.response_format.as_ref();
-    let format = format.map(|it| ("format".to_owned(), self::format(it, form.dialect)));
-    let text = Map::from_iter(format);
+    let format = format.map(|it| self::format(it, form.dialect));
+    let mut text = Map::new();
+    match format {
+        Some(format) if form.dialect.chat_format => {
+            body.set("response_format", as_in_chat(format));
+        }
+        Some(format) => {
+            text.insert("format".to_owned(), format);
+        }
+        None => {}
+    }
     body.set_some("text", merged(text, own.remove("text")));
     if !prompt.tools.is_empty() || !prompt.provider_tools.is_empty() {
         let choice = generation.tool_choice.as_ref().map(choice);
@@ -219,6 +228,19 @@ fn choice(choice: &ToolChoice) -> Value {
         ToolChoice::None => json!("none"),
         ToolChoice::Required => json!("required"),
         ToolChoice::Tool(name) => json!({"type": "function", "name": name}),
+    }
+}
+
+/// The form of an answer as Chat Completions has it: all but its type stands under the name of it.
+fn as_in_chat(mut format: Value) -> Value {
+    match format["type"].take() {
+        Value::String(kind) if kind == "json_schema" => {
+            if let Some(form) = format.as_object_mut() {
+                form.remove("type");
+            }
+            json!({"type": kind, "json_schema": format})
+        }
+        kind => json!({"type": kind}),
     }
 }
 

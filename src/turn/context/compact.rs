@@ -144,6 +144,7 @@ impl Engine {
         if *dry_run {
             return Ok(Some(forecast));
         }
+        self.quotas.check_tokens(&key.tenant)?;
         match self
             .begin_compaction(key, &survey, forecast, idempotency)
             .await?
@@ -395,6 +396,8 @@ impl Engine {
             why = cut => Err(given_up(why)),
             () = self.keep_compaction(key, &id) => Err(given_up("its lease ran out")),
         };
+        let spent = cost.totals().total();
+        self.quotas.spent(&key.tenant, spent.unsigned_abs());
         match drafted {
             Ok(draft) => self.put_in_force(key, &id, draft, &cost).await?,
             Err(failure) => {
@@ -511,6 +514,7 @@ impl Engine {
                 tokens.after = compaction.tokens_after.as_ref().map_or(0, |after| after.tokens),
                 messages = compaction.messages_compacted, strategy = ?compaction.strategy, "context compacted"
             );
+            self.metrics.compacted(&compaction);
             self.nudge(key, moved.last_seq);
         } else if swapped.status == Some(CompactionStatus::Running) {
             let failure = given_up("the context changed while it was made");
@@ -537,6 +541,7 @@ impl Engine {
             ended_at: Some(self.now()),
             ..compaction
         };
+        self.metrics.compacted(&compaction);
         let info = codec::compaction::encode(&compaction);
         let failed = codec::event::encode(&Payload::CompactionFailed(Box::new(compaction))).payload;
         let ratio = self.ratio(&cost.model).await;

@@ -92,6 +92,9 @@ impl Engine {
         tenant: &TenantId,
         contents: &[NewContent],
     ) -> Result<(), Error> {
+        if !contents.is_empty() {
+            self.quotas.check_storage(tenant)?;
+        }
         for content in contents {
             self.store
                 .put_blob(tenant, content.id(), content.media_type(), content.bytes())

@@ -118,6 +118,7 @@ impl Engine {
             session.id = %key.session, outputs = report.calls.len(), tokens.saved = report.saved,
             tokens.rebilled = report.rebilled, "pruned old tool results"
         );
+        self.metrics.pruned(report.saved);
         self.nudge(key, moved.last_seq);
         Ok(Some(PruneReport {
             at: Some(moved.last_seq),

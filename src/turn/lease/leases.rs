@@ -11,7 +11,7 @@ use std::{
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    model::{SessionKey, TurnId},
+    model::{SessionKey, TenantId, TurnId},
     store::{
         self,
         lease::{Held, Pulse},
@@ -247,6 +247,29 @@ impl Leases {
     /// How many turns run here.
     pub fn count(&self) -> usize {
         self.lock().held.len()
+    }
+
+    /// How many turns run here or are about to, of all tenants and of this one.
+    pub fn running(&self, tenant: &TenantId) -> (usize, usize) {
+        let state = self.lock();
+        let sessions = || {
+            let requested = |key: &&SessionKey| !state.held.contains_key(key);
+            state
+                .held
+                .keys()
+                .chain(state.requests.keys().filter(requested))
+        };
+        let own = sessions().filter(|key| key.tenant == *tenant);
+        (sessions().count(), own.count())
+    }
+
+    /// How many turns of each tenant run here.
+    pub fn running_by_tenant(&self) -> BTreeMap<TenantId, u64> {
+        let mut turns = BTreeMap::new();
+        for key in self.lock().held.keys() {
+            *turns.entry(key.tenant.clone()).or_default() += 1;
+        }
+        turns
     }
 
     /// What a heartbeat has to renew.

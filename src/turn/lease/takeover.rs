@@ -17,11 +17,13 @@ use crate::{
         mark::{Mark, Verdict},
         session::SessionState,
     },
+    telemetry::metrics::Takeover,
     turn::{
         Error,
         engine::Engine,
         lease::{leases::Claim, postponed::longest_pause},
         live::{hub::Channel, wakeups::Wakeup},
+        run::cause::Cause,
     },
 };
 
@@ -216,7 +218,7 @@ impl Engine {
         let mut request = self.leases.request(key);
         if let Some(grant) = request.answered(self.store.adopt_owned(key, grant).await)? {
             tracing::info!(session.id = %key.session, turn.id = %grant.turn, "adopted a turn whose grant was lost");
-            self.start(key.clone(), grant, request.sent());
+            self.start(key.clone(), grant, request.sent(), Cause::GoesOn);
         }
         Ok(())
     }
@@ -250,16 +252,17 @@ impl Engine {
         let key = candidate.key.clone();
         match self.take_over_one(candidate).await {
             Ok(()) => self.postponed.forget(&key),
-            Err(error)
-                if self
-                    .postponed
-                    .postpone(&key, Instant::now(), longest_pause(&error)) =>
-            {
-                tracing::warn!(session.id = %key.session, %error, "turn takeover failed; retrying later");
-            }
-            Err(error) => {
-                tracing::debug!(session.id = %key.session, %error, "turn takeover failed again")
-            }
+            Err(error) => self.takeover_failed(&key, &error),
+        }
+    }
+
+    fn takeover_failed(&self, key: &SessionKey, error: &Error) {
+        self.metrics.takeover(Takeover::Failed);
+        let pause = longest_pause(error);
+        if self.postponed.postpone(key, Instant::now(), pause) {
+            tracing::warn!(session.id = %key.session, %error, "turn takeover failed; retrying later");
+        } else {
+            tracing::debug!(session.id = %key.session, %error, "turn takeover failed again");
         }
     }
 
@@ -277,10 +280,13 @@ impl Engine {
 
     async fn own(self: &Arc<Self>, key: SessionKey, epoch: i64) -> Result<(), Error> {
         let mut request = self.leases.request(&key);
-        if let Some(grant) = request.answered(self.store.takeover(&key, epoch).await)? {
-            tracing::info!(session.id = %key.session, turn.id = %grant.turn, "took a turn over");
-            self.start(key, grant, request.sent());
-        }
+        let Some(grant) = request.answered(self.store.takeover(&key, epoch).await)? else {
+            self.metrics.takeover(Takeover::Lost);
+            return Ok(());
+        };
+        tracing::info!(session.id = %key.session, turn.id = %grant.turn, "took a turn over");
+        self.metrics.takeover(Takeover::Taken);
+        self.start(key, grant, request.sent(), Cause::GoesOn);
         Ok(())
     }
 }

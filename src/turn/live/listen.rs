@@ -12,6 +12,7 @@ use tokio_util::sync::CancellationToken;
 use crate::{
     model::SessionKey,
     store::listen::Listener,
+    telemetry::metrics::Direction,
     turn::{
         Error,
         engine::Engine,
@@ -66,10 +67,11 @@ impl Engine {
             };
             let due = self.wakeups.take(self.store.replica());
             // What is lost is found by looking.
-            if !due.is_empty()
-                && let Err(error) = self.store.notify(&due).await
-            {
-                tracing::debug!(%error, "other replicas not notified");
+            if !due.is_empty() {
+                match self.store.notify(&due).await {
+                    Ok(()) => self.metrics.wakeups(Direction::Sent, due.len()),
+                    Err(error) => tracing::debug!(%error, "other replicas not notified"),
+                }
             }
             if !last {
                 tokio::select! {
@@ -139,6 +141,7 @@ impl Engine {
         let Some(Heard { wakeup, from }) = Heard::read(told) else {
             return;
         };
+        self.metrics.wakeups(Direction::Heard, 1);
         match wakeup {
             // Readers here know at once of what is written here.
             Wakeup::News(key) => {

@@ -21,7 +21,7 @@ use crate::{
         engine::Engine,
         lease::leases::GrantRequest,
         live::{hub::Announced, wakeups::Wakeup},
-        run::ground::Ground,
+        run::{cause::Cause, ground::Ground},
     },
 };
 
@@ -101,7 +101,12 @@ impl Engine {
             ttl,
             idempotency,
         } = incoming;
-        let limit = self.policy(&session.config)?.max_pending;
+        // What the same request queued before is found all the same.
+        let exceeded = self.quotas.check_storage(&key.tenant).err();
+        let limit = match exceeded {
+            Some(_) => 0,
+            None => self.policy(&session.config)?.max_pending,
+        };
         let id = MessageId::new(Uuid::now_v7().to_string());
         let body = codec::queue::encode(message);
         let turn_request = execute.map(codec::turn::encode_request);
@@ -113,7 +118,7 @@ impl Engine {
             .collect();
         let ground = Ground::of(session);
         let wanted = execute.cloned().unwrap_or_default();
-        let planned = (starts_turn && self.may_start())
+        let planned = (starts_turn && self.may_begin(&key.tenant))
             .then(|| self.plan(&id, idempotency.request.clone(), &wanted, ground))
             .transpose()?;
         let admission = planned
@@ -136,6 +141,9 @@ impl Engine {
                 Enqueued::Queued(place) => place,
                 Enqueued::Elsewhere(_) => return Ok(Put::Elsewhere),
                 Enqueued::Full => {
+                    if let Some(exceeded) = exceeded {
+                        return Err(exceeded.into());
+                    }
                     return Err(Error::QueueFull {
                         session: key.session.clone(),
                         limit,
@@ -169,7 +177,7 @@ impl Engine {
             self.end_cancelled(key, interrupts, request);
         }
         match &place.grant {
-            Some(grant) => self.start(key.clone(), grant.clone(), request.sent()),
+            Some(grant) => self.start(key.clone(), grant.clone(), request.sent(), Cause::Queued),
             // The configuration changed meanwhile.
             None if starts_turn && place.met == SessionState::Idle => {
                 self.wake(Wakeup::Start(key.clone()));

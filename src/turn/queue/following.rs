@@ -8,7 +8,7 @@ use uuid::Uuid;
 use crate::{
     codec,
     model::{
-        DropReason, LimitsOverride, MessageId, RequestId, SessionKey, TurnId,
+        DropReason, LimitsOverride, MessageId, RequestId, SessionKey, TenantId, TurnId,
         command::{Idempotency, TurnRequest},
     },
     store::{
@@ -24,6 +24,7 @@ use crate::{
         engine::Engine,
         optimistic::TRIES,
         run::{
+            cause::Cause,
             ground::Ground,
             opening::{Opening, opening},
         },
@@ -77,7 +78,7 @@ impl Engine {
         key: &SessionKey,
     ) -> Result<(), Error> {
         for _ in 0..TRIES {
-            if !self.may_start() {
+            if !self.may_begin(&key.tenant) {
                 return Ok(());
             }
             let Some(session) = self.store.session(key).await? else {
@@ -99,7 +100,7 @@ impl Engine {
                 .start_idle(key, &planned.message, &planned.admission())
                 .await;
             if let Some(grant) = request.answered(started)? {
-                self.start(key.clone(), grant, request.sent());
+                self.start(key.clone(), grant, request.sent(), Cause::Queued);
                 return Ok(());
             }
         }
@@ -117,7 +118,12 @@ impl Engine {
         });
     }
 
-    /// Whether one more turn may begin here.
+    /// Whether one more turn of a tenant may begin here.
+    pub(in crate::turn) fn may_begin(&self, tenant: &TenantId) -> bool {
+        self.may_start() && self.check_room(tenant).is_ok()
+    }
+
+    /// Whether one more turn may go on here.
     pub(in crate::turn) fn may_start(&self) -> bool {
         !self.draining.is_cancelled() && self.leases.count() < self.rules.max_running
     }
@@ -199,7 +205,10 @@ impl Engine {
         if !self.may_start() {
             return Ok(());
         }
-        for key in self.store.starting(ROUND).await? {
+        // Tenants without room would fill the round, and begin nothing.
+        let full = self.tenants_without_room();
+        let full: Vec<&str> = full.iter().map(TenantId::as_str).collect();
+        for key in self.store.starting(ROUND, &full).await? {
             match self.start_waiting(&key).await {
                 Ok(()) => self.stuck.forget(&key),
                 Err(error) if self.stuck.is_news(&key) => {

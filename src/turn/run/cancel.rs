@@ -9,7 +9,10 @@ use std::{
 use crate::{
     model::{CancelCause, Fence, Seq, SessionKey, TenantId, TurnId, command::CancelTurn},
     store::{grant::Grant, turn_read::Turn},
-    turn::{Error, engine::Engine, lease::leases::GrantRequest, live::wakeups::Wakeup},
+    turn::{
+        Error, engine::Engine, lease::leases::GrantRequest, live::wakeups::Wakeup,
+        run::cause::Cause,
+    },
 };
 
 /// How often a turn that is being cancelled is looked at, when its end is not announced.
@@ -110,6 +113,7 @@ impl Engine {
                     last_seq: Seq(0),
                 },
                 request.sent(),
+                Cause::GoesOn,
             );
         }
         self.leases.cancel(key, turn, fence.epoch);

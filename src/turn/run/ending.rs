@@ -22,6 +22,7 @@ use crate::{
         lease::leases::GrantRequest,
         queue::following::Planned,
         run::{
+            cause::Cause,
             ground::Ground,
             state::{Flow, Run, Scene},
         },
@@ -76,7 +77,7 @@ impl Run<'_> {
             .finish_and_start(self.key, self.right(), &rows, &cost, &end, next.as_ref())
             .await;
         let ended = request.answered(ended)?;
-        self.ended(ended, next.is_some(), &request)
+        self.ended(&ending, ended, next.is_some(), &request)
     }
 
     /// Ends the turn, whatever waits.
@@ -116,7 +117,7 @@ impl Run<'_> {
             .stop_and_start(self.key, self.right(), &rows, &cost, &end, next.as_ref())
             .await;
         let ended = request.answered(ended)?;
-        self.ended(ended, next.is_some(), &request)
+        self.ended(&ending, ended, next.is_some(), &request)
     }
 
     /// What the end of the turn has to reckon with: messages that hold it up, and the turn that
@@ -153,14 +154,21 @@ impl Run<'_> {
     /// Takes in what the end of the turn answered, and runs what follows it.
     fn ended(
         &mut self,
+        ending: &Ending,
         (written, grant): (Written, Option<Grant>),
         planned: bool,
         request: &GrantRequest,
     ) -> Result<Flow, Error> {
         let idle = matches!(written, Written::Applied(ack) if ack.state == SessionState::Idle);
         let flow = self.after(written)?;
+        if idle {
+            self.engine.metrics.turn_ended(ending);
+        }
         match grant {
-            Some(grant) => self.engine.start(self.key.clone(), grant, request.sent()),
+            Some(grant) => {
+                self.engine
+                    .start(self.key.clone(), grant, request.sent(), Cause::Queued)
+            }
             // The message, or the configuration, is another one by now.
             None if planned && idle => self.engine.start_waiting_soon(self.key),
             None => {}
@@ -255,7 +263,11 @@ impl Run<'_> {
             .store
             .stop(self.key, self.right(), &rows, &StepCost::default(), &end)
             .await?;
-        self.after(written).map(drop)
+        self.after(written)?;
+        if self.is_over {
+            self.engine.metrics.turn_ended(&ending);
+        }
+        Ok(())
     }
 
     /// What came of the turn, this step included.

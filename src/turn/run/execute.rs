@@ -1,6 +1,6 @@
 //! ExecuteTurn: admits a turn, or finds what the same request started before.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Instant};
 
 use uuid::Uuid;
 
@@ -27,6 +27,7 @@ use crate::{
         optimistic::retry_on_change,
         queue::enqueue::{Incoming, Put},
         run::{
+            cause::Cause,
             ground::Ground,
             opening::{Opening, opening},
             written::host_message,
@@ -89,7 +90,8 @@ impl Engine {
         tenant: TenantId,
         command: ExecuteTurn,
     ) -> Result<Admitted, Error> {
-        self.supervised(async move |engine| engine.admit(tenant, &command).await)
+        let received = Instant::now();
+        self.supervised(async move |engine| engine.admit(tenant, &command, received).await)
             .await
     }
 
@@ -97,6 +99,7 @@ impl Engine {
         self: &Arc<Self>,
         tenant: TenantId,
         command: &ExecuteTurn,
+        received: Instant,
     ) -> Result<Admitted, Error> {
         let request = command.idempotency.request.as_ref();
         let id = command
@@ -105,7 +108,7 @@ impl Engine {
             .unwrap_or_else(|| new_session_id(&tenant, request));
         let key = SessionKey::new(tenant, id);
         self.keep(&key.tenant, &command.contents).await?;
-        retry_on_change(|| self.try_admit(&key, command)).await
+        retry_on_change(|| self.try_admit(&key, command, received)).await
     }
 
     /// One try. `None` means the session changed between the look and the statement. The statement
@@ -114,8 +117,9 @@ impl Engine {
         self: &Arc<Self>,
         key: &SessionKey,
         command: &ExecuteTurn,
+        received: Instant,
     ) -> Result<Option<Admitted>, Error> {
-        let refused = match self.try_begin(key, command).await {
+        let refused = match self.try_begin(key, command, received).await {
             Ok(Some(admitted)) => return Ok(Some(admitted)),
             Ok(None) => None,
             Err(error @ Error::Store(_)) => return Err(error),
@@ -141,6 +145,7 @@ impl Engine {
         self: &Arc<Self>,
         key: &SessionKey,
         command: &ExecuteTurn,
+        received: Instant,
     ) -> Result<Option<Admitted>, Error> {
         if self.draining.is_cancelled() {
             return Err(Error::Draining);
@@ -160,7 +165,8 @@ impl Engine {
             (Some(session), _) => {
                 self.something_to_answer(key, command, session.queued)
                     .await?;
-                self.begin(key, command, Ground::of(&session), Some(&session))
+                let ground = Ground::of(&session);
+                self.begin(key, command, ground, Some(&session), received)
                     .await
             }
             (None, Some(_)) if !matches!(command.start, Start::Input(_)) => Err(Error::NoInput),
@@ -170,6 +176,7 @@ impl Engine {
                     command,
                     Ground::new(&self.complete(draft.clone())?),
                     None,
+                    received,
                 )
                 .await
             }
@@ -184,6 +191,7 @@ impl Engine {
                     command,
                     Ground::new(&self.complete(SessionDraft::default())?),
                     None,
+                    received,
                 )
                 .await
             }
@@ -333,10 +341,10 @@ impl Engine {
         command: &ExecuteTurn,
         ground: Ground<'_>,
         session: Option<&Session>,
+        received: Instant,
     ) -> Result<Option<Admitted>, Error> {
-        if self.leases.count() >= self.rules.max_running {
-            return Err(Error::Overloaded);
-        }
+        // Before anything is read for it, and again when it is about to begin.
+        self.check_room(&key.tenant)?;
         let Ground {
             config, revision, ..
         } = ground;
@@ -390,6 +398,7 @@ impl Engine {
             model: &model.reference,
             continues,
         };
+        self.check_room(&key.tenant)?;
         let mut asked = self.leases.request(key);
         let created = session.is_none();
         let granted = if created {
@@ -403,14 +412,14 @@ impl Engine {
         let after = Seq(grant.last_seq.0 - rows.events());
         // Taken before the turn runs: a quick model may speak before the caller's stream is open.
         let news = Some(self.hub.enter(key).subscribe());
-        self.start(key.clone(), grant, asked.sent());
-        let how = How::Started {
-            session_created: created,
-        };
+        let cause = Cause::Executed(received);
+        self.start(key.clone(), grant, asked.sent(), cause);
         Ok(Some(Admitted {
             key: key.clone(),
             follows: Follows::Turn(turn),
-            how,
+            how: How::Started {
+                session_created: created,
+            },
             after,
             news,
         }))

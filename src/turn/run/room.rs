@@ -188,11 +188,12 @@ impl Run<'_> {
     ) -> Result<bool, Error> {
         let survey = self.survey(scene, messages).await?;
         let order = self.order(scene, survey.budget, trigger, target);
-        match self
+        let tried = self
             .engine
             .compact_now(self.key, &survey, &order, self.called_away(scene))
-            .await?
-        {
+            .await?;
+        self.watch.waited();
+        match tried {
             Tried::Nothing => Ok(false),
             Tried::Changed => Ok(true),
             Tried::Ended(made) => {

@@ -5,12 +5,25 @@ use std::{sync::Arc, time::Instant};
 use crate::{
     model::SessionKey,
     store::grant::Grant,
-    turn::{engine::Engine, lease::leases::Lease, live::wakeups::Wakeup},
+    telemetry::metrics::TurnOrigin,
+    turn::{engine::Engine, lease::leases::Lease, live::wakeups::Wakeup, run::cause::Cause},
 };
 
 impl Engine {
-    /// Runs a turn that this replica was just granted.
-    pub(in crate::turn) fn start(self: &Arc<Self>, key: SessionKey, grant: Grant, sent: Instant) {
+    /// Runs a turn that this replica was just granted, by a statement sent at `sent`.
+    pub(in crate::turn) fn start(
+        self: &Arc<Self>,
+        key: SessionKey,
+        grant: Grant,
+        sent: Instant,
+        cause: Cause,
+    ) {
+        match cause {
+            Cause::Executed(_) => self.metrics.turn_started(TurnOrigin::Execute),
+            Cause::Queued => self.metrics.turn_started(TurnOrigin::Queue),
+            Cause::GoesOn => {}
+        }
+        self.metrics.turn_running(1);
         let lease = self.leases.hold(&key, &grant.turn, grant.fence.epoch, sent);
         let channel = self.hub.enter(&key);
         channel.advance(grant.last_seq);
@@ -29,6 +42,7 @@ impl Engine {
                 &grant,
                 &running.lease,
                 &channel,
+                (cause, sent),
             ))
             .await;
         });
@@ -45,6 +59,7 @@ struct Running {
 
 impl Drop for Running {
     fn drop(&mut self) {
+        self.engine.metrics.turn_running(-1);
         self.engine.leases.forget(&self.key, &self.lease);
     }
 }

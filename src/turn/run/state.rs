@@ -18,7 +18,10 @@ use crate::{
     },
     provider::registry::Resolved,
     store::turn_read::Owned,
-    turn::{context::media::Carried, engine::Engine, lease::leases::Lease, live::hub::Channel},
+    turn::{
+        context::media::Carried, engine::Engine, lease::leases::Lease, live::hub::Channel,
+        run::watch::Watch,
+    },
 };
 
 /// How often the next step is held up by a configuration that changed; then it begins as it was
@@ -60,6 +63,7 @@ pub(super) struct Run<'a> {
     pub(super) is_worth_pruning: bool,
     /// The media of its prompts.
     pub(super) carried: Carried,
+    pub(super) watch: Watch,
 }
 
 impl Run<'_> {

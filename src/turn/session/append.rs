@@ -96,6 +96,7 @@ impl Engine {
                 .ok_or_else(|| Error::Internal(format!("an append led to {result:?}")))?;
             return Ok(Some(self.receipt(&led, command.messages.len(), &config)));
         }
+        self.quotas.check_storage(&key.tenant)?;
         refuse(&tail, key, command)?;
         let fit = match self.fit(key, &tail, &command.messages).await {
             Ok(fit) => fit,

@@ -114,7 +114,12 @@ impl Engine {
             unused_for: None,
         };
         match self.store.delete(key, &deletion).await? {
-            Some(last) => self.forget(key, seen.fence.epoch, last),
+            Some(last) => {
+                if seen.turn.is_some() {
+                    self.metrics.turn_ended(&ending);
+                }
+                self.forget(key, seen.fence.epoch, last);
+            }
             None => return Ok(false),
         }
         Ok(true)

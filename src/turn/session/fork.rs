@@ -103,6 +103,7 @@ impl Engine {
         fork: &SessionKey,
         idempotency: &Idempotency,
     ) -> Result<bool, Error> {
+        self.quotas.check_storage(&fork.tenant)?;
         let last = self.session(source).await?.last_seq;
         let at = at.unwrap_or(last);
         if at > last {

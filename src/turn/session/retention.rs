@@ -33,9 +33,9 @@ impl Engine {
         let store = &self.store;
         let swept = [
             self.expire_sessions().await,
-            self.sweep("request ids", || store.sweep_requests(request_ids, batch))
+            self.sweep("request_ids", || store.sweep_requests(request_ids, batch))
                 .await,
-            self.sweep("queued messages", || store.sweep_queue(queue, batch))
+            self.sweep("queued_messages", || store.sweep_queue(queue, batch))
                 .await,
             match events {
                 Some(events) => {
@@ -62,6 +62,7 @@ impl Engine {
             walk = round.next;
         }
         if swept > 0 {
+            self.metrics.removed("blobs", swept);
             tracing::info!(blobs = swept, "removed unreferenced blobs");
         }
         Ok(())
@@ -84,6 +85,7 @@ impl Engine {
             tokio::time::sleep(begun.elapsed()).await;
         }
         if rows > 0 {
+            self.metrics.removed(what, rows);
             tracing::info!(what, rows, "removed rows older than their retention");
         }
         Ok(())
@@ -106,8 +108,9 @@ impl Engine {
             tokio::time::sleep(begun.elapsed()).await;
         }
         if removed > 0 {
+            self.metrics.removed("tool_sets", removed);
             tracing::info!(
-                what = "tool sets",
+                what = "tool_sets",
                 rows = removed,
                 "removed rows older than their retention"
             );
@@ -163,6 +166,7 @@ impl Engine {
         let Some(last) = self.store.delete(key, &deletion).await? else {
             return Ok(false);
         };
+        self.metrics.removed("sessions", 1);
         tracing::info!(session.id = %key.session, "deleted a session unused for its time to live");
         self.forget(key, seen.fence.epoch, last);
         Ok(true)

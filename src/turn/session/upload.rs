@@ -63,6 +63,7 @@ impl Engine {
         command: &PutBlob,
         pieces: mpsc::Receiver<Piece>,
     ) -> Result<Blob, Error> {
+        self.quotas.check_storage(tenant)?;
         let _place = self
             .uploads
             .try_acquire()
@@ -184,7 +185,10 @@ impl Arriving<'_> {
             .keep_upload(self.tenant, &arrived, &idempotency)
             .await?
         {
-            Kept::Blob(blob) => Ok(blob),
+            Kept::Blob(blob) => {
+                self.engine.quotas.stored(self.tenant, self.bytes);
+                Ok(blob)
+            }
             Kept::Mismatch(request) => Err(Error::IdempotencyMismatch(request)),
         }
     }

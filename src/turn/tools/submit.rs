@@ -45,6 +45,7 @@ use crate::{
         },
         engine::Engine,
         run::{
+            cause::Cause,
             next::after_step,
             opening::step_started,
             written::{beside_others, counted},
@@ -503,7 +504,7 @@ impl Engine {
         let submitted = request.answered(self.store.submit(key, &submission).await)?;
         same_request(submitted.first.as_ref(), idempotency)?;
         match &submitted.grant {
-            Some(grant) => self.start(key.clone(), grant.clone(), request.sent()),
+            Some(grant) => self.start(key.clone(), grant.clone(), request.sent(), Cause::GoesOn),
             None => self.nudge(key, submitted.last_seq),
         }
         Ok(submitted)

@@ -74,11 +74,14 @@ async fn each_access_level_may_call_its_rpcs_and_no_others() {
     let keys = Access::ALL.map(|access| (access, file.add("acme", access)));
     let (_database, replica) = Replica::alone(file.required()).await;
     let channel = replica.channel().await;
-    let admin = ["CreateKey", "ListKeys", "RevokeKey"];
+    let admin = ["CreateKey", "ListKeys", "RevokeKey", "GetTenantLimits"];
+    let operator = ["SetTenantLimits"];
     let reads = ["Get", "List", "Watch", "Count", "Render"];
     for (rpc, _) in rpcs() {
         let name = rpc.rsplit_once('/').unwrap().1;
-        let needed = if admin.contains(&name) {
+        let needed = if operator.contains(&name) {
+            Access::Operator
+        } else if admin.contains(&name) {
             Access::Admin
         } else if reads.iter().any(|prefix| name.starts_with(prefix)) {
             Access::Read

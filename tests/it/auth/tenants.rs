@@ -105,7 +105,8 @@ fn requests(rpc: &str, ids: &Ids) -> Vec<Value> {
     let media = json!([{"media": {"blob_id": blob, "mediaType": "image/png"}}]);
     let name = rpc.rsplit_once('/').unwrap().1;
     match name {
-        "GetServerInfo" | "ListModels" | "GetModel" | "CreateKey" | "PutBlob" => vec![],
+        "GetServerInfo" | "ListModels" | "GetModel" | "CreateKey" | "PutBlob"
+        | "GetTenantLimits" | "SetTenantLimits" => vec![],
         "ListKeys" => vec![json!({"page_token": token})],
         "RevokeKey" => vec![json!({"key_id": key})],
         "GetBlob" => vec![json!({"blob_id": blob})],

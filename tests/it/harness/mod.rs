@@ -9,6 +9,7 @@
 )]
 
 pub mod cluster;
+pub mod collector;
 pub mod database;
 pub mod dice;
 pub mod errors;
@@ -36,7 +37,7 @@ use contextd::{
     app::{Parts, Stop},
     auth::Auth,
     clock::{Clock, SystemClock},
-    config::{AuthConfig, Config, Environment, TlsConfig},
+    config::{AuthConfig, Config, Environment, LimitsConfig, TlsConfig},
     grpc::stream::Waiting,
     model::{Limits, config::ContextPolicy},
     pb::{
@@ -113,12 +114,20 @@ pub struct Options {
     pub clock: Arc<dyn Clock>,
     /// How often services are asked for their models. `None` means they are not.
     pub discover: Option<Duration>,
+    /// Turns that run at once.
+    pub max_running: usize,
+    /// Requests that are answered at once.
+    pub max_requests: usize,
+    /// What a tenant may use.
+    pub tenant_limits: LimitsConfig,
     /// Who may call.
     pub auth: AuthConfig,
     /// TLS to clients.
     pub tls: TlsConfig,
     /// How long it goes on to serve, NOT_SERVING, before it drains.
     pub drain_delay: Duration,
+    /// Where metrics and spans are pushed to.
+    pub otlp: Option<String>,
 }
 
 impl Default for Options {
@@ -171,9 +180,13 @@ impl Default for Options {
             replace: None,
             clock: Arc::new(SystemClock),
             discover: None,
+            max_running: 1000,
+            max_requests: 512,
+            tenant_limits: LimitsConfig::default(),
             auth: AuthConfig::default(),
             tls: TlsConfig::default(),
             drain_delay: Duration::ZERO,
+            otlp: None,
         }
     }
 }
@@ -188,7 +201,12 @@ impl Options {
         config.models.default_model = "scripted/demo".to_owned();
         config.auth = self.auth.clone();
         config.tls = self.tls.clone();
+        config.limits = self.tenant_limits.clone();
+        config.server.max_requests = self.max_requests;
+        config.turn.max_running_turns = self.max_running;
         config.server.drain_delay = self.drain_delay;
+        config.telemetry.otlp.endpoint.clone_from(&self.otlp);
+        config.telemetry.otlp.metrics_interval = Duration::from_millis(100);
         config.models.discover = self.discover.is_some();
         config.models.refresh_interval = self.discover.unwrap_or_default();
         config.server.max_request_bytes = self.max_request_bytes;
@@ -315,6 +333,12 @@ impl Replica {
     /// SessionService over a connection of its own.
     pub async fn sessions(&self) -> SessionServiceClient<Channel> {
         SessionServiceClient::new(self.channel().await)
+    }
+
+    /// Its metrics, as Prometheus reads them.
+    pub async fn scrape(&self) -> String {
+        let answer = reqwest::get(format!("http://{}/metrics", self.admin)).await;
+        answer.unwrap().text().await.unwrap()
     }
 
     /// Reads a blob, or a range of it, with its description.

@@ -114,6 +114,34 @@ fn effort_and_summary_are_said_together() {
     assert_eq!(reasoning("xai", true, high), json!({"effort": "high"}));
 }
 
+/// llama.cpp reads no `text.format`, measured with b11434.
+#[test]
+fn llamacpp_is_told_the_form_of_an_answer_as_in_chat_completions() {
+    let schema = r#"{"type":"object"}"#;
+    let generation = Generation {
+        response_format: Some(ResponseFormat {
+            schema: Some(schema.to_owned()),
+            name: "answer".to_owned(),
+            strict: Some(true),
+        }),
+        ..Generation::default()
+    };
+    let sent = body("llamacpp", false, &asked(generation, false));
+    assert_eq!(
+        sent["response_format"],
+        json!({"type": "json_schema", "json_schema": {"name": "answer", "schema": {"type": "object"}, "strict": true}})
+    );
+    assert_eq!(sent["text"], Value::Null);
+    let generation = Generation {
+        response_format: Some(ResponseFormat::default()),
+        ..Generation::default()
+    };
+    assert_eq!(
+        body("llamacpp", false, &asked(generation, false))["response_format"],
+        json!({"type": "json_object"})
+    );
+}
+
 #[test]
 fn tool_choice_has_the_form_of_the_service() {
     let table = [

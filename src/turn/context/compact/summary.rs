@@ -1,6 +1,10 @@
 //! A model is asked for a summary.
 
-use std::{collections::BTreeSet, sync::Arc, time::Duration};
+use std::{
+    collections::BTreeSet,
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use futures_util::StreamExt as _;
 
@@ -12,7 +16,7 @@ use crate::{
     },
     model::{
         Content, Contents, Failure, FailurePhase, FailureReason, FinishReason, Generation,
-        InputMessage, MessageId, Part, Prompt, Role, Transcript, compaction::Trigger,
+        InputMessage, MessageId, Part, Prompt, Role, Transcript, UsagePurpose, compaction::Trigger,
     },
     provider::{
         Assembly,
@@ -21,6 +25,7 @@ use crate::{
         registry::Resolved,
     },
     store::compaction::Cost,
+    telemetry::metrics::{CallOutcome, ModelCall},
     turn::{
         context::{
             compact::{Order, Survey},
@@ -132,7 +137,9 @@ impl Engine {
         let mut calls = 0;
         loop {
             calls += 1;
+            let begun = Instant::now();
             let answer = self.one_answer(model, Arc::clone(&prompt)).await;
+            self.measure(model, begun, &answer);
             cost.calls.push(
                 answer
                     .as_ref()
@@ -153,7 +160,25 @@ impl Engine {
                 return Err(Box::new(error.to_failure(FailurePhase::Generate)));
             };
             tracing::warn!(model = %model.reference, ?wait, %error, "retrying a failed summary call");
+            self.metrics.call_retried(error.kind.name());
             tokio::time::sleep(wait).await;
+        }
+    }
+
+    fn measure(&self, model: &Resolved, begun: Instant, answer: &Result<Assembled, error::Error>) {
+        let call = ModelCall {
+            provider: &model.provider_name,
+            model: &model.info.name,
+            purpose: UsagePurpose::Compaction,
+        };
+        let outcome = CallOutcome {
+            total: begun.elapsed(),
+            first: None,
+            error: answer.as_ref().err().map(|error| error.kind.name()),
+        };
+        self.metrics.model_called(call, outcome);
+        if let Some(usage) = answer.as_ref().ok().and_then(|it| it.finish.usage.as_ref()) {
+            self.metrics.tokens_used(call, usage);
         }
     }
 

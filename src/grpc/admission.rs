@@ -1,0 +1,188 @@
+//! How many requests are taken: what is beyond a tenant's limit or the server's is refused before
+//! anything is done for it. Health and reflection are always answered.
+
+use std::{
+    collections::HashMap,
+    pin::Pin,
+    sync::{Arc, Mutex, PoisonError},
+    task::{Context, Poll},
+};
+
+use http::{Request, Response};
+use tonic::{Status, body::Body};
+use tower::{Layer, Service};
+
+use super::status;
+use crate::{
+    model::{Principal, TenantId, quota::has_fair_room},
+    quota::Quotas,
+};
+
+/// Counts the requests that are being answered, and asks the limits of their tenants.
+#[derive(Debug, Clone)]
+pub struct Admission {
+    quotas: Arc<Quotas>,
+    room: Arc<Room>,
+}
+
+/// Room for requests, shared by all tenants.
+#[derive(Debug)]
+struct Room {
+    most: usize,
+    /// Whether there can be more than one tenant.
+    is_shared: bool,
+    taken: Mutex<Taken>,
+}
+
+#[derive(Debug, Default)]
+struct Taken {
+    all: usize,
+    by_tenant: HashMap<TenantId, usize>,
+}
+
+/// A place in the room, for as long as it is held.
+#[derive(Debug)]
+struct Place {
+    room: Arc<Room>,
+    tenant: TenantId,
+}
+
+impl Admission {
+    /// Takes at most so many at once.
+    pub fn new(quotas: Arc<Quotas>, most: usize, is_shared: bool) -> Self {
+        let room = Arc::new(Room {
+            most,
+            is_shared,
+            taken: Mutex::default(),
+        });
+        Self { quotas, room }
+    }
+
+    fn admit(&self, tenant: &TenantId) -> Result<Place, Status> {
+        let place = self.room.enter(tenant).ok_or_else(status::overloaded)?;
+        let taken = self.quotas.request(tenant);
+        taken.map_err(|exceeded| status::limit_reached(&exceeded))?;
+        Ok(place)
+    }
+}
+
+impl Room {
+    fn enter(self: &Arc<Self>, tenant: &TenantId) -> Option<Place> {
+        let mut taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
+        let own = taken.by_tenant.get(tenant).copied().unwrap_or_default();
+        let own = if self.is_shared { own } else { 0 };
+        if !has_fair_room(self.most, taken.all, own) {
+            return None;
+        }
+        taken.all += 1;
+        *taken.by_tenant.entry(tenant.clone()).or_default() += 1;
+        Some(Place {
+            room: Arc::clone(self),
+            tenant: tenant.clone(),
+        })
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let mut taken = self
+            .room
+            .taken
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        taken.all -= 1;
+        if let Some(own) = taken.by_tenant.get_mut(&self.tenant) {
+            *own -= 1;
+            if *own == 0 {
+                taken.by_tenant.remove(&self.tenant);
+            }
+        }
+    }
+}
+
+impl<S> Layer<S> for Admission {
+    type Service = Admitted<S>;
+
+    fn layer(&self, inner: S) -> Self::Service {
+        Admitted {
+            inner,
+            admission: self.clone(),
+        }
+    }
+}
+
+/// A service that takes so many requests.
+#[derive(Debug, Clone)]
+pub struct Admitted<S> {
+    inner: S,
+    admission: Admission,
+}
+
+impl<S, Q> Service<Request<Q>> for Admitted<S>
+where
+    S: Service<Request<Q>, Response = Response<Body>>,
+    S::Future: Send + 'static,
+    S::Error: Send + 'static,
+{
+    type Response = Response<Body>;
+    type Error = S::Error;
+    type Future = Pin<Box<dyn Future<Output = Result<Self::Response, Self::Error>> + Send>>;
+
+    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
+        self.inner.poll_ready(context)
+    }
+
+    fn call(&mut self, request: Request<Q>) -> Self::Future {
+        // The guard lets no other request of ours through without one.
+        let Some(caller) = request.extensions().get::<Principal>() else {
+            return Box::pin(self.inner.call(request));
+        };
+        match self.admission.admit(&caller.tenant) {
+            Ok(place) => {
+                let answer = self.inner.call(request);
+                Box::pin(async move {
+                    let answer = answer.await;
+                    drop(place);
+                    answer
+                })
+            }
+            Err(refusal) => Box::pin(async move { Ok(refusal.into_http()) }),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn places_are_free_again_and_one_tenant_leaves_some_to_others() {
+        let room = Arc::new(Room {
+            most: 100,
+            is_shared: true,
+            taken: Mutex::default(),
+        });
+        let tenant = TenantId::new;
+        let mut places: Vec<Place> = std::iter::from_fn(|| room.enter(&tenant("busy"))).collect();
+        assert_eq!(places.len(), 90);
+        assert!(room.enter(&tenant("late")).is_some());
+        assert!(room.enter(&tenant("busy")).is_none());
+        places.pop();
+        assert!(room.enter(&tenant("busy")).is_some());
+        drop(places);
+        let taken = room.taken.lock().unwrap();
+        assert_eq!((taken.all, taken.by_tenant.len()), (0, 0));
+    }
+
+    #[test]
+    fn the_only_tenant_takes_all_places() {
+        let room = Arc::new(Room {
+            most: 100,
+            is_shared: false,
+            taken: Mutex::default(),
+        });
+        let tenant = TenantId::new("default");
+        let places: Vec<Place> = std::iter::from_fn(|| room.enter(&tenant)).collect();
+        assert_eq!(places.len(), 100);
+    }
+}

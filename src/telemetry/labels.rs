@@ -1,0 +1,116 @@
+//! Values of attributes: few for each attribute, and none that a caller can choose.
+
+use std::{
+    collections::BTreeSet,
+    sync::{Mutex, PoisonError},
+};
+
+use crate::model::{
+    CancelCause, CompactionState, CompletionReason, Ending, FailureReason, UsagePurpose,
+};
+
+/// What stands for values beyond the bound, and for what is not known.
+pub(super) const OTHER: &str = "_OTHER";
+
+/// Names that callers can choose within what the configuration allows, such as those of models: the
+/// first so many keep their own, all others share one.
+#[derive(Debug)]
+pub(super) struct Bounded {
+    most: usize,
+    known: Mutex<BTreeSet<String>>,
+}
+
+impl Bounded {
+    pub(super) fn new(most: usize) -> Self {
+        Self {
+            most,
+            known: Mutex::default(),
+        }
+    }
+
+    pub(super) fn label(&self, name: &str) -> String {
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        if known.contains(name) {
+            return name.to_owned();
+        }
+        if known.len() >= self.most {
+            return OTHER.to_owned();
+        }
+        known.insert(name.to_owned());
+        name.to_owned()
+    }
+}
+
+/// The state that an end leaves its turn in, and why.
+pub(super) fn ending(ending: &Ending) -> (&'static str, &'static str) {
+    match ending {
+        Ending::Completed(reason) => ("completed", completion(*reason)),
+        Ending::Cancelled { cause, .. } => ("cancelled", cancel(*cause)),
+        Ending::Failed(reason) => ("failed", failure(reason.reason)),
+    }
+}
+
+fn completion(reason: CompletionReason) -> &'static str {
+    match reason {
+        CompletionReason::Stop => "stop",
+        CompletionReason::MaxSteps => "max_steps",
+        CompletionReason::Length => "length",
+        CompletionReason::ContentFilter => "content_filter",
+        CompletionReason::Budget => "budget",
+        CompletionReason::Deadline => "deadline",
+    }
+}
+
+fn cancel(cause: CancelCause) -> &'static str {
+    match cause {
+        CancelCause::Requested => "requested",
+        CancelCause::Interrupted => "interrupted",
+        CancelCause::Disconnected => "disconnected",
+        CancelCause::SessionDeleted => "session_deleted",
+    }
+}
+
+fn failure(reason: FailureReason) -> &'static str {
+    match reason {
+        FailureReason::ProviderAuth => "provider_auth",
+        FailureReason::ProviderRateLimited => "provider_rate_limited",
+        FailureReason::ProviderTimeout => "provider_timeout",
+        FailureReason::ProviderOverloaded => "provider_overloaded",
+        FailureReason::ProviderBadRequest => "provider_bad_request",
+        FailureReason::ProviderBroken => "provider_broken",
+        FailureReason::ContextOverflow => "context_overflow",
+        FailureReason::Poisoned => "poisoned",
+        FailureReason::Internal => "internal",
+        FailureReason::ModelNotFound => "model_not_found",
+        FailureReason::PolicyNotFound => "policy_not_found",
+    }
+}
+
+pub(super) fn purpose(purpose: UsagePurpose) -> &'static str {
+    match purpose {
+        UsagePurpose::Turn => "turn",
+        UsagePurpose::Compaction => "compaction",
+    }
+}
+
+pub(super) fn compaction(state: CompactionState) -> &'static str {
+    match state {
+        CompactionState::Planned => "planned",
+        CompactionState::Running => "running",
+        CompactionState::Applied => "applied",
+        CompactionState::Failed => "failed",
+        CompactionState::Reverted => "reverted",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_beyond_the_bound_share_one_label() {
+        let models = Bounded::new(2);
+        let labels = ["a", "b", "c", "a", "d"].map(|name| models.label(name));
+        assert_eq!(labels, ["a", "b", OTHER, "a", OTHER]);
+    }
+}

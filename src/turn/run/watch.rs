@@ -1,0 +1,128 @@
+//! What the loop of a turn measures on its way: how long a step takes, and how much of that is not the
+//! model's.
+
+use std::time::Instant;
+
+use crate::{
+    model::UsagePurpose,
+    provider::registry::Resolved,
+    telemetry::{
+        Metrics,
+        metrics::{CallOutcome, ModelCall, Phase},
+    },
+    turn::run::{
+        answer::{Cut, End, Timing},
+        cause::Cause,
+    },
+};
+
+/// The moments that the loop measures from.
+#[derive(Debug)]
+pub(super) struct Watch {
+    /// When the request was received that began the turn, until the model has said something.
+    requested: Option<Instant>,
+    /// Since when nothing is waited for but this replica.
+    working: Instant,
+    /// The step, and when this replica first looked at it.
+    step: (u32, Instant),
+    /// When the answer was there that is to be committed.
+    answered: Option<Instant>,
+}
+
+impl Watch {
+    /// A turn that this replica was granted by a statement sent at `sent`.
+    pub(super) fn new(cause: Cause, sent: Instant) -> Self {
+        let requested = match cause {
+            Cause::Executed(received) => Some(received),
+            Cause::Queued | Cause::GoesOn => None,
+        };
+        Self {
+            requested,
+            working: requested.unwrap_or(sent),
+            step: (0, sent),
+            answered: None,
+        }
+    }
+
+    /// The turn is looked at, in this step.
+    pub(super) fn look(&mut self, step: u32) {
+        if self.step.0 != step {
+            self.step = (step, Instant::now());
+        }
+    }
+
+    /// The model is about to be called.
+    pub(super) fn call(&self, metrics: &Metrics) {
+        metrics.overhead(Phase::BeforeCall, self.working.elapsed());
+    }
+
+    /// The call came to its end, of a prompt of so many tokens as predicted.
+    pub(super) fn answered(
+        &mut self,
+        metrics: &Metrics,
+        (call, predicted): (ModelCall<'_>, u32),
+        end: &End,
+        timing: Timing,
+    ) {
+        let outcome = CallOutcome {
+            total: timing.total,
+            first: timing.first,
+            error: error(end),
+        };
+        metrics.model_called(call, outcome);
+        if let (Some(requested), Some(first)) = (self.requested, timing.first) {
+            self.requested = None;
+            // As if the rest of the answer had taken no time.
+            let rest = timing.total.saturating_sub(first);
+            metrics.first_token(requested.elapsed().saturating_sub(rest));
+        }
+        match end {
+            End::Complete(answer) => {
+                self.answered = Some(Instant::now());
+                if let Some(usage) = &answer.finish.usage {
+                    metrics.tokens_used(call, usage);
+                    metrics.estimated(call.model, predicted, usage.input);
+                }
+            }
+            End::Cut(Cut::Cancelled | Cut::Deadline, _) => self.answered = Some(Instant::now()),
+            End::Cut(Cut::Lost | Cut::Aborted | Cut::Full, _) | End::Failed(_) => {}
+        }
+        self.working = Instant::now();
+    }
+
+    /// Something was committed.
+    pub(super) fn committed(&mut self, metrics: &Metrics) {
+        if let Some(answered) = self.answered.take() {
+            metrics.overhead(Phase::AfterCall, answered.elapsed());
+            metrics.step_committed(self.step.1.elapsed());
+            self.working = Instant::now();
+        }
+    }
+
+    /// Something else than this replica was waited for.
+    pub(super) fn waited(&mut self) {
+        self.working = Instant::now();
+    }
+}
+
+/// A call of the turn's model, as it is measured.
+pub(super) fn model_call(model: &Resolved) -> ModelCall<'_> {
+    ModelCall {
+        provider: &model.provider_name,
+        model: &model.info.name,
+        purpose: UsagePurpose::Turn,
+    }
+}
+
+/// What went wrong with a call.
+fn error(end: &End) -> Option<&'static str> {
+    match end {
+        End::Complete(_) => None,
+        End::Failed(broken) => Some(broken.error.kind.name()),
+        End::Cut(Cut::Cancelled, _) => Some("cancelled"),
+        End::Cut(Cut::Deadline, _) => Some("deadline"),
+        End::Cut(Cut::Lost, _) => Some("lease_lost"),
+        End::Cut(Cut::Aborted, _) => Some("aborted"),
+        End::Cut(Cut::Full, _) => Some("window_full"),
+    }
+}

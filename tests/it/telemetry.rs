@@ -1,0 +1,319 @@
+//! What contextd measures: as Prometheus scrapes it, and as a collector gets it.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fs,
+    time::Duration,
+};
+
+use contextd::{
+    config::AuthConfig,
+    pb,
+    telemetry::{export::prometheus_names, names},
+    turn::Retention,
+};
+use serde_json::json;
+
+use crate::{
+    compaction,
+    harness::{
+        Host, Options, Replica,
+        collector::Collector,
+        events::{all, requested, until, until_action, until_written},
+        host::{MODEL, answering, call, until as eventually},
+        requests::{enqueue, result, tools, turn},
+        transcripts::one_turn,
+    },
+};
+
+/// Words that a caller chooses and that telemetry never shows.
+const CANARY: &str = "canary-7f3a";
+
+/// The value of one series, 0 if it is not there. Each of `labels` is in it.
+fn value(scrape: &str, name: &str, labels: &[&str]) -> f64 {
+    let series = scrape.lines().filter(|line| {
+        let named = line
+            .strip_prefix(name)
+            .is_some_and(|rest| rest.starts_with('{') || rest.starts_with(' '));
+        named && labels.iter().all(|label| line.contains(label))
+    });
+    series
+        .map(|line| line.rsplit(' ').next().unwrap().parse::<f64>().unwrap())
+        .sum()
+}
+
+fn families(scrape: &str) -> BTreeSet<String> {
+    let types = scrape
+        .lines()
+        .filter_map(|line| line.strip_prefix("# TYPE "));
+    types
+        .map(|rest| rest.split(' ').next().unwrap().to_owned())
+        .filter(|name| name != "target_info")
+        .collect()
+}
+
+/// The rows of the table in docs/metrics.md: name, kind and unit, and how Prometheus names it.
+fn documented() -> BTreeMap<String, (String, String, String)> {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/metrics.md");
+    let text = fs::read_to_string(path).unwrap();
+    let rows = text.lines().filter(|line| line.starts_with("| `"));
+    let cell = |cell: &str| cell.trim().trim_matches('`').to_owned();
+    rows.map(|row| {
+        let cells: Vec<_> = row.split('|').map(cell).collect();
+        let [_, name, prometheus, kind, unit, ..] = cells.as_slice() else {
+            panic!("{row}");
+        };
+        let rest = (prometheus.clone(), kind.clone(), unit.clone());
+        (name.clone(), rest)
+    })
+    .collect()
+}
+
+#[test]
+fn every_metric_is_documented_and_every_documented_one_exists() {
+    let kind = |kind| match kind {
+        names::Kind::Counter => "counter",
+        names::Kind::UpDownCounter => "up-down counter",
+        names::Kind::Gauge => "gauge",
+        names::Kind::Histogram(_) => "histogram",
+    };
+    let expected = prometheus_names().into_iter().map(|(prometheus, it)| {
+        let rest = (prometheus, kind(it.kind).to_owned(), it.unit.to_owned());
+        (it.name.to_owned(), rest)
+    });
+    assert_eq!(documented(), expected.collect());
+}
+
+/// A replica on which everything happens that is measured.
+async fn busy_host() -> Host {
+    let error = json!({"kind": "overloaded", "message": "Too many.", "status": 503, "times": 1});
+    let failing = json!({"steps": [{"say": [{"error": error}, {"text": "At last."}]}]});
+    let options = Options {
+        retention: Retention {
+            request_ids: Duration::ZERO,
+            ..Options::default().retention
+        },
+        call_attempts: 2,
+        ..compaction::answering(
+            &[json!([call("look")]), json!([{"text": "Done."}])],
+            &compaction::in_short(),
+        )
+    };
+    Host::with(options.script("failing", failing.to_string())).await
+}
+
+async fn turn_with_tool(host: &Host, session: &str) -> Vec<pb::Event> {
+    let mut stream = host
+        .execute(pb::ExecuteTurnRequest {
+            tools: tools(&["look"]),
+            request_id: format!("{session}-{CANARY}"),
+            ..turn(session, MODEL, CANARY)
+        })
+        .await;
+    let (first, _) = until_action(&mut stream).await;
+    let results = requested(&first)
+        .iter()
+        .map(|call| result(call, CANARY))
+        .collect();
+    host.submit(session, results).await;
+    all(&mut stream).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn each_documented_metric_is_scraped_after_real_work_and_no_other_is() {
+    let host = busy_host().await;
+    turn_with_tool(&host, "a").await;
+    host.enqueue(pb::EnqueueMessageRequest {
+        on_idle: pb::IdleAction::StartTurn.into(),
+        ..enqueue("a", "More")
+    })
+    .await;
+    eventually("the queued turn ran", || async {
+        let scrape = host.replica.scrape().await;
+        value(&scrape, "contextd_turn_started_total", &["queue"]) == 1.0
+    })
+    .await;
+    host.run(turn("b", "scripted/failing", "Hello")).await;
+    host.watch("b", "", 0).await.message().await.unwrap();
+    compaction::session(&host, 20_000, pb::CompactionPolicy::default(), &[3_000; 6]).await;
+    let made = compaction::try_compact(&host, compaction::request("c1")).await;
+    assert_eq!(made.unwrap().state(), pb::CompactionState::Applied);
+    host.create(pb::Session {
+        session_id: "p".to_owned(),
+        model: MODEL.to_owned(),
+        ..pb::Session::default()
+    })
+    .await;
+    for n in 0..5 {
+        host.append("p", one_turn(&format!("p{n}"), 30_000)).await;
+    }
+    let prune = pb::PruneToolOutputsRequest {
+        session_id: "p".to_owned(),
+        request_id: "p1".to_owned(),
+        ..Default::default()
+    };
+    host.contexts().prune_tool_outputs(prune).await.unwrap();
+    host.replica.engine.retain().await.unwrap();
+    let refusing = Options {
+        auth: AuthConfig {
+            required: true,
+            ..AuthConfig::default()
+        },
+        ..Options::default()
+    };
+    let refusing = host.beside(refusing).await;
+    assert!(refusing.try_execute(turn("c", MODEL, "Hi")).await.is_err());
+
+    eventually("no turn runs", || async {
+        value(&host.replica.scrape().await, "contextd_turn_running", &[]) == 0.0
+    })
+    .await;
+    let scrape = host.replica.scrape().await;
+    let refused = refusing.replica.scrape().await;
+    let scraped: BTreeSet<_> = families(&scrape)
+        .union(&families(&refused))
+        .cloned()
+        .collect();
+    let expected: BTreeSet<_> = prometheus_names().into_keys().collect();
+    assert_eq!(scraped, expected);
+
+    let check = |name: &str, labels: &[&str], expected: f64| {
+        assert_eq!(value(&scrape, name, labels), expected, "{name} {labels:?}");
+    };
+    let calls = "rpc_server_call_duration_seconds_count";
+    let execute = r#"rpc_method="contextd.v1.TurnService/ExecuteTurn""#;
+    check(calls, &[execute, r#"rpc_response_status_code="OK""#], 2.0);
+    check("contextd_rpc_active", &[execute], 0.0);
+    check("contextd_turn_started_total", &["execute"], 2.0);
+    check("contextd_lease_held", &[], 0.0);
+    check("contextd_ready", &[], 1.0);
+    check("contextd_turn_time_to_first_token_seconds_count", &[], 2.0);
+    check("contextd_model_retries_total", &["overloaded"], 1.0);
+    let model = "gen_ai_client_operation_duration_seconds_count";
+    check(model, &[r#"gen_ai_request_model="failing""#], 2.0);
+    check(model, &[r#"error_type="overloaded""#], 1.0);
+    check(model, &[r#"contextd_purpose="compaction""#], 1.0);
+    check("contextd_compaction_ended_total", &["applied"], 1.0);
+    check("contextd_compaction_tokens_count", &["saved"], 1.0);
+    check("contextd_prune_applied_total", &[], 1.0);
+    check("contextd_queue_depth", &[], 0.0);
+    let removed = "contextd_retention_removed_total";
+    assert!(value(&scrape, removed, &["request_ids"]) >= 2.0);
+    assert!(value(&scrape, "contextd_stream_replayed_bytes_total", &[]) > 0.0);
+    let rejected = value(
+        &refused,
+        "contextd_rpc_rejected_total",
+        &["credential_missing"],
+    );
+    assert_eq!(rejected, 1.0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_ends_of_turns_and_takeovers_are_counted_where_they_happen() {
+    let stalling = answering(&[json!([{"text": "We"}, {"stall": true}])]);
+    let host = Host::with(Options {
+        lease: Duration::from_secs(1),
+        ..stalling
+    })
+    .await;
+    let mut stream = host.execute(turn("s", MODEL, "Hello")).await;
+    let events = until_written(&mut stream, "We").await;
+    let running = value(&host.replica.scrape().await, "contextd_turn_running", &[]);
+    assert_eq!(running, 1.0);
+    let other = host
+        .beside(Options {
+            lease: Duration::from_secs(1),
+            ..answering(&[json!([{"text": "Here."}])])
+        })
+        .await;
+    host.replica.fall_silent();
+    eventually("the turn was taken over and ended", || async {
+        let scrape = other.replica.scrape().await;
+        value(&scrape, "contextd_turn_ended_total", &["completed", "stop"]) == 1.0
+    })
+    .await;
+    let scrape = other.replica.scrape().await;
+    assert_eq!(
+        value(&scrape, "contextd_takeover_tried_total", &["taken"]),
+        1.0
+    );
+    assert_eq!(value(&scrape, "contextd_turn_started_total", &[]), 0.0);
+    drop((stream, events));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn no_metric_shows_what_callers_choose() {
+    let collector = Collector::start().await;
+    let options = Options {
+        otlp: Some(collector.endpoint()),
+        ..answering(&[json!([call("look")]), json!([{"text": CANARY}])])
+    };
+    let host = Host::with(options).await;
+    let session = format!("session-{CANARY}");
+    turn_with_tool(&host, &session).await;
+    let unknown = format!("scripted/{CANARY}");
+    assert!(host.try_execute(turn("x", &unknown, "Hi")).await.is_err());
+    let path = format!("contextd.v1.TurnService/{CANARY}");
+    let answer = crate::harness::raw::call(host.replica.channel().await, &path, Vec::new()).await;
+    assert!(answer.is_err());
+    let scrape = host.replica.scrape().await;
+    assert_eq!(
+        value(
+            &scrape,
+            "rpc_server_call_duration_seconds_count",
+            &["_OTHER"]
+        ),
+        1.0
+    );
+    assert!(!scrape.contains(CANARY), "{scrape}");
+    eventually("the metrics were pushed", || async {
+        collector.counter("contextd.turn.ended", "stop") == Some(1)
+    })
+    .await;
+    assert!(!collector.dump().contains(CANARY));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn metrics_are_pushed_to_a_collector() {
+    let collector = Collector::start().await;
+    let options = Options {
+        otlp: Some(collector.endpoint()),
+        ..answering(&[json!([{"text": "Hello."}])])
+    };
+    let host = Host::with(options).await;
+    host.run(turn("s", MODEL, "Hello")).await;
+    eventually("the metrics were pushed", || async {
+        collector.counter("contextd.turn.ended", "completed") == Some(1)
+    })
+    .await;
+    let names = collector.metric_names();
+    for name in [
+        "rpc.server.call.duration",
+        "gen_ai.client.operation.duration",
+        "db.client.operation.duration",
+        "db.client.connection.count",
+    ] {
+        assert!(names.iter().any(|found| found == name), "{name}: {names:?}");
+    }
+    let resources = collector.resources();
+    let named = ("service.name".to_owned(), "contextd".to_owned());
+    assert!(resources.contains(&named), "{resources:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_collector_that_is_away_holds_up_no_turn() {
+    let (_database, replica) = Replica::alone(Options {
+        otlp: Some("http://127.0.0.1:1".to_owned()),
+        ..answering(&[json!([{"text": "Hello."}])])
+    })
+    .await;
+    let mut turns = replica.turns().await;
+    for n in 0..3 {
+        let request = turn(&format!("s{n}"), MODEL, "Hello");
+        let mut stream = turns.execute_turn(request).await.unwrap().into_inner();
+        until(&mut stream, |payload| {
+            matches!(payload, pb::event::Payload::TurnCompleted(_))
+        })
+        .await;
+    }
+}
