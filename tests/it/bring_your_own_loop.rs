@@ -8,7 +8,10 @@ use prost::Message as _;
 use prost_reflect::{DescriptorPool, DynamicMessage};
 use serde_json::Value;
 
-use crate::harness::{Host, Options, raw, upstream::Upstream};
+use crate::{
+    harness::{Host, Options, raw, upstream::Upstream},
+    protocols::speaks::Protocol,
+};
 
 /// A call of the page: the RPC, the request, and what of the answer is shown.
 struct Step {
@@ -28,7 +31,7 @@ fn steps(page: &str) -> Vec<Step> {
         .filter_map(|block| block.split_once('\n'));
     let mut steps = Vec::new();
     while let Some((language, command)) = blocks.next() {
-        if language != "sh" || !command.contains("grpcurl") {
+        if language != "sh" || !command.contains("grpcurl") || command.contains("-d @") {
             continue;
         }
         let (before, rest) = command.split_once("-d '").unwrap();
@@ -124,7 +127,9 @@ async fn follow(host: &Host, page: &str) -> Vec<String> {
 /// Row S15
 #[tokio::test(flavor = "multi_thread")]
 async fn the_import_and_export_calls_in_the_docs_work() {
-    let host = Host::with(Options::default()).await;
+    let upstream = Upstream::start().await;
+    let provider = Protocol::Anthropic.provider(&upstream);
+    let host = Host::with(Options::default().provider("anthropic", provider)).await;
     let made = follow(&host, "docs/import.md").await;
     assert_eq!(made.len(), 7, "{made:?}");
 }

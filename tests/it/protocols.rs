@@ -3,7 +3,7 @@
 //! within the answer, a compaction, and another model in between. Every request is held against
 //! what the real API of its protocol refuses.
 
-pub mod speaks;
+pub(crate) mod speaks;
 
 use contextd::pb::{self, CompletionReason, media::Source, part::Content, tool_choice::Choice};
 use serde_json::{Value, json};

@@ -262,12 +262,8 @@ fn answered(part: &Object<'_>, kind: &str, reading: &mut Reading<'_>) -> Option<
         "tool-call" if part.is_true("providerExecuted") => Some(kept(part, kind, reading)),
         "tool-result" => Some(kept(part, kind, reading)),
         "tool-call" => Some(call(part, reading)),
-        "tool-approval-request" => {
-            let why = "a call that waits for a person's approval cannot be taken; leave it out \
-                       or answer it";
-            reading.note(part.path("type"), FlawKind::Unsupported, why);
-            None
-        }
+        // What became of the call is in its result.
+        "tool-approval-request" => None,
         _ => {
             reading.unknown_type(part, "text, reasoning, file, tool-call or tool-result");
             None

@@ -15,8 +15,8 @@ use crate::{
     provider::{ai_sdk, anthropic, gemini, openai, responses},
 };
 
-/// Elements that the array may have. One message of this API may be several items of another one.
-const MOST_ELEMENTS: usize = 10_000;
+/// Flaws that are noted; far more than are reported.
+const MOST_FLAWS: usize = 1_000;
 
 /// What was read.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -171,13 +171,7 @@ fn elements<'a>(json: &'a str, reading: &mut Reading<'_>) -> Option<Vec<Node<'a>
         reading.note(String::new(), FlawKind::Malformed, why);
         return None;
     }
-    let elements = root.elements(reading);
-    if elements.len() > MOST_ELEMENTS {
-        let why = format!("must have at most {MOST_ELEMENTS} elements");
-        reading.note(String::new(), FlawKind::TooLarge, why);
-        return None;
-    }
-    Some(elements)
+    Some(root.elements(reading))
 }
 
 /// What was read so far.
@@ -193,11 +187,13 @@ pub(super) struct Reading<'a> {
 impl Reading<'_> {
     /// Notes something wrong.
     pub(super) fn note(&mut self, at: String, kind: FlawKind, why: impl Into<String>) {
-        self.foreign.flaws.push(ForeignFlaw {
-            at,
-            kind,
-            why: why.into(),
-        });
+        if self.foreign.flaws.len() < MOST_FLAWS {
+            self.foreign.flaws.push(ForeignFlaw {
+                at,
+                kind,
+                why: why.into(),
+            });
+        }
     }
 
     /// Adds a message, unless nothing is in it: services write empty answers, and need none back.

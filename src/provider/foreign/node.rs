@@ -1,11 +1,74 @@
 //! JSON values with the way to them. Nothing is built of a value before it is read.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, fmt};
 
+use serde::{
+    Deserialize, Deserializer,
+    de::{Error as _, IgnoredAny, MapAccess, SeqAccess, Visitor},
+};
 use serde_json::{Value, value::RawValue};
 
 use super::{FlawKind, Reading};
 use crate::provider::http::lenient::{self, Piece};
+
+/// Elements that an array may have. One message of this API may be several items of another one.
+const MOST_ELEMENTS: usize = 10_000;
+
+/// Members of an object that are looked at: no message has as many.
+const MOST_MEMBERS: usize = 256;
+
+/// The elements of an array, if there are not too many.
+struct Elements<'a>(Vec<&'a RawValue>);
+
+/// The first members of an object.
+struct Members<'a>(BTreeMap<String, &'a RawValue>);
+
+impl<'de> Deserialize<'de> for Elements<'de> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Walk;
+        impl<'de> Visitor<'de> for Walk {
+            type Value = Elements<'de>;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an array")
+            }
+            fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Self::Value, A::Error> {
+                let mut elements = Vec::new();
+                while let Some(element) = list.next_element()? {
+                    if elements.len() == MOST_ELEMENTS {
+                        return Err(A::Error::custom("too many elements"));
+                    }
+                    elements.push(element);
+                }
+                Ok(Elements(elements))
+            }
+        }
+        deserializer.deserialize_seq(Walk)
+    }
+}
+
+impl<'de> Deserialize<'de> for Members<'de> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Walk;
+        impl<'de> Visitor<'de> for Walk {
+            type Value = Members<'de>;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an object")
+            }
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
+                let mut members = BTreeMap::new();
+                while members.len() < MOST_MEMBERS {
+                    match map.next_entry()? {
+                        Some((name, value)) => members.insert(name, value),
+                        None => return Ok(Members(members)),
+                    };
+                }
+                while map.next_entry::<IgnoredAny, IgnoredAny>()?.is_some() {}
+                Ok(Members(members))
+            }
+        }
+        deserializer.deserialize_map(Walk)
+    }
+}
 
 /// A value.
 #[derive(Debug, Clone)]
@@ -63,8 +126,14 @@ impl<'a> Node<'a> {
 
     /// Its elements. Anything else is noted.
     pub(in crate::provider) fn elements(&self, reading: &mut Reading<'_>) -> Vec<Self> {
-        let Ok(elements) = serde_json::from_str::<Vec<&'a RawValue>>(self.raw.get()) else {
+        if !self.is_array() {
             reading.note(self.at.clone(), FlawKind::Malformed, "must be an array");
+            return Vec::new();
+        }
+        // It is known to be JSON.
+        let Ok(Elements(elements)) = serde_json::from_str(self.raw.get()) else {
+            let why = format!("must have at most {MOST_ELEMENTS} elements");
+            reading.note(self.at.clone(), FlawKind::TooLarge, why);
             return Vec::new();
         };
         let element = |(index, raw)| Self {
@@ -76,7 +145,7 @@ impl<'a> Node<'a> {
 
     /// Its members. Anything else is noted.
     pub(in crate::provider) fn object(&self, reading: &mut Reading<'_>) -> Option<Object<'a>> {
-        let Ok(members) = serde_json::from_str(self.raw.get()) else {
+        let Ok(Members(members)) = serde_json::from_str(self.raw.get()) else {
             reading.note(self.at.clone(), FlawKind::Malformed, "must be an object");
             return None;
         };

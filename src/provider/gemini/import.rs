@@ -327,16 +327,19 @@ mod tests {
         let results: Vec<(String, String, bool)> = messages[2]
             .parts
             .iter()
-            .filter_map(|part| match &part.content {
-                Content::Result {
+            .map(|part| {
+                let Content::Result {
                     call,
                     given,
                     failed,
-                } => match given.as_slice() {
-                    [Given::Text(text)] => Some((call.clone(), text.clone(), *failed)),
-                    _ => None,
-                },
-                _ => None,
+                } = &part.content
+                else {
+                    panic!("{part:?}")
+                };
+                let [Given::Text(text)] = given.as_slice() else {
+                    panic!("{given:?}")
+                };
+                (call.clone(), text.clone(), *failed)
             })
             .collect();
         let expected = [

@@ -81,7 +81,7 @@ fn texts(message: &Object<'_>, name: &str, reading: &mut Reading<'_>) -> Vec<Par
     parts
 }
 
-/// What a user says.
+/// What a user says or a tool gave. Some services take pictures in results.
 fn said(message: &Object<'_>, reading: &mut Reading<'_>) -> Vec<Part> {
     let Some(content) = message.get("content").filter(Node::is_array) else {
         return texts(message, "content", reading);
@@ -279,19 +279,19 @@ fn made(at: String, id: String, function: &Object<'_>, reading: &mut Reading<'_>
 }
 
 fn result(message: &Object<'_>, call: String, reading: &mut Reading<'_>) -> Part {
-    let text = |part: Part| match part.content {
+    let given = |part: Part| match part.content {
         Content::Text(text) => Some(Given::Text(text)),
+        Content::Media(media) => Some(Given::Media(media)),
         Content::Reasoning { .. }
         | Content::Refusal(_)
-        | Content::Media(_)
         | Content::Call { .. }
         | Content::Result { .. }
         | Content::Item { .. } => None,
     };
-    let given = texts(message, "content", reading);
+    let parts = said(message, reading);
     let content = Content::Result {
         call,
-        given: given.into_iter().filter_map(text).collect(),
+        given: parts.into_iter().filter_map(given).collect(),
         failed: false,
     };
     Part::new(message.at(), content)

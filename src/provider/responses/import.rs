@@ -109,7 +109,8 @@ impl Answer {
         let mut own = Map::new();
         for name in ["id", "phase"] {
             let word = item.word(name, reading);
-            if !word.is_empty() && !(name == "id" && self.forgets_reasoning) {
+            let is_forgotten = name == "id" && self.forgets_reasoning;
+            if !word.is_empty() && !is_forgotten {
                 own.insert(name.to_owned(), Value::String(word));
             }
         }

@@ -22,7 +22,7 @@ use crate::harness::{
 
 /// A protocol that contextd speaks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Protocol {
+pub(crate) enum Protocol {
     /// Chat Completions.
     Chat,
     /// Anthropic Messages.
@@ -35,7 +35,7 @@ pub enum Protocol {
 
 /// What a model says.
 #[derive(Debug, Clone, Default)]
-pub struct Says {
+pub(crate) struct Says {
     thinking: Option<String>,
     text: Option<String>,
     calls: Vec<(String, String, Value)>,
@@ -43,7 +43,7 @@ pub struct Says {
 
 impl Says {
     /// Reasoning; it may be without a word.
-    pub fn thinking(words: &str) -> Self {
+    pub(crate) fn thinking(words: &str) -> Self {
         Self {
             thinking: Some(words.to_owned()),
             ..Self::default()
@@ -51,13 +51,13 @@ impl Says {
     }
 
     /// And a text.
-    pub fn text(mut self, words: &str) -> Self {
+    pub(crate) fn text(mut self, words: &str) -> Self {
         self.text = Some(words.to_owned());
         self
     }
 
     /// And a call.
-    pub fn call(mut self, id: &str, name: &str, input: &Value) -> Self {
+    pub(crate) fn call(mut self, id: &str, name: &str, input: &Value) -> Self {
         self.calls
             .push((id.to_owned(), name.to_owned(), input.clone()));
         self
@@ -66,10 +66,10 @@ impl Says {
 
 impl Protocol {
     /// All of them.
-    pub const ALL: [Self; 4] = [Self::Chat, Self::Anthropic, Self::Responses, Self::Gemini];
+    pub(crate) const ALL: [Self; 4] = [Self::Chat, Self::Anthropic, Self::Responses, Self::Gemini];
 
     /// The provider's configured name, which serves as that of a session too.
-    pub fn name(self) -> &'static str {
+    pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Chat => "chat",
             Self::Anthropic => "anthropic",
@@ -79,7 +79,7 @@ impl Protocol {
     }
 
     /// Its name among the formats of prompts and messages.
-    pub fn format(self) -> PromptFormat {
+    pub(crate) fn format(self) -> PromptFormat {
         match self {
             Self::Chat => PromptFormat::OpenaiChat,
             Self::Anthropic => PromptFormat::Anthropic,
@@ -89,7 +89,7 @@ impl Protocol {
     }
 
     /// A model that sees pictures and reasons.
-    pub fn model(self) -> String {
+    pub(crate) fn model(self) -> String {
         let model = match self {
             Self::Chat => "gpt-4o",
             Self::Anthropic => "claude-haiku-5-5",
@@ -100,7 +100,7 @@ impl Protocol {
     }
 
     /// A provider that calls the service.
-    pub fn provider(self, upstream: &Upstream) -> Arc<dyn Provider> {
+    pub(crate) fn provider(self, upstream: &Upstream) -> Arc<dyn Provider> {
         let declared = Declared {
             input_media: Some(vec!["image/*".to_owned()]),
             context_window: Some(100_000),
@@ -132,7 +132,7 @@ impl Protocol {
     }
 
     /// A whole answer.
-    pub fn answer(self, says: Says) -> Reply {
+    pub(crate) fn answer(self, says: Says) -> Reply {
         let Says {
             thinking,
             text,
@@ -207,7 +207,7 @@ impl Protocol {
     }
 
     /// The beginning of an answer that never ends.
-    pub fn begun(self, words: &str) -> Reply {
+    pub(crate) fn begun(self, words: &str) -> Reply {
         match self {
             Self::Chat => Reply::events(event(&json!({"content": words}))).stall(),
             Self::Anthropic => anthropic::Answer::default().said(&[words]).begun().stall(),
@@ -217,7 +217,7 @@ impl Protocol {
     }
 
     /// Too many requests.
-    pub fn limited(self) -> Reply {
+    pub(crate) fn limited(self) -> Reply {
         match self {
             Self::Chat | Self::Responses => {
                 Reply::error(429, "rate_limit_exceeded", "Too many requests.")
@@ -229,7 +229,7 @@ impl Protocol {
     }
 
     /// The prompt does not fit.
-    pub fn too_long(self) -> Reply {
+    pub(crate) fn too_long(self) -> Reply {
         match self {
             Self::Chat | Self::Responses => {
                 Reply::error(400, "context_length_exceeded", "Too long.")
@@ -248,7 +248,7 @@ impl Protocol {
     }
 
     /// What a thought in a request looks like. `None` means the protocol sends none back.
-    pub fn thought(self) -> Option<&'static str> {
+    pub(crate) fn thought(self) -> Option<&'static str> {
         match self {
             Self::Chat => None,
             Self::Anthropic => Some(r#""type":"thinking""#),
@@ -259,7 +259,7 @@ impl Protocol {
 
     /// Thoughts in the last request of a turn of two steps, after one of its own and one of another
     /// model's.
-    pub fn thoughts_after_a_switch(self) -> usize {
+    pub(crate) fn thoughts_after_a_switch(self) -> usize {
         match self {
             Self::Chat => 0,
             Self::Anthropic | Self::Responses => 3,
@@ -269,7 +269,7 @@ impl Protocol {
     }
 
     /// Pictures in a request.
-    pub fn pictures(self, body: &Value) -> usize {
+    pub(crate) fn pictures(self, body: &Value) -> usize {
         let mark = match self {
             Self::Chat => r#""type":"image_url""#,
             Self::Anthropic => r#""type":"image""#,

@@ -4,7 +4,7 @@ use proptest::prelude::*;
 use serde_json::json;
 
 use super::*;
-use crate::provider::recordings;
+use crate::provider::{http::lenient, recordings};
 
 /// Conversations in the form in which contextd writes them, each with everything that it has.
 fn conversations() -> Vec<(Case, Value)> {
@@ -213,8 +213,48 @@ fn proof(shape: PromptShape) -> Value {
     }
 }
 
+/// The calls of a conversation: tool and arguments as they go out.
+fn calls(messages: &[Message]) -> Vec<(String, Value)> {
+    let call = |part: &Part| match &part.content {
+        Content::ToolCall(call) => {
+            let sent = call.has_object().then_some(call.arguments.as_str());
+            let arguments = lenient::value(sent.unwrap_or("{}")).expect("JSON");
+            Some((call.name.clone(), arguments))
+        }
+        Content::Text(_)
+        | Content::Reasoning { .. }
+        | Content::ToolResult(_)
+        | Content::Refusal(_)
+        | Content::Media(_)
+        | Content::ProviderItem(_)
+        | Content::Unknown(_) => None,
+    };
+    let parts = messages.iter().flat_map(|message| &message.parts);
+    parts.filter_map(|stored| call(&stored.part)).collect()
+}
+
+/// What the model said in words. Where messages of one role become one, there is a break between
+/// them: blanks do not count.
+fn words(messages: &[Message]) -> String {
+    let said = |part: &Part| match &part.content {
+        Content::Text(text) | Content::Refusal(text) => text.clone(),
+        Content::Reasoning { .. }
+        | Content::ToolCall(_)
+        | Content::ToolResult(_)
+        | Content::Media(_)
+        | Content::ProviderItem(_)
+        | Content::Unknown(_) => String::new(),
+    };
+    let answers = messages
+        .iter()
+        .filter(|message| message.role == Role::Assistant);
+    let parts = answers.flat_map(|message| &message.parts);
+    let words: String = parts.map(|stored| said(&stored.part)).collect();
+    words.split_whitespace().collect()
+}
+
 /// Texts with what JSON escapes, and none that is blank.
-fn words() -> impl Strategy<Value = String> {
+fn text() -> impl Strategy<Value = String> {
     "[a-zäß😀\"\\\\\n ]{0,12}[a-z]"
 }
 
@@ -236,7 +276,7 @@ enum Piece {
 
 fn piece() -> impl Strategy<Value = Piece> {
     prop_oneof![
-        3 => words().prop_map(Piece::Words),
+        3 => text().prop_map(Piece::Words),
         1 => medium().prop_map(|(media_type, data)| Piece::Medium(media_type, data)),
     ]
 }
@@ -258,9 +298,9 @@ fn said() -> impl Strategy<Value = Said> {
         Just(String::new()),
     ];
     prop_oneof![
-        2 => words().prop_map(Said::Words),
-        2 => (words(), any::<bool>()).prop_map(|(text, proven)| Said::Thought(text, proven)),
-        1 => words().prop_map(Said::Refusal),
+        2 => text().prop_map(Said::Words),
+        2 => (text(), any::<bool>()).prop_map(|(text, proven)| Said::Thought(text, proven)),
+        1 => text().prop_map(Said::Refusal),
         3 => (arguments, prop::collection::vec(piece(), 0..3), any::<bool>())
             .prop_map(|(arguments, given, failed)| Said::Call(arguments, given, failed)),
     ]
@@ -277,7 +317,7 @@ enum Turn {
 fn turn() -> impl Strategy<Value = Turn> {
     prop_oneof![
         3 => prop::collection::vec(piece(), 1..4).prop_map(Turn::User),
-        1 => words().prop_map(Turn::Instructions),
+        1 => text().prop_map(Turn::Instructions),
         3 => prop::collection::vec(said(), 1..5).prop_map(Turn::Model),
     ]
 }
@@ -367,8 +407,115 @@ impl Stored<'_> {
     }
 }
 
+/// Any JSON with the words of the shapes in it.
+fn anything() -> impl Strategy<Value = Value> {
+    let word = prop::sample::select(vec![
+        "user",
+        "assistant",
+        "model",
+        "tool",
+        "function",
+        "system",
+        "text",
+        "image",
+        "file",
+        "message",
+        "tool-call",
+        "tool-result",
+        "tool_use",
+        "tool_result",
+        "thinking",
+        "reasoning",
+        "function_call",
+        "function_call_output",
+        "web_search_call",
+        "input_image",
+        "image_url",
+        "base64",
+        "content",
+        "json",
+        "error-json",
+        "data:image/png;base64,aGk=",
+        "data:",
+        "https://a.example/é",
+        "",
+    ]);
+    let leaf = prop_oneof![
+        3 => word.prop_map(|word| json!(word)),
+        1 => Just(Value::Null),
+        1 => any::<i8>().prop_map(|number| json!(number)),
+        1 => any::<bool>().prop_map(|bool| json!(bool)),
+    ];
+    let name = prop::sample::select(vec![
+        "role",
+        "type",
+        "content",
+        "parts",
+        "text",
+        "source",
+        "data",
+        "url",
+        "output",
+        "value",
+        "input",
+        "arguments",
+        "args",
+        "function",
+        "tool_calls",
+        "function_call",
+        "functionCall",
+        "functionResponse",
+        "response",
+        "name",
+        "id",
+        "call_id",
+        "tool_call_id",
+        "tool_use_id",
+        "toolCallId",
+        "toolName",
+        "providerOptions",
+        "anthropic",
+        "openai",
+        "itemId",
+        "signature",
+        "summary",
+        "encrypted_content",
+        "image_url",
+        "inlineData",
+        "mimeType",
+        "thoughtSignature",
+        "reasoning_details",
+        "citations",
+        "annotations",
+    ]);
+    leaf.prop_recursive(5, 60, 6, move |inner| {
+        prop_oneof![
+            prop::collection::vec(inner.clone(), 0..5).prop_map(Value::Array),
+            prop::collection::vec((name.clone(), inner), 1..7).prop_map(|members| {
+                let members = members
+                    .into_iter()
+                    .map(|(name, value)| (name.to_owned(), value));
+                Value::Object(members.collect())
+            }),
+        ]
+    })
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(300))]
+
+    #[test]
+    fn any_json_is_read_or_refused(messages in prop::collection::vec(anything(), 0..4)) {
+        for service in SERVICES {
+            for case in [service, service.by_sdk()] {
+                let json = Value::Array(messages.clone()).to_string();
+                let Foreign { messages, flaws } = read(case.shape, &json, "made_");
+                prop_assert!(!messages.is_empty() || !flaws.is_empty());
+                prop_assert!(messages.iter().all(|message| !message.parts.is_empty()));
+                prop_assert!(flaws.iter().all(|flaw| flaw.at.is_empty() || flaw.at.starts_with('[')));
+            }
+        }
+    }
 
     #[test]
     fn what_is_written_is_read_as_the_same_conversation(turns in prop::collection::vec(turn(), 1..6)) {
@@ -376,10 +523,15 @@ proptest! {
             for case in [service, service.by_sdk()] {
                 let mut contents = Contents::default();
                 let mut stored = Stored { case: service, contents: &mut contents, messages: Vec::new(), calls: 0 };
+                // Something is sent of every conversation.
+                stored.add(Turn::User(vec![Piece::Words("Hi".to_owned())]));
                 turns.iter().cloned().for_each(|turn| stored.add(turn));
                 let messages = stored.messages;
+                let before = (calls(&messages), words(&messages));
                 let sent = case.render(messages, contents);
-                prop_assert_eq!(case.back(&sent), sent, "{:?}", case.shape);
+                let (messages, contents) = case.import(&sent);
+                prop_assert_eq!((calls(&messages), words(&messages)), before, "{:?}", case.shape);
+                prop_assert_eq!(case.render(messages, contents), sent, "{:?}", case.shape);
             }
         }
     }
