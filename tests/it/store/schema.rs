@@ -5,8 +5,13 @@ use std::collections::BTreeMap;
 
 use crate::harness::TestDatabase;
 
-/// Not a tenant's: whether keys have changed, what models teach all tenants, and the migrations' own history.
-const GLOBAL: [&str; 3] = ["api_keys_version", "calibration", "refinery_schema_history"];
+/// Not a tenant's: whether keys or limits have changed, what models teach all tenants, and the migrations' own history.
+const GLOBAL: [&str; 4] = [
+    "api_keys_version",
+    "calibration",
+    "refinery_schema_history",
+    "tenant_limits_version",
+];
 
 /// An index with its columns, `"C"` collation noted.
 struct Index {
