@@ -1,5 +1,7 @@
 //! `contextd admin`: what operators do, over the same API that everybody uses.
 
+mod session;
+
 use std::{process::ExitCode, time::Duration};
 
 use clap::Subcommand;
@@ -17,7 +19,7 @@ use crate::{
     pb::{self, admin_service_client::AdminServiceClient},
 };
 
-/// Manage API keys and the limits of tenants, and show what a server takes its caller for.
+/// Manage API keys and the limits of tenants, find sessions, and show what a server takes its caller for.
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
     #[command(subcommand)]
@@ -29,6 +31,9 @@ enum Action {
     /// API keys.
     #[command(subcommand)]
     Key(KeyAction),
+    /// Sessions.
+    #[command(subcommand)]
+    Session(session::Action),
     /// What tenants may use.
     #[command(subcommand)]
     Limits(LimitsAction),
@@ -182,6 +187,7 @@ fn access_of(name: &str) -> Result<Access, String> {
 pub(super) async fn run(args: Args) -> anyhow::Result<ExitCode> {
     match args.action {
         Action::Info(server) => info(&server).await?,
+        Action::Session(action) => session::run(action).await?,
         Action::Limits(action) => limits(action).await?,
         Action::Key(KeyAction::Generate {
             name,

@@ -60,6 +60,8 @@ pub fn from_pb(session: pb::Session) -> Result<SessionConfig, DecodeError> {
         forked_at_seq: _,
         create_time: _,
         update_time: _,
+        holder: _,
+        lease_expire_time: _,
     } = session;
     Ok(SessionConfig {
         model,

@@ -25,6 +25,7 @@ pub fn session(session: Session, detail: Detail) -> pb::Session {
         id,
         state,
         current_turn,
+        holder,
         last_seq,
         revision,
         mut config,
@@ -48,6 +49,7 @@ pub fn session(session: Session, detail: Detail) -> pb::Session {
         config.pinned_blocks.clear();
     }
     let (forked_from, forked_at) = forked.unzip();
+    let (holder, lease_until) = holder.unzip();
     let mut answer = pb::Session {
         session_id: id.into_string(),
         etag: revision.to_string(),
@@ -66,6 +68,8 @@ pub fn session(session: Session, detail: Detail) -> pb::Session {
         forked_at_seq: forked_at.unwrap_or_default().0,
         create_time: Some(codec::time::timestamp_to_pb(created_at)),
         update_time: Some(codec::time::timestamp_to_pb(updated_at)),
+        holder: holder.unwrap_or_default(),
+        lease_expire_time: lease_until.map(codec::time::timestamp_to_pb),
         ..pb::Session::default()
     };
     codec::config::config_into_session(&config, &mut answer);

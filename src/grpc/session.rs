@@ -40,22 +40,20 @@ impl Sessions {
     async fn sessions_page(
         &self,
         tenant: TenantId,
-        wanted: decode::PageRequest,
+        wanted: decode::ListSessions,
     ) -> Result<pb::ListSessionsResponse, Status> {
         const LIST: &str = "ListSessions";
-        let decode::PageRequest { size, token } = wanted;
+        let decode::ListSessions { filter, page } = wanted;
+        let decode::PageRequest { size, token } = page;
+        let chosen = format!("{tenant}{}", filter.fingerprint());
         let after = match token {
-            Some(token) => Some(session_position(&page::decode(
-                &token,
-                LIST,
-                tenant.as_str(),
-            )?)?),
+            Some(token) => Some(session_position(&page::decode(&token, LIST, &chosen)?)?),
             None => None,
         };
         let mut read = self
             .engine
             .store()
-            .sessions(&tenant, after.as_ref(), size + 1, READ_BYTES)
+            .sessions(&tenant, &filter, after.as_ref(), size + 1, READ_BYTES)
             .await?;
         read.truncate(size as usize);
         let mut more = read.more;
@@ -73,7 +71,7 @@ impl Sessions {
             sessions.push(shown);
         }
         let next_page_token = if more {
-            page::encode(LIST, tenant.as_str(), &last)
+            page::encode(LIST, &chosen, &last)
         } else {
             String::new()
         };

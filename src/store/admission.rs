@@ -169,9 +169,9 @@ impl Store {
         admission: &Admission<'_>,
         new: &NewConfig<'_>,
     ) -> Result<Option<Grant>, Error> {
+        let config = ConfigParams::new(&key.tenant, new);
         let key = Key::from(key);
         let bound = AdmissionParams::new(self, admission);
-        let config = ConfigParams::from(new);
         let mut values = admission.rows.values(&key);
         values.extend(bound.values());
         values.extend([
@@ -182,6 +182,8 @@ impl Store {
         values.extend([
             ("tools_tokens", &config.tokens as Param<'_>),
             ("config", &config.config),
+            ("labels", &config.labels),
+            ("title", &config.title),
         ]);
         let queries = named::queries(&ADMIT_NEW, &values, |name| admission.need(name))?;
         match self.database.transact(&queries).await {

@@ -6,7 +6,7 @@ use std::{sync::LazyLock, time::Duration};
 use tokio_postgres::Row;
 
 use super::{
-    Error, Store,
+    Error, Store, label,
     named::Named,
     pipeline::Param,
     row::{get, session_key},
@@ -58,13 +58,14 @@ pub struct Swept {
 
 /// The statements of all sweeps, by name. Tests look at their plans.
 #[doc(hidden)]
-pub fn statements() -> [(&'static str, &'static str); 5] {
+pub fn statements() -> [(&'static str, &'static str); 6] {
     [
         ("requests", &REQUESTS.sql),
         ("queue", &QUEUE.sql),
         ("events", &EVENTS.sql),
         ("unused", &UNUSED.sql),
         ("tool_sets", &TOOL_SETS.sql),
+        ("unlabelled", &label::UNLABELLED.sql),
     ]
 }
 

@@ -8,7 +8,7 @@ use tokio_postgres::Row;
 use super::{
     Error, Store,
     anchor::anchor,
-    listed::Listed,
+    label::Labels,
     named::Named,
     pipeline::Param,
     row::get,
@@ -48,6 +48,15 @@ impl SessionState {
         }
     }
 
+    pub(super) fn number(self) -> i16 {
+        match self {
+            Self::Idle => 0,
+            Self::Running => 1,
+            Self::AwaitingTools => 2,
+            Self::Deleted => 3,
+        }
+    }
+
     /// Whether a turn is live.
     pub fn is_live(self) -> bool {
         match self {
@@ -66,6 +75,9 @@ pub struct Session {
     pub state: SessionState,
     /// The live turn.
     pub current_turn: Option<TurnId>,
+    /// The replica that runs it, and when another one may take it over if that does not renew its
+    /// lease.
+    pub holder: Option<(String, Timestamp)>,
     /// The newest seq.
     pub last_seq: Seq,
     /// The configuration's revision.
@@ -139,10 +151,14 @@ pub(super) struct ConfigParams {
     pub(super) tokens: i32,
     /// The session's time to live, in seconds.
     pub(super) ttl: Option<f64>,
+    /// What the session is found by.
+    pub(super) labels: Vec<Vec<u8>>,
+    pub(super) title: Option<String>,
 }
 
-impl From<&NewConfig<'_>> for ConfigParams {
-    fn from(new: &NewConfig<'_>) -> Self {
+impl ConfigParams {
+    pub(super) fn new(tenant: &TenantId, new: &NewConfig<'_>) -> Self {
+        let found_by = Labels::of(tenant, new.config);
         let tools = codec::tools::encode(&new.config.tools);
         Self {
             toolset_id: codec::tools::content_id(&tools),
@@ -150,6 +166,8 @@ impl From<&NewConfig<'_>> for ConfigParams {
             tools,
             tokens: signed(new.tools_tokens),
             ttl: new.config.ttl.map(|ttl| ttl.as_secs_f64()),
+            labels: found_by.labels,
+            title: found_by.title,
         }
     }
 }
@@ -157,7 +175,6 @@ impl From<&NewConfig<'_>> for ConfigParams {
 pub(super) static SESSION: LazyLock<Named> = named_alone!("sql/sessions/one.sql");
 
 static CREATE: LazyLock<Named> = named_alone!("sql/sessions/create.sql");
-static LIST: LazyLock<Named> = named_alone!("sql/sessions/list.sql");
 pub(super) static REVISION_AT: LazyLock<Named> = named_alone!("sql/sessions/revision_at.sql");
 
 impl Store {
@@ -168,8 +185,8 @@ impl Store {
         new: &NewConfig<'_>,
         idempotency: &Idempotency,
     ) -> Result<bool, Error> {
+        let config = ConfigParams::new(&key.tenant, new);
         let key = Key::from(key);
-        let config = ConfigParams::from(new);
         let request = idempotency.request.as_ref().map(RequestId::as_str);
         let create = CREATE.query(&[
             ("tenant", &key.tenant as Param<'_>),
@@ -183,6 +200,8 @@ impl Store {
             ("request_id", &request),
             ("request_hash", &idempotency.hash),
             ("ttl", &config.ttl),
+            ("labels", &config.labels),
+            ("title", &config.title),
         ])?;
         match self.database.write(&create).await {
             Ok(rows) => Ok(!rows.is_empty()),
@@ -235,36 +254,13 @@ impl Store {
         let rows = self.database.read_named(&SESSION, &values).await?;
         rows.first().map(session).transpose()
     }
-
-    /// Sessions of a tenant, the last used first, after `after`: at most `limit`, and as many as
-    /// have configurations of at most `bytes` as they are stored, but at least one. Without
-    /// their tools.
-    pub async fn sessions(
-        &self,
-        tenant: &TenantId,
-        after: Option<&(Timestamp, SessionId)>,
-        limit: u32,
-        bytes: i64,
-    ) -> Result<Listed<Session>, Error> {
-        let at = after.map(|(at, _)| *at);
-        let session_id = after.map_or("", |(_, session)| session.as_str());
-        let tenant = tenant.as_str();
-        let limit = i64::from(limit);
-        let values = [
-            ("tenant", &tenant as Param<'_>),
-            ("after", &at),
-            ("after_session", &session_id),
-            ("limit", &limit),
-            ("bytes", &bytes),
-        ];
-        let rows = self.database.read_named(&LIST, &values).await?;
-        Listed::new(rows.iter().map(session).collect::<Result<_, _>>()?, &rows)
-    }
 }
 
 pub(super) fn session(row: &Row) -> Result<Session, Error> {
     let state = SessionState::from_number(get(row, "state")?)?;
     let next_seq: i64 = get(row, "next_seq")?;
+    let owner: Option<String> = get(row, "owner")?;
+    let lease_until: Option<Timestamp> = get(row, "lease_until")?;
     let from: Option<String> = get(row, "forked_from")?;
     let at: Option<i64> = get(row, "forked_at_seq")?;
     let tools: ToolSet = codec::tools::decode(get(row, "tools")?)?;
@@ -276,6 +272,7 @@ pub(super) fn session(row: &Row) -> Result<Session, Error> {
         } else {
             None
         },
+        holder: owner.zip(lease_until),
         last_seq: Seq(next_seq - 1),
         revision: get(row, "revision")?,
         config: codec::config::decode(get(row, "config")?, tools)?,

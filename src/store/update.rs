@@ -65,8 +65,8 @@ impl Store {
             events,
             idempotency,
         } = revision;
+        let config = ConfigParams::new(&key.tenant, new);
         let key = Key::from(key);
-        let config = ConfigParams::from(*new);
         let encoded: Vec<_> = events.iter().map(codec::event::encode).collect();
         let kinds: Vec<&str> = encoded.iter().map(|event| event.kind).collect();
         let payloads: Vec<&[u8]> = encoded
@@ -88,6 +88,8 @@ impl Store {
             ("request_id", &request),
             ("request_hash", &idempotency.hash),
             ("ttl", &config.ttl),
+            ("labels", &config.labels),
+            ("title", &config.title),
         ];
         let mut queries = vec![lock_run(&key)];
         queries.extend(named::queries(&UPDATE, &values, |name| {

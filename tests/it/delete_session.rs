@@ -350,6 +350,7 @@ async fn a_deleted_session_is_not_listed_and_pages_are_full() {
             let request = pb::ListSessionsRequest {
                 page_size,
                 page_token,
+                filter: None,
             };
             let page = host
                 .sessions()

@@ -88,6 +88,7 @@ mod retries;
 mod rollback;
 mod sequential;
 mod services;
+mod session_filters;
 mod session_races;
 mod sessions;
 mod simulate;

@@ -283,6 +283,7 @@ async fn sessions(host: &Host) -> Vec<Vec<String>> {
         let request = pb::ListSessionsRequest {
             page_size: 1_000,
             page_token,
+            filter: None,
         };
         let page = host
             .sessions()

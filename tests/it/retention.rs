@@ -908,8 +908,8 @@ async fn each_retention_sweep_uses_an_index() {
                select 't', 's' || n, 'q', 0, 'b' from generate_series(1, 20000) n;
              insert into toolsets (tenant_id, toolset_id, tools, tokens, estimator)
                select 't', 'tools-' || n, '', 0, '' from generate_series(1, 20000) n;
-             insert into session_revisions (tenant_id, session_id, revision, toolset_id, config)
-               select 't', 's' || n, 1, 'tools-' || n, '' from generate_series(1, 20000) n;",
+             insert into session_revisions (tenant_id, session_id, revision, toolset_id, config, labels)
+               select 't', 's' || n, 1, 'tools-' || n, '', '{}' from generate_series(1, 20000) n;",
         )
         .await
         .unwrap();
@@ -920,6 +920,7 @@ async fn each_retention_sweep_uses_an_index() {
         ("events", "3600, 500"),
         ("unused", "3600, 500"),
         ("tool_sets", "'', '', 500, 3600"),
+        ("unlabelled", "500"),
     ]);
     for (name, sql) in contextd::store::retention::statements() {
         client.batch_execute("deallocate all").await.unwrap();

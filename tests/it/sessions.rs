@@ -356,6 +356,7 @@ async fn sessions_are_listed_by_their_last_use_and_in_brief() {
             let request = pb::ListSessionsRequest {
                 page_size,
                 page_token,
+                filter: None,
             };
             let page = sessions.list_sessions(request).await.unwrap().into_inner();
             assert!(page_size == 0 || page.sessions.len() <= page_size as usize);

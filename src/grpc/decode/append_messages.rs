@@ -1,7 +1,5 @@
 //! The request to append messages.
 
-use jiff::Timestamp;
-
 use super::{
     Findings, Path, answers,
     foreign::{self, Imported, Place},
@@ -10,10 +8,9 @@ use super::{
     media::{self, Stored},
     number, part, provided, response,
     text::{self, AtMost, MIB},
-    tools,
+    timestamp, tools,
 };
 use crate::{
-    codec,
     grpc::violations::Refused,
     model::{
         Content, InputMessage, Part, PromptShape, Role, ToolCall, ToolResult,
@@ -28,8 +25,6 @@ pub const APPEND_MESSAGES: &str = "contextd.v1.SessionService/AppendMessages";
 pub(super) const MOST: usize = 1_000;
 /// Most bytes of a text, of reasoning, of arguments.
 const LONGEST: AtMost = AtMost::Bytes(MIB);
-/// The first and the last second that a Timestamp may name: of the years 1 and 9999.
-const SECONDS: std::ops::RangeInclusive<i64> = -62_135_596_800..=253_402_300_799;
 
 /// Messages to append.
 #[derive(Debug)]
@@ -206,7 +201,8 @@ fn message_from(
         pinned,
         metadata: labels::labels(at.field("metadata"), metadata, found),
         response: response.and_then(|it| response::read(at.field("response"), it, found)),
-        created_at: create_time.and_then(|it| time(at.field("create_time"), it, found)),
+        created_at: create_time
+            .and_then(|it| timestamp::timestamp(at.field("create_time"), it, found)),
     }
 }
 
@@ -391,19 +387,4 @@ fn call(at: Path<'_>, call: pb::ToolCall, found: &mut Findings) -> (Content, boo
 fn cleaned(at: Path<'_>, text: String, found: &mut Findings) -> (String, bool) {
     text::bounded(at, &text, LONGEST, found);
     text::clean(text)
-}
-
-fn time(at: Path<'_>, time: prost_types::Timestamp, found: &mut Findings) -> Option<Timestamp> {
-    let well_formed = SECONDS.contains(&time.seconds) && (0..=999_999_999).contains(&time.nanos);
-    let read = codec::time::timestamp_from_pb(time)
-        .ok()
-        .filter(|_| well_formed);
-    if read.is_none() {
-        found.invalid(
-            at,
-            FieldReason::Invalid,
-            "must be a well-formed google.protobuf.Timestamp",
-        );
-    }
-    read
 }

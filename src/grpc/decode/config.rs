@@ -52,6 +52,8 @@ fn check(at: Path<'_>, session: &mut pb::Session, found: &mut Findings) {
         forked_at_seq: _,
         create_time: _,
         update_time: _,
+        holder: _,
+        lease_expire_time: _,
     } = session;
     text::check_line(at.field("model"), model, LONGEST_MODEL, found);
     let at_prompt = at.field("system_prompt");

@@ -28,6 +28,8 @@ pub(super) fn clear_session(session: &mut pb::Session) {
         forked_at_seq,
         create_time,
         update_time,
+        holder,
+        lease_expire_time,
     } = session;
     etag.clear();
     *state = 0;
@@ -41,6 +43,8 @@ pub(super) fn clear_session(session: &mut pb::Session) {
     *forked_at_seq = 0;
     *create_time = None;
     *update_time = None;
+    holder.clear();
+    *lease_expire_time = None;
 }
 
 /// Clears the output-only fields of a tool result and the tool's name, which the call knows.

@@ -46,6 +46,7 @@ mod json_check;
 mod labels;
 mod number;
 mod text;
+mod timestamp;
 
 mod findings;
 mod hash;
@@ -88,8 +89,8 @@ pub use queue::{
     cancel_queued_message, clear_queue, enqueue_message, list_queued_messages,
 };
 pub use sessions::{
-    CREATE_SESSION, GET_SESSION, LIST_MESSAGES, LIST_SESSIONS, ListMessages, MessageView,
-    create_session, get_session, list_messages, list_sessions,
+    CREATE_SESSION, GET_SESSION, LIST_MESSAGES, LIST_SESSIONS, ListMessages, ListSessions,
+    MessageView, create_session, get_session, list_messages, list_sessions,
 };
 pub use stream::StreamOptions;
 pub use turns::{

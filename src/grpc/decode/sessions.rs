@@ -3,12 +3,15 @@
 use super::{
     Findings, PageRequest, Path, config,
     hash::{idempotency, request_hash},
-    id, ignored, number, page,
+    id, ignored, labels, number, page,
+    text::{self, AtMost},
+    timestamp,
 };
 use crate::{
     grpc::violations::Refused,
     model::{Seq, SessionId, command::CreateSession},
-    pb,
+    pb::{self, FieldReason},
+    store::{label::TITLE_CHARS, session::SessionState, session_filter::SessionFilter},
 };
 
 /// Name of the RPC.
@@ -72,15 +75,67 @@ pub fn get_session(request: pb::GetSessionRequest) -> Result<SessionId, Refused>
     found.finish(session)
 }
 
+/// Which sessions to list.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ListSessions {
+    /// Which of them.
+    pub filter: SessionFilter,
+    /// Which page.
+    pub page: PageRequest,
+}
+
 /// Reads a ListSessionsRequest.
-pub fn list_sessions(request: pb::ListSessionsRequest) -> Result<PageRequest, Refused> {
+pub fn list_sessions(request: pb::ListSessionsRequest) -> Result<ListSessions, Refused> {
     let mut found = Findings::of(LIST_SESSIONS);
     let pb::ListSessionsRequest {
         page_size,
         page_token,
+        filter,
     } = request;
-    let page = page::page(page_size, page_token, &mut found);
-    found.finish(page)
+    let list = ListSessions {
+        filter: session_filter(Path::to("filter"), filter.unwrap_or_default(), &mut found),
+        page: page::page(page_size, page_token, &mut found),
+    };
+    found.finish(list)
+}
+
+fn session_filter(at: Path<'_>, filter: pb::SessionFilter, found: &mut Findings) -> SessionFilter {
+    let pb::SessionFilter {
+        states,
+        metadata,
+        text_prefix,
+        updated_since,
+        updated_before,
+    } = filter;
+    let text_at = at.field("text_prefix");
+    let since_at = at.field("updated_since");
+    let before_at = at.field("updated_before");
+    let mut states: Vec<SessionState> = states
+        .into_iter()
+        .enumerate()
+        .filter_map(|(n, state)| session_state(at.field("states").index(n), state, found))
+        .collect();
+    states.sort_unstable();
+    states.dedup();
+    SessionFilter {
+        states,
+        metadata: labels::labels(at.field("metadata"), metadata, found),
+        since: updated_since.and_then(|time| timestamp::timestamp(since_at, time, found)),
+        until: updated_before.and_then(|time| timestamp::timestamp(before_at, time, found)),
+        text: text::line(text_at, text_prefix, AtMost::Chars(TITLE_CHARS), found),
+    }
+}
+
+fn session_state(at: Path<'_>, state: i32, found: &mut Findings) -> Option<SessionState> {
+    match number::known(at, state, found)? {
+        pb::SessionState::Unspecified => {
+            found.invalid(at, FieldReason::Required, "must name a state");
+            None
+        }
+        pb::SessionState::Idle => Some(SessionState::Idle),
+        pb::SessionState::Running => Some(SessionState::Running),
+        pb::SessionState::AwaitingTools => Some(SessionState::AwaitingTools),
+    }
 }
 
 /// Reads a ListMessagesRequest.

@@ -45,6 +45,7 @@ impl Engine {
                 None => Ok(()),
             },
             self.sweep_tool_sets().await,
+            self.label_sessions().await,
         ];
         swept.into_iter().collect()
     }
@@ -87,6 +88,28 @@ impl Engine {
         if rows > 0 {
             self.metrics.removed(what, rows);
             tracing::info!(what, rows, "removed rows older than their retention");
+        }
+        Ok(())
+    }
+
+    /// Works out what sessions are found by whose configurations an older program stored.
+    async fn label_sessions(&self) -> Result<(), Error> {
+        let batch = self.rules.retention.batch;
+        let mut labelled = 0;
+        while !self.draining.is_cancelled() {
+            let begun = Instant::now();
+            let rows = self.store.label_sessions(batch).await?;
+            labelled += rows;
+            if rows < u64::from(batch) {
+                break;
+            }
+            tokio::time::sleep(begun.elapsed()).await;
+        }
+        if labelled > 0 {
+            tracing::info!(
+                rows = labelled,
+                "made stored sessions findable by metadata and title"
+            );
         }
         Ok(())
     }

@@ -113,7 +113,13 @@ fn requests(rpc: &str, ids: &Ids) -> Vec<Value> {
         "CreateSession" => {
             vec![json!({"session": {"model": MODEL}, "request_id": format!("{request}-create")})]
         }
-        "ListSessions" => vec![json!({"page_token": token}), json!({})],
+        "ListSessions" => vec![
+            json!({"page_token": token}),
+            json!({}),
+            json!({"filter": {"text_prefix": session}}),
+            json!({"filter": {"metadata": {"owner": "victim"}}}),
+            json!({"filter": {"states": ["SESSION_STATE_RUNNING", "SESSION_STATE_AWAITING_TOOLS"]}}),
+        ],
         "GetSession" | "ListMessages" | "ListEvents" | "GetContextStats" | "ListCompactions"
         | "ListQueuedMessages" | "PruneToolOutputs" | "PrepareContext" | "RenderContext"
         | "ListTurns" => vec![json!({"session_id": session})],
@@ -278,6 +284,7 @@ async fn furnish(replica: &Replica, key: &Key, session: &str) -> Ids {
     let list = pb::ListSessionsRequest {
         page_size: 1,
         page_token: String::new(),
+        filter: None,
     };
     let page = sessions.list_sessions(list).await.unwrap().into_inner();
     // Etags count the changes of a session: this one's is not any other's.

@@ -23,6 +23,42 @@ pub(super) fn pages(s: &Scene) -> Vec<Row> {
             &[("page_size", F::OutOfRange)],
         ),
         invalid(
+            "a filter with nothing that sessions can have",
+            s.list_sessions(|it| {
+                it.filter = Some(pb::SessionFilter {
+                    states: vec![pb::SessionState::Idle.into(), 0, 99],
+                    metadata: labels((0..33).map(|n| (n.to_string(), String::new()))),
+                    text_prefix: "x".repeat(129),
+                    updated_since: Some(prost_types::Timestamp {
+                        seconds: 0,
+                        nanos: -1,
+                    }),
+                    updated_before: Some(prost_types::Timestamp {
+                        seconds: i64::MAX,
+                        nanos: 0,
+                    }),
+                })
+            }),
+            &[
+                ("filter.states[1]", F::Required),
+                ("filter.states[2]", F::Unknown),
+                ("filter.metadata", F::TooLarge),
+                ("filter.updated_since", F::Invalid),
+                ("filter.updated_before", F::Invalid),
+                ("filter.text_prefix", F::TooLarge),
+            ],
+        ),
+        bad_token(
+            "a token of another filter",
+            s.list_sessions(|it| {
+                it.page_token = of_sessions.clone();
+                it.filter = Some(pb::SessionFilter {
+                    text_prefix: "x".into(),
+                    ..Default::default()
+                });
+            }),
+        ),
+        invalid(
             "a negative page of events",
             s.list_events(|it| it.page_size = -1),
             &[("page_size", F::OutOfRange)],

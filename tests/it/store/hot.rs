@@ -108,6 +108,8 @@ fn of_any_transition(name: &str) -> &'static str {
         "request_id" => "'r'",
         "request_hash" => "'hash'",
         "toolset" => "'new-toolset'",
+        "labels" => "array['label']::bytea[]",
+        "title" => "'A title'",
         "binding" => "true",
         // A call that is asked for, and another that waits for its turn.
         "call_ids" => "array['n1', 'n2']",

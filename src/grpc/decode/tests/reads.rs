@@ -44,7 +44,7 @@ fn pages_have_defaults_and_a_largest_size() {
     let sessions = |page_size| {
         list_sessions(pb::ListSessionsRequest {
             page_size,
-            page_token: String::new(),
+            ..Default::default()
         })
     };
     let events = |page_size| {
@@ -60,7 +60,10 @@ fn pages_have_defaults_and_a_largest_size() {
         (1_000, 1_000, 1_000),
         (i32::MAX, 1_000, 1_000),
     ] {
-        assert_eq!(sessions(asked).unwrap(), PageRequest { size, token: None });
+        assert_eq!(
+            sessions(asked).unwrap().page,
+            PageRequest { size, token: None }
+        );
         assert_eq!(events(asked).unwrap().size, of_events);
     }
     check(sessions(-1), &[("page_size", OutOfRange)]);

@@ -7,8 +7,8 @@ c as (insert into session_context (tenant_id, session_id) select :tenant, :sessi
 a as (insert into session_activity (tenant_id, session_id, ttl) select :tenant, :session, make_interval(secs => :ttl) from s),
 t as (insert into toolsets (tenant_id, toolset_id, tools, tokens, estimator)
       select :tenant, :toolset, :tools::bytea, :tools_tokens::int, :estimator from s on conflict do nothing),
-v as (insert into session_revisions (tenant_id, session_id, revision, toolset_id, config)
-      select :tenant, :session, :revision, :toolset, :config::bytea from s),
+v as (insert into session_revisions (tenant_id, session_id, revision, toolset_id, config, labels, title)
+      select :tenant, :session, :revision, :toolset, :config::bytea, :labels::bytea[], :title::text from s),
 i as (insert into idempotency (tenant_id, session_id, request_id, req_hash, result)
       select :tenant, :session, :request_id, :request_hash, :session from s where :request_id::text is not null)
 select 1 from s

@@ -1,5 +1,5 @@
 -- store::session::session: `revision` null: with the configuration in force
-select s.session_id, s.created_at, s.forked_from, s.forked_at_seq, s.events_from, a.updated_at, r.state, r.turn_id, r.next_seq, v.revision,
+select s.session_id, s.created_at, s.forked_from, s.forked_at_seq, s.events_from, a.updated_at, r.state, r.turn_id, {holder}, r.next_seq, v.revision,
        r.ctx_tokens, r.open_calls, v.config, t.tools, t.tokens as tools_tokens, {anchor_columns},
        {model_dependent},
        (select count(*) from queue q where q.tenant_id = :tenant and q.session_id = :session and q.status = 0)::int as queued,

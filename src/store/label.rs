@@ -1,0 +1,133 @@
+//! What ListSessions finds sessions by beside their ids: a hash of each metadata entry and the
+//! beginning of the title, stored with each configuration.
+
+use std::{collections::BTreeMap, sync::LazyLock};
+
+use sha2::{Digest as _, Sha256};
+use tokio_postgres::Row;
+
+use super::{
+    Error, Store,
+    named::Named,
+    pipeline::Param,
+    row::{get, session_key},
+    rows::Key,
+};
+use crate::{
+    codec,
+    model::{SessionConfig, SessionKey, TenantId, ToolSet},
+};
+
+/// The metadata entry that is a session's title.
+const TITLE: &str = "title";
+/// Characters of a title that are looked at: those of the longest prefix that can be asked for.
+pub const TITLE_CHARS: usize = 128;
+
+/// What sessions are found by, as it is stored with each of their configurations.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Labels {
+    pub(super) labels: Vec<Vec<u8>>,
+    pub(super) title: Option<String>,
+}
+
+impl Labels {
+    pub(super) fn of(tenant: &TenantId, config: &SessionConfig) -> Self {
+        let title = config.metadata.get(TITLE).filter(|title| !title.is_empty());
+        Self {
+            labels: labels(tenant, &config.metadata),
+            title: title.map(|title| title.chars().take(TITLE_CHARS).collect()),
+        }
+    }
+}
+
+/// A hash of each entry and of the tenant: what one tenant looks for is never found among what
+/// others have.
+pub(super) fn labels(tenant: &TenantId, metadata: &BTreeMap<String, String>) -> Vec<Vec<u8>> {
+    metadata
+        .iter()
+        .map(|(key, value)| {
+            let mut hash = Sha256::new();
+            for text in [tenant.as_str(), key, value] {
+                hash.update((text.len() as u64).to_be_bytes());
+                hash.update(text);
+            }
+            hash.finalize().iter().take(16).copied().collect()
+        })
+        .collect()
+}
+
+/// Configurations that a program stored which wrote no labels.
+pub(super) static UNLABELLED: LazyLock<Named> = named_alone!("sql/unlabelled.sql");
+static LABEL: LazyLock<Named> = named_alone!("sql/label.sql");
+
+impl Store {
+    /// Works out what sessions are found by whose configurations an older program stored, at most
+    /// `batch` of them; how many there were.
+    pub async fn label_sessions(&self, batch: u32) -> Result<u64, Error> {
+        let most = i64::from(batch);
+        let rows = self
+            .database
+            .read_named(&UNLABELLED, &[("most", &most as Param<'_>)])
+            .await?;
+        let found: Vec<(SessionKey, i64, Labels)> =
+            rows.iter().map(unlabelled).collect::<Result<_, Error>>()?;
+        for (key, revision, found) in &found {
+            let key = Key::from(key);
+            let label = LABEL.query(&[
+                ("tenant", &key.tenant as Param<'_>),
+                ("session", &key.session),
+                ("revision", revision),
+                ("labels", &found.labels),
+                ("title", &found.title),
+            ])?;
+            self.database.write(&label).await?;
+        }
+        Ok(found.len() as u64)
+    }
+}
+
+fn unlabelled(row: &Row) -> Result<(SessionKey, i64, Labels), Error> {
+    let key = session_key(row)?;
+    // Whoever reads a configuration that cannot be decoded is told so; nothing finds it.
+    let config = codec::config::decode(get(row, "config")?, ToolSet::default()).unwrap_or_default();
+    let labels = Labels::of(&key.tenant, &config);
+    Ok((key, get(row, "revision")?, labels))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn entry(key: &str, value: &str) -> BTreeMap<String, String> {
+        BTreeMap::from([(key.to_owned(), value.to_owned())])
+    }
+
+    #[test]
+    fn labels_differ_by_tenant_key_and_value() {
+        let of = |tenant: &str, key, value| labels(&TenantId::new(tenant), &entry(key, value));
+        let all = [
+            of("a", "k", "v"),
+            of("b", "k", "v"),
+            of("ak", "", "v"),
+            of("a", "kv", ""),
+            of("a", "", "kv"),
+        ];
+        for (i, one) in all.iter().enumerate() {
+            assert_eq!(one[0].len(), 16);
+            assert!(!all[..i].contains(one), "{i}");
+        }
+    }
+
+    #[test]
+    fn a_long_title_is_stored_up_to_the_longest_prefix() {
+        let config = |title: &str| SessionConfig {
+            metadata: entry("title", title),
+            ..SessionConfig::default()
+        };
+        let tenant = TenantId::new("t");
+        let of = |title: &str| Labels::of(&tenant, &config(title)).title;
+        assert_eq!(of(""), None);
+        assert_eq!(of("Ärger").as_deref(), Some("Ärger"));
+        assert_eq!(of(&"ü".repeat(200)), Some("ü".repeat(TITLE_CHARS)));
+    }
+}
