@@ -9,6 +9,7 @@ use tokio::net::TcpListener;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use uuid::Uuid;
 
+pub mod backup;
 mod models;
 mod policies;
 mod preparing;
@@ -376,6 +377,14 @@ async fn connect(
 }
 
 async fn start_embedded(config: &Config, progress: &Progress) -> anyhow::Result<Postgres> {
+    let settings = embedded_settings(config)?;
+    std::fs::create_dir_all(&config.embedded.data_dir)
+        .with_context(|| format!("cannot make {}", config.embedded.data_dir.display()))?;
+    let told = progress.clone();
+    Ok(Postgres::start(settings, &move |step| told.step(step)).await?)
+}
+
+fn embedded_settings(config: &Config) -> anyhow::Result<postgres::Settings> {
     let environment = Environment::of_process();
     let guard = std::env::current_exe().context("cannot find the contextd program itself")?;
     let mut settings = postgres::Settings::new(cluster_dir(config), guard);
@@ -386,10 +395,7 @@ async fn start_embedded(config: &Config, progress: &Progress) -> anyhow::Result<
     settings.search_path = environment.get("PATH").unwrap_or_default().into();
     settings.cache_dir = cache_dir(&environment);
     settings.max_connections = u32::try_from(config.embedded.max_connections).unwrap_or(u32::MAX);
-    std::fs::create_dir_all(&config.embedded.data_dir)
-        .with_context(|| format!("cannot make {}", config.embedded.data_dir.display()))?;
-    let told = progress.clone();
-    Ok(Postgres::start(settings, &move |step| told.step(step)).await?)
+    Ok(settings)
 }
 
 /// The cluster's directory inside of the data directory.

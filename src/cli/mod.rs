@@ -7,6 +7,7 @@ use clap::{CommandFactory, Parser, Subcommand};
 use crate::config::ConfigError;
 
 mod admin;
+mod backup;
 mod chat;
 mod completion;
 mod config;
@@ -35,6 +36,8 @@ pub struct Cli {
 enum Command {
     Serve(serve::Args),
     Migrate(migrate::Args),
+    Backup(backup::BackupArgs),
+    Restore(backup::RestoreArgs),
     Health(health::Args),
     Chat(chat::Args),
     Context(context::Args),
@@ -50,6 +53,8 @@ impl Cli {
         let outcome = match self.command {
             Command::Serve(args) => Box::pin(serve::run(args)).await,
             Command::Migrate(args) => Box::pin(migrate::run(args)).await,
+            Command::Backup(args) => Box::pin(backup::backup(args)).await,
+            Command::Restore(args) => Box::pin(backup::restore(args)).await,
             Command::Health(args) => health::run(args).await,
             Command::Chat(args) => Box::pin(chat::run(args)).await,
             Command::Context(args) => Box::pin(context::run(args)).await,

@@ -87,6 +87,16 @@ impl Binaries {
         self.dir.join("postgres")
     }
 
+    /// Where they are.
+    pub(super) fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    /// A client program of the same version, where it was installed too.
+    pub(super) fn client(&self, name: &str) -> Option<PathBuf> {
+        Some(self.dir.join(name)).filter(|path| is_program(path))
+    }
+
     /// The maker of clusters.
     pub(super) fn initdb(&self) -> PathBuf {
         self.dir.join("initdb")

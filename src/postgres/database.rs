@@ -45,6 +45,18 @@ pub(super) async fn drop_others(maintenance: &Config) -> Result<(), Error> {
     .await
 }
 
+/// Whether our database has nothing in it.
+pub(super) async fn is_empty(config: &Config) -> Result<bool, Error> {
+    let mut tables: i64 = 0;
+    visit(config, async |client| {
+        let select = "-- postgres::database::is_empty\nselect count(*) from pg_tables where schemaname = 'public'";
+        tables = client.query_one(select, &[]).await?.get(0);
+        Ok(())
+    })
+    .await?;
+    Ok(tables == 0)
+}
+
 /// Whether a server answers.
 pub(super) async fn answers(config: &Config) -> bool {
     visit(config, async |client| {

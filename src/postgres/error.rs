@@ -174,6 +174,37 @@ pub enum Error {
         /// The server's process.
         pid: i32,
     },
+    /// A client program is not installed beside the server.
+    #[error(
+        "{program} is not in {}, beside the server's own programs: install PostgreSQL's client programs of that version",
+        dir.display()
+    )]
+    NoClient {
+        /// Its name.
+        program: &'static str,
+        /// Where it was looked for.
+        dir: PathBuf,
+    },
+    /// A client program failed.
+    #[error("{program} failed ({status}). It says:\n{log}")]
+    Client {
+        /// Its name.
+        program: &'static str,
+        /// How it ended.
+        status: String,
+        /// What it said.
+        log: String,
+    },
+    /// A backup was to be restored into a database that has something in it.
+    #[error(
+        "the database in {} is not empty, and a backup is not mixed with what is there: choose another data directory, \
+         or move this one away first",
+        data_dir.display()
+    )]
+    NotEmpty {
+        /// The cluster.
+        data_dir: PathBuf,
+    },
     /// The server is up but did not do as asked.
     #[error("the private PostgreSQL refused: {0}")]
     Database(#[from] tokio_postgres::Error),

@@ -10,6 +10,7 @@ mod binaries;
 mod child;
 mod cluster;
 mod database;
+mod dump;
 mod error;
 mod guard;
 mod lock;
@@ -27,6 +28,7 @@ use std::time::Duration;
 
 use tokio_postgres::Config;
 
+pub use dump::{dump, restore};
 pub use error::Error;
 pub use guard::guard_main;
 pub use settings::{DATABASE, Durability, Progress, ROLE, Settings};

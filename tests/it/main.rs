@@ -23,6 +23,7 @@ mod api_surface;
 mod append_messages;
 mod approvals;
 mod auth;
+mod backup;
 mod bad_input;
 mod blobs;
 mod bring_your_own_loop;

@@ -156,6 +156,16 @@ impl Place {
             .unwrap()
     }
 
+    /// `contextd backup` or `restore` of the database in this place.
+    pub async fn run_with_file(&self, command: &str, file: &Path) -> Output {
+        let mut command = self.command(command);
+        let command = command.arg("--data-dir").arg(self.data_dir()).arg(file);
+        timeout(PATIENCE, command.output())
+            .await
+            .expect("it goes on and on")
+            .unwrap()
+    }
+
     fn command(&self, command: &str) -> Command {
         self.command_at(ANY_PORT, command)
     }

@@ -1,0 +1,74 @@
+//! Backups of the embedded database, and how one is put back.
+
+use std::path::Path;
+
+use anyhow::Context as _;
+
+use super::{cluster_dir, embedded_settings, start_embedded};
+use crate::{
+    config::Config,
+    postgres::{self, Postgres},
+    store::Connection,
+    telemetry::progress::Progress,
+};
+
+/// Writes everything that the embedded database holds to a new file. The server goes on, if one
+/// runs.
+pub async fn backup(config: &Config, to: &Path, progress: &Progress) -> anyhow::Result<()> {
+    check_embedded(config)?;
+    anyhow::ensure!(
+        !to.exists(),
+        "{} is there already, and is not overwritten",
+        to.display()
+    );
+    let running = postgres::find_running(&cluster_dir(config)).await;
+    let (server, postgres) = match running {
+        Some(server) => (server, None),
+        None => {
+            anyhow::ensure!(
+                cluster_dir(config).exists(),
+                "there is no database in {}",
+                config.embedded.data_dir.display()
+            );
+            started(start_embedded(config, progress).await?)
+        }
+    };
+    progress.step(format!("writing {}", to.display()));
+    let written = postgres::dump(embedded_settings(config)?, &server, to).await;
+    stop(postgres).await?;
+    written?;
+    let bytes = std::fs::metadata(to).context("cannot read the backup")?;
+    progress.step(format!("{} bytes written", bytes.len()));
+    Ok(())
+}
+
+/// Fills the embedded database, which must be empty and not in use, from a backup. The next start
+/// migrates it.
+pub async fn restore(config: &Config, from: &Path, progress: &Progress) -> anyhow::Result<()> {
+    check_embedded(config)?;
+    std::fs::metadata(from).with_context(|| format!("cannot read {}", from.display()))?;
+    let (server, postgres) = started(start_embedded(config, progress).await?);
+    progress.step(format!("reading {}", from.display()));
+    let filled = postgres::restore(embedded_settings(config)?, &server, from).await;
+    stop(postgres).await?;
+    Ok(filled?)
+}
+
+fn started(postgres: Postgres) -> (Connection, Option<Postgres>) {
+    (postgres.config(postgres::DATABASE), Some(postgres))
+}
+
+async fn stop(postgres: Option<Postgres>) -> anyhow::Result<()> {
+    if let Some(postgres) = postgres {
+        postgres.stop().await?;
+    }
+    Ok(())
+}
+
+fn check_embedded(config: &Config) -> anyhow::Result<()> {
+    anyhow::ensure!(
+        config.database.url.is_none(),
+        "database.url is set: back up that database with the tools of whoever runs it, e.g. pg_dump"
+    );
+    Ok(())
+}

@@ -1,0 +1,40 @@
+//! `contextd backup` and `contextd restore`: the embedded database as a file.
+
+use std::{path::PathBuf, process::ExitCode};
+
+use super::settings::SettingArgs;
+use crate::{app, telemetry, telemetry::progress::Progress};
+
+/// Write the embedded database to a file, also while a server runs on it.
+#[derive(Debug, clap::Args)]
+pub(super) struct BackupArgs {
+    /// The file, which must not exist: a dump of PostgreSQL's custom format.
+    file: PathBuf,
+    #[command(flatten)]
+    settings: SettingArgs,
+}
+
+/// Fill an empty embedded database from a file that `backup` wrote.
+#[derive(Debug, clap::Args)]
+pub(super) struct RestoreArgs {
+    /// The file.
+    file: PathBuf,
+    #[command(flatten)]
+    settings: SettingArgs,
+}
+
+pub(super) async fn backup(args: BackupArgs) -> anyhow::Result<ExitCode> {
+    let config = args.settings.load()?.config;
+    telemetry::init(&config.telemetry)?;
+    let progress = Progress::to_terminal(config.telemetry.log_format);
+    let outcome = app::backup::backup(&config, &args.file, &progress).await;
+    outcome.map(|()| ExitCode::SUCCESS)
+}
+
+pub(super) async fn restore(args: RestoreArgs) -> anyhow::Result<ExitCode> {
+    let config = args.settings.load()?.config;
+    telemetry::init(&config.telemetry)?;
+    let progress = Progress::to_terminal(config.telemetry.log_format);
+    let outcome = app::backup::restore(&config, &args.file, &progress).await;
+    outcome.map(|()| ExitCode::SUCCESS)
+}
