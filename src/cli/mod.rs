@@ -15,6 +15,7 @@ mod context;
 mod health;
 mod migrate;
 mod output;
+mod selftest;
 mod serve;
 mod server;
 mod settings;
@@ -42,6 +43,7 @@ enum Command {
     Chat(chat::Args),
     Context(context::Args),
     Admin(admin::Args),
+    Selftest(selftest::Args),
     Config(config::Args),
     Completion(completion::Args),
     Version(version::Args),
@@ -59,6 +61,7 @@ impl Cli {
             Command::Chat(args) => Box::pin(chat::run(args)).await,
             Command::Context(args) => Box::pin(context::run(args)).await,
             Command::Admin(args) => Box::pin(admin::run(args)).await,
+            Command::Selftest(args) => Box::pin(selftest::run(args)).await,
             Command::Config(args) => config::run(args),
             Command::Completion(args) => completion::run(args, &mut Self::command()),
             Command::Version(args) => version::run(args),

@@ -87,6 +87,7 @@ mod resume;
 mod retention;
 mod retries;
 mod rollback;
+mod selftest;
 mod sequential;
 mod services;
 mod session_filters;

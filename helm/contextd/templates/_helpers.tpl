@@ -2,13 +2,14 @@
 {{- default .Chart.Name .Values.nameOverride | trunc 63 | trimSuffix "-" -}}
 {{- end -}}
 
+{{/* Short enough for what is appended to it. */}}
 {{- define "contextd.fullname" -}}
 {{- if .Values.fullnameOverride -}}
-{{- .Values.fullnameOverride | trunc 52 | trimSuffix "-" -}}
+{{- .Values.fullnameOverride | trunc 46 | trimSuffix "-" -}}
 {{- else if contains (include "contextd.name" .) .Release.Name -}}
-{{- .Release.Name | trunc 52 | trimSuffix "-" -}}
+{{- .Release.Name | trunc 46 | trimSuffix "-" -}}
 {{- else -}}
-{{- printf "%s-%s" .Release.Name (include "contextd.name" .) | trunc 52 | trimSuffix "-" -}}
+{{- printf "%s-%s" .Release.Name (include "contextd.name" .) | trunc 46 | trimSuffix "-" -}}
 {{- end -}}
 {{- end -}}
 
@@ -22,14 +23,26 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | 
 {{ include "contextd.selector" . }}
 app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
 app.kubernetes.io/managed-by: {{ .Release.Service }}
+{{- with .Values.commonLabels }}
+{{ toYaml . }}
+{{- end }}
+{{- end -}}
+
+{{/* Labels of the pods of Jobs and tests: no Service selects them. Argument: (list $ "migrate"). */}}
+{{- define "contextd.sideLabels" -}}
+{{- $root := index . 0 -}}
+app.kubernetes.io/name: {{ include "contextd.name" $root }}-{{ index . 1 }}
+app.kubernetes.io/instance: {{ $root.Release.Name }}
 {{- end -}}
 
 {{- define "contextd.image" -}}
-{{- $repository := required "image.repository is required: the chart ships no image. Build one with the contextd program as its entry point." .Values.image.repository -}}
+{{- $repository := required "image.repository is required: the chart ships no image. Build one with the Dockerfile of the repository." .Values.image.repository -}}
 {{- if .Values.image.digest -}}
 {{- printf "%s@%s" $repository .Values.image.digest -}}
+{{- else if .Values.image.tag -}}
+{{- printf "%s:%s" $repository .Values.image.tag -}}
 {{- else -}}
-{{- printf "%s:%s" $repository (default .Chart.AppVersion .Values.image.tag) -}}
+{{- printf "%s:%s%s" $repository .Chart.AppVersion (ternary "-embedded" "" (eq .Values.database.mode "embedded")) -}}
 {{- end -}}
 {{- end -}}
 
@@ -41,37 +54,100 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{- end -}}
 {{- end -}}
 
-{{- define "contextd.databaseSecret" -}}
-{{- required "database.existingSecret is required: name a Secret that holds the URL of a PostgreSQL under the key database.urlKey. Make one with: kubectl create secret generic contextd-database --from-literal=url=postgres://..." .Values.database.existingSecret -}}
+{{/* Most replicas that there may be. */}}
+{{- define "contextd.replicas" -}}
+{{- ternary .Values.autoscaling.maxReplicas .Values.replicaCount .Values.autoscaling.enabled -}}
 {{- end -}}
 
-{{/* What must be so before anything is rendered. */}}
-{{- define "contextd.check" -}}
-{{- if not (or .Values.auth.keysSecret .Values.auth.insecureNoAuth) -}}
-{{- fail "Say who may call: name a Secret with a keys file in auth.keysSecret, or, for clients that you trust with everything, set auth.insecureNoAuth=true." -}}
+{{/* Replicas that there are at least. */}}
+{{- define "contextd.minReplicas" -}}
+{{- ternary .Values.autoscaling.minReplicas .Values.replicaCount .Values.autoscaling.enabled -}}
 {{- end -}}
-{{- if and .Values.auth.keysSecret .Values.auth.insecureNoAuth -}}
-{{- fail "auth.keysSecret and auth.insecureNoAuth exclude each other." -}}
+
+{{/* The one place of the drain's arithmetic: what the program may take after SIGTERM, in seconds. */}}
+{{- define "contextd.gracePeriod" -}}
+{{- add .Values.drain.delay .Values.drain.timeout .Values.drain.reserve -}}
 {{- end -}}
-{{- if and .Values.auth.keysSecret (not (or .Values.tls.existingSecret .Values.tls.terminatedElsewhere)) -}}
-{{- fail "API keys would travel in plain text: name a Secret with a certificate in tls.existingSecret, or say tls.terminatedElsewhere=true if a mesh or proxy encrypts." -}}
+
+{{- define "contextd.cnpgCluster" -}}
+{{- default (printf "%s-db" (include "contextd.fullname" .)) .Values.database.cloudnativepg.cluster -}}
 {{- end -}}
-{{- if and .Values.tls.existingSecret .Values.tls.terminatedElsewhere -}}
-{{- fail "tls.existingSecret and tls.terminatedElsewhere exclude each other." -}}
+
+{{/* The Secret and key of the server's URL, as YAML of a secretKeyRef. */}}
+{{- define "contextd.databaseRef" -}}
+{{- if eq .Values.database.mode "cloudnativepg" -}}
+name: {{ include "contextd.cnpgCluster" . }}-app
+key: uri
+{{- else -}}
+name: {{ required "database.existingSecret is required: name a Secret that holds the URL of a PostgreSQL under the key database.urlKey. Make one with: kubectl create secret generic contextd-database --from-literal=url=postgres://..., or choose another database.mode." .Values.database.existingSecret }}
+key: {{ .Values.database.urlKey }}
 {{- end -}}
 {{- end -}}
 
-{{- define "contextd.podSecurity" -}}
-runAsNonRoot: true
-runAsUser: 65532
-runAsGroup: 65532
-seccompProfile:
-  type: RuntimeDefault
+{{/* The same of the role that migrates. */}}
+{{- define "contextd.migrationRef" -}}
+{{- if .Values.migrations.existingSecret -}}
+name: {{ .Values.migrations.existingSecret }}
+key: {{ .Values.migrations.urlKey }}
+{{- else -}}
+{{ include "contextd.databaseRef" . }}
+{{- end -}}
 {{- end -}}
 
-{{- define "contextd.containerSecurity" -}}
-allowPrivilegeEscalation: false
-readOnlyRootFilesystem: true
-capabilities:
-  drop: [ALL]
+{{/* The Secret of the server's certificate; empty without TLS in the pods. */}}
+{{- define "contextd.tlsSecret" -}}
+{{- if .Values.tls.certManager.enabled -}}
+{{- printf "%s-tls" (include "contextd.fullname" .) -}}
+{{- else -}}
+{{- .Values.tls.existingSecret -}}
+{{- end -}}
+{{- end -}}
+
+{{/* The configuration file: the values' keys, and what the chart decides. */}}
+{{- define "contextd.config" -}}
+{{- $decided := dict "server" (dict "drain_delay" (printf "%ds" (int .Values.drain.delay)) "drain_timeout" (printf "%ds" (int .Values.drain.timeout))) -}}
+{{- toToml (mergeOverwrite (deepCopy .Values.config) $decided) -}}
+{{- end -}}
+
+{{/* The names of every Secret that the pods read. */}}
+{{- define "contextd.secretNames" -}}
+{{- $names := list .Values.auth.keysSecret .Values.tls.clientCASecret (include "contextd.tlsSecret" .) -}}
+{{- if ne .Values.database.mode "embedded" -}}
+{{- $names = append $names (index (include "contextd.databaseRef" . | fromYaml) "name") -}}
+{{- end -}}
+{{- range concat .Values.secretEnv .Values.secretFiles -}}
+{{- $names = append $names .secret -}}
+{{- end -}}
+{{- $names | compact | uniq | sortAlpha | toJson -}}
+{{- end -}}
+
+{{/* Changes with the content of those Secrets, as far as Helm can read them. */}}
+{{- define "contextd.secretsChecksum" -}}
+{{- $root := . -}}
+{{- $contents := dict -}}
+{{- range include "contextd.secretNames" . | fromJsonArray -}}
+{{- $secret := lookup "v1" "Secret" $root.Release.Namespace . -}}
+{{- $_ := set $contents . (get ($secret | default dict) "data" | default dict) -}}
+{{- end -}}
+{{- toJson $contents | sha256sum -}}
+{{- end -}}
+
+{{- define "contextd.scheduling" -}}
+{{- with .Values.nodeSelector }}
+nodeSelector: {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with .Values.tolerations }}
+tolerations: {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with .Values.priorityClassName }}
+priorityClassName: {{ . }}
+{{- end }}
+{{- with .Values.image.pullSecrets }}
+imagePullSecrets: {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- end -}}
+
+{{/* The pods of contextd, as seen by others. */}}
+{{- define "contextd.serviceHost" -}}
+{{- printf "%s.%s.svc" (include "contextd.fullname" .) .Release.Namespace -}}
 {{- end -}}

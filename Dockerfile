@@ -1,0 +1,54 @@
+# syntax=docker/dockerfile:1
+# Two images: `contextd`, the program alone, for a PostgreSQL of yours; and `embedded`, with PostgreSQL's server beside it, for trials:
+#   docker build --target contextd --tag contextd:0.1.0 .
+#   docker build --target embedded --tag contextd:0.1.0-embedded .
+# Both run as user 65532, on a read-only root file system.
+
+FROM rust:1.95-bookworm AS build
+SHELL ["/bin/bash", "-o", "pipefail", "-c"]
+WORKDIR /src
+# cmake builds the TLS library.
+# hadolint ignore=DL3008
+RUN apt-get update && apt-get install --no-install-recommends --yes cmake && rm -rf /var/lib/apt/lists/*
+# The dependencies, in a layer of their own: it stays until Cargo.lock changes.
+COPY Cargo.toml Cargo.lock ./
+RUN mkdir -p src benches \
+    && echo 'fn main() {}' | tee src/main.rs build.rs >/dev/null \
+    && touch src/lib.rs \
+    && sed -n '/^\[\[bench\]\]/{n;s/name = "\(.*\)"/\1/p}' Cargo.toml | while read -r name; do echo 'fn main() {}' >"benches/$name.rs"; done \
+    && cargo build --release --locked --bin contextd
+COPY build.rs ./
+COPY proto proto
+COPY migrations migrations
+COPY src src
+ARG GIT_COMMIT=""
+# What was built of the empty program is older than nothing: cargo goes by time.
+RUN touch build.rs src/main.rs src/lib.rs && GIT_COMMIT="$GIT_COMMIT" cargo build --release --locked --bin contextd
+
+FROM debian:bookworm-slim AS embedded
+# hadolint ignore=DL3008
+RUN apt-get update \
+    && apt-get install --no-install-recommends --yes ca-certificates postgresql-common \
+    && echo 'create_main_cluster = false' >>/etc/postgresql-common/createcluster.conf \
+    && apt-get install --no-install-recommends --yes postgresql-15 \
+    && rm -rf /var/lib/apt/lists/* \
+    && useradd --uid 65532 --user-group --home-dir /var/lib/contextd --create-home --shell /usr/sbin/nologin nonroot
+COPY --from=build /src/target/release/contextd /usr/local/bin/contextd
+COPY LICENSE /usr/share/doc/contextd/LICENSE
+USER 65532:65532
+ENV CONTEXTD_DATA_DIR=/var/lib/contextd/data
+VOLUME /var/lib/contextd
+EXPOSE 7070 9090
+HEALTHCHECK --interval=10s --timeout=5s --start-period=60s CMD ["/usr/local/bin/contextd", "health"]
+ENTRYPOINT ["/usr/local/bin/contextd"]
+CMD ["serve"]
+
+# The C library, libgcc and certificate authorities; no shell. The release builds pin it by digest.
+FROM gcr.io/distroless/cc-debian12:nonroot AS contextd
+COPY --from=build /src/target/release/contextd /usr/local/bin/contextd
+COPY LICENSE /usr/share/doc/contextd/LICENSE
+USER 65532:65532
+EXPOSE 7070 9090
+HEALTHCHECK --interval=10s --timeout=5s --start-period=60s CMD ["/usr/local/bin/contextd", "health"]
+ENTRYPOINT ["/usr/local/bin/contextd"]
+CMD ["serve"]

@@ -1,0 +1,119 @@
+{{/* Values that do not go together, each with what to do. The schema has refused what is wrong by itself. */}}
+{{- define "contextd.validate" -}}
+{{- include "contextd.validateAuth" . -}}
+{{- include "contextd.validateTls" . -}}
+{{- include "contextd.validateDatabase" . -}}
+{{- include "contextd.validateScaling" . -}}
+{{- include "contextd.validateConfig" . -}}
+{{- end -}}
+
+{{- define "contextd.validateAuth" -}}
+{{- $auth := .Values.config.auth | default dict -}}
+{{- $known := or .Values.auth.keysSecret $auth.jwt $auth.certificates -}}
+{{- if not (or $known .Values.auth.insecureNoAuth) -}}
+{{- fail "Say who may call: name a Secret with a keys file in auth.keysSecret, configure config.auth.jwt or config.auth.certificates, or, for clients that you trust with everything, set auth.insecureNoAuth=true." -}}
+{{- end -}}
+{{- if and $known .Values.auth.insecureNoAuth -}}
+{{- fail "auth.insecureNoAuth=true contradicts auth.keysSecret, config.auth.jwt and config.auth.certificates: remove one of them." -}}
+{{- end -}}
+{{- end -}}
+
+{{- define "contextd.validateTls" -}}
+{{- $ways := list -}}
+{{- if .Values.tls.existingSecret }}{{ $ways = append $ways "tls.existingSecret" }}{{ end -}}
+{{- if .Values.tls.terminatedElsewhere }}{{ $ways = append $ways "tls.terminatedElsewhere" }}{{ end -}}
+{{- if .Values.tls.certManager.enabled }}{{ $ways = append $ways "tls.certManager.enabled" }}{{ end -}}
+{{- if gt (len $ways) 1 -}}
+{{- fail (printf "%s exclude each other: keep one." (join " and " $ways)) -}}
+{{- end -}}
+{{- if and (not .Values.auth.insecureNoAuth) (empty $ways) -}}
+{{- fail "Credentials would travel in plain text: name a Secret with a certificate in tls.existingSecret, let cert-manager issue one (tls.certManager.enabled=true), or say tls.terminatedElsewhere=true if a mesh or proxy encrypts." -}}
+{{- end -}}
+{{- if and .Values.tls.certManager.enabled (not .Values.tls.certManager.issuerRef.name) -}}
+{{- fail "tls.certManager.enabled needs an issuer: set tls.certManager.issuerRef.name." -}}
+{{- end -}}
+{{- if and .Values.tls.clientCASecret (not (include "contextd.tlsSecret" .)) -}}
+{{- fail "tls.clientCASecret needs TLS in the pods: set tls.existingSecret or tls.certManager.enabled=true." -}}
+{{- end -}}
+{{- end -}}
+
+{{- define "contextd.validateDatabase" -}}
+{{- if eq .Values.database.mode "embedded" -}}
+{{- if gt (int (include "contextd.replicas" .)) 1 -}}
+{{- fail "database.mode=embedded has one replica: set replicaCount=1 and autoscaling.enabled=false, or use an external database." -}}
+{{- end -}}
+{{- if .Values.database.existingSecret -}}
+{{- fail "database.existingSecret is not used with database.mode=embedded: remove it, or set database.mode=external." -}}
+{{- end -}}
+{{- end -}}
+{{- if and (eq .Values.migrations.mode "hook") (ne .Values.database.mode "external") -}}
+{{- fail (printf "migrations.mode=hook runs before the chart's own objects are made, so it cannot reach a database of database.mode=%s: use migrations.mode=job." .Values.database.mode) -}}
+{{- end -}}
+{{- end -}}
+
+{{- define "contextd.validateScaling" -}}
+{{- if .Values.autoscaling.enabled -}}
+{{- if ne (int .Values.replicaCount) 1 -}}
+{{- fail "autoscaling.enabled decides the number of replicas: remove replicaCount, and set autoscaling.minReplicas and maxReplicas." -}}
+{{- end -}}
+{{- if lt (int .Values.autoscaling.maxReplicas) (int .Values.autoscaling.minReplicas) -}}
+{{- fail "autoscaling.maxReplicas is less than autoscaling.minReplicas." -}}
+{{- end -}}
+{{- if not (or .Values.autoscaling.targetCPUUtilizationPercentage .Values.autoscaling.targetMemoryUtilizationPercentage .Values.autoscaling.metrics) -}}
+{{- fail "autoscaling.enabled needs something to scale by: set autoscaling.targetCPUUtilizationPercentage, targetMemoryUtilizationPercentage or metrics." -}}
+{{- end -}}
+{{- $requests := .Values.resources.requests | default dict -}}
+{{- if and .Values.autoscaling.targetCPUUtilizationPercentage (not $requests.cpu) -}}
+{{- fail "autoscaling.targetCPUUtilizationPercentage is relative to what is requested: set resources.requests.cpu, or the target to null." -}}
+{{- end -}}
+{{- if and .Values.autoscaling.targetMemoryUtilizationPercentage (not $requests.memory) -}}
+{{- fail "autoscaling.targetMemoryUtilizationPercentage is relative to what is requested: set resources.requests.memory, or the target to null." -}}
+{{- end -}}
+{{- end -}}
+{{- $budget := .Values.podDisruptionBudget -}}
+{{- if and $budget.enabled (not (kindIs "invalid" $budget.maxUnavailable)) (not (kindIs "invalid" $budget.minAvailable)) -}}
+{{- fail "podDisruptionBudget.minAvailable and maxUnavailable exclude each other: set maxUnavailable to null." -}}
+{{- end -}}
+{{- if and (eq (toString .Values.strategy.maxSurge) "0") (eq (toString .Values.strategy.maxUnavailable) "0") -}}
+{{- fail "strategy.maxSurge and strategy.maxUnavailable cannot both be 0: no pod could ever be replaced." -}}
+{{- end -}}
+{{- end -}}
+
+{{- define "contextd.validateConfig" -}}
+{{- $server := .Values.config.server | default dict -}}
+{{- if or (hasKey $server "drain_delay") (hasKey $server "drain_timeout") -}}
+{{- fail "config.server.drain_delay and drain_timeout follow from drain.delay and drain.timeout, and so does the pod's grace period: set those." -}}
+{{- end -}}
+{{- if or (hasKey $server "listen") (hasKey $server "admin_listen") -}}
+{{- fail "config.server.listen and admin_listen are the chart's: the Service, the probes and the monitors rely on them. service.port is the port of the Service." -}}
+{{- end -}}
+{{- if hasKey (.Values.config.database | default dict) "url" -}}
+{{- fail "config.database.url would put a password into a ConfigMap: name a Secret in database.existingSecret." -}}
+{{- end -}}
+{{- if hasKey (.Values.config.tls | default dict) "cert_file" -}}
+{{- fail "config.tls.cert_file is the chart's: set tls.existingSecret." -}}
+{{- end -}}
+{{- if and .Values.service.trafficDistribution (semverCompare "<1.31.0-0" .Capabilities.KubeVersion.Version) -}}
+{{- fail (printf "service.trafficDistribution takes Kubernetes 1.31, and this cluster has %s: leave it empty." .Capabilities.KubeVersion.Version) -}}
+{{- end -}}
+{{- $readiness := .Values.probes.readiness -}}
+{{- $noticed := mul $readiness.periodSeconds $readiness.failureThreshold -}}
+{{- if lt (int .Values.drain.delay) (int $noticed) -}}
+{{- fail (printf "drain.delay of %d s is shorter than readiness takes to be noticed (probes.readiness: %d s × %d): set it to at least %d." (int .Values.drain.delay) (int $readiness.periodSeconds) (int $readiness.failureThreshold) (int $noticed)) -}}
+{{- end -}}
+{{- if lt (int .Values.drain.reserve) 7 -}}
+{{- fail "drain.reserve is at least 7 s: what the program may take after its drain (docs/reliability.md, Stopping)." -}}
+{{- end -}}
+{{- if and .Values.metrics.serviceMonitor.enabled (not .Values.headlessService.enabled) -}}
+{{- fail "metrics.serviceMonitor scrapes through the headless Service: set headlessService.enabled=true, or use metrics.podMonitor." -}}
+{{- end -}}
+{{- if and .Values.metrics.serviceMonitor.enabled .Values.metrics.podMonitor.enabled -}}
+{{- fail "metrics.serviceMonitor and metrics.podMonitor would scrape each pod twice: enable one." -}}
+{{- end -}}
+{{- if and .Values.grpcRoute.enabled (empty .Values.grpcRoute.parentRefs) -}}
+{{- fail "grpcRoute.enabled needs a gateway: set grpcRoute.parentRefs." -}}
+{{- end -}}
+{{- if and .Values.ingress.enabled (empty .Values.ingress.hosts) -}}
+{{- fail "ingress.enabled needs a host: set ingress.hosts." -}}
+{{- end -}}
+{{- end -}}
