@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
@@ -82,9 +83,36 @@ class Server:
     def log(self) -> str:
         return (self.place / "log").read_text()
 
+    def database_url(self) -> str:
+        """The PostgreSQL that it runs, for other replicas on this machine."""
+        lines = (self.place / "data/postgresql/postmaster.pid").read_text().splitlines()
+        return f"postgres://contextd@localhost/contextd?host={lines[4]}"
+
     def remove(self) -> None:
         self.end()
         shutil.rmtree(self.place, ignore_errors=True)
+
+
+class Fleet:
+    """Two replicas on the database of a third server, which takes no part."""
+
+    def __init__(self, scripts: dict[str, Any]) -> None:
+        self._keeper = Server(scripts)
+        self._scripts = scripts
+        self.replicas: list[Server] = []
+
+    @property
+    def url(self) -> str:
+        return "http://" + ",".join(f"127.0.0.1:{each.port}" for each in self.replicas)
+
+    def start(self) -> Fleet:
+        database = self._keeper.start().database_url()
+        self.replicas = [Server(self._scripts, CONTEXTD_DATABASE_URL=database).start() for _ in range(2)]
+        return self
+
+    def remove(self) -> None:
+        for each in [*self.replicas, self._keeper]:
+            each.remove()
 
 
 class Cutter:
@@ -134,10 +162,8 @@ class Cutter:
     def _drop(self, each: socket.socket) -> None:
         with self._lock:
             self._sockets.discard(each)
-        try:
+        with contextlib.suppress(OSError):
             each.shutdown(socket.SHUT_RDWR)
-        except OSError:
-            pass
         each.close()
 
     def _cut(self) -> None:

@@ -232,8 +232,13 @@ def tool_set(tools: Mapping[str, Tool]) -> tool_pb2.ToolSet:
 
 def success(call_id: str, output: Any) -> message_pb2.ToolResult:
     """The result of a tool that returned."""
-    is_error = isinstance(output, ToolOutput) and output.is_error
-    parts = _parts(output.parts if isinstance(output, ToolOutput) else output)
+    is_error = False
+    if isinstance(output, ToolOutput):
+        is_error = output.is_error
+        single = isinstance(output.parts, (str, Media, message_pb2.Part))
+        parts = parts_of(output.parts if single else list(output.parts))  # type: ignore[arg-type]
+    else:
+        parts = _parts(output)
     outcome = message_pb2.TOOL_OUTCOME_ERROR if is_error else message_pb2.TOOL_OUTCOME_SUCCESS
     return message_pb2.ToolResult(call_id=call_id, parts=_cut(parts), outcome=outcome)
 

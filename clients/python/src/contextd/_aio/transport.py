@@ -61,7 +61,7 @@ class Transport:
 
     async def again(self, attempt: Callable[[float], Awaitable[T]], ends: float) -> T:
         """Makes an attempt until `ends`, for as long as another one may help."""
-        failures = 0
+        failures, known = 0, None
         while True:
             try:
                 return await attempt(max(ends - time.monotonic(), 0.001))
@@ -69,8 +69,10 @@ class Transport:
                 problem = problem_from(error)
                 wait = delay(failures, problem.retry_after, random.random())
                 again = may_pass(problem) or problem.reason == "RATE_LIMITED"
+                if problem.reason or problem.code != "DEADLINE_EXCEEDED":
+                    known = problem  # says more than that the time is up
                 if not again or time.monotonic() + wait >= ends:
-                    raise error_of(problem) from error
+                    raise error_of(known or problem) from error
             failures += 1
             await asyncio.sleep(wait)
 

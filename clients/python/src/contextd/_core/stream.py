@@ -84,6 +84,7 @@ class EventStream:
             elif self._connected and now - self._heard >= SILENCE_SECONDS:
                 self._out.append(Close(self._connection))
                 self._connected = False
+                self._connection += 1  # what that stream may still report does not count
                 self._again(Problem("UNAVAILABLE", "the stream fell silent"), now)
             self._on_time(now)
         return self._take()
@@ -122,7 +123,7 @@ class EventStream:
     def _open(self, now: float) -> None:
         self._connection += 1
         self._connected, self._open_at = True, None
-        self.reconnects = self._connection - 1
+        self.reconnects += self._connection > 1
         self._heard = now  # an attempt to connect may be silent for as long as a stream
         request = type(self._request)()
         request.CopyFrom(self._request)  # type: ignore[arg-type]

@@ -22,8 +22,8 @@ from .backoff import delay
 from .status import is_broken_transport, may_pass
 from .stream import NOT_SHOWN, EventStream
 
-# How long a limit of the tenant is waited for before the turn is admitted; afterwards, for as long as it takes.
-LIMIT_SECONDS = 60.0
+# How often a limit of the tenant is waited for before the turn is admitted; afterwards, for as long as it takes.
+LIMIT_TRIES = 60
 # What a result is refused for by itself; the model is then told so in its place.
 REFUSED_RESULTS = frozenset({"INVALID_REQUEST", "REQUEST_TOO_LARGE"})
 
@@ -124,11 +124,14 @@ class TurnStream(EventStream):
         if event.seq > 0 and event.turn_id:
             self._live_turn = event.turn_id
         if kind == "admitted":
-            self._admitted(event)
+            if self._admitted(event):
+                return
         elif kind == "sync":
             self._sync(event, now)
-        elif kind == "turn_started" and self._request_id and event.turn_started.request_id == self._request_id:
-            self.turn_id = event.turn_id
+        elif kind == "turn_started":
+            self._terminal = None
+            if self._request_id and event.turn_started.request_id == self._request_id:
+                self.turn_id = event.turn_id
         elif kind == "message_committed":
             message = event.message_committed.message
             if message.role == message_pb2.ROLE_ASSISTANT:
@@ -149,13 +152,15 @@ class TurnStream(EventStream):
         if kind == "approval_requested" and not event.replay and self._is_ours():
             self._ask(event.approval_requested)
 
-    def _admitted(self, event: event_pb2.Event) -> None:
-        admitted = event.admitted
+    def _admitted(self, event: event_pb2.Event) -> bool:
+        """Whether it was admitted before: each connection says it again."""
+        admitted, again = event.admitted, bool(self._live_turn)
         self.session_id = event.session_id
         self._live_turn = event.turn_id
         self._queued_id = admitted.queued_message_id or self._queued_id
         if admitted.admission == event_pb2.ADMISSION_STARTED:
             self.turn_id = event.turn_id
+        return again
 
     def _sync(self, event: event_pb2.Event, now: float) -> None:
         if event.turn_id:
@@ -305,7 +310,7 @@ class TurnStream(EventStream):
         self._again(problem, now)
 
     def _may_wait(self) -> bool:
-        return bool(self._live_turn) or self._failures < LIMIT_SECONDS
+        return bool(self._live_turn) or self._failures < LIMIT_TRIES
 
     def _finish(self, last: Finish | Fail) -> None:
         for call_id, call in self._calls.items():

@@ -107,6 +107,8 @@ class Reader(threading.Thread):
         finally:
             if self._closed.is_set() and self._call is not None:
                 self._call.cancel()
+        if self._closed.is_set():
+            return
         ended = problem
         self._report(lambda now: stream.on_end(number, ended, now))
 
@@ -270,7 +272,8 @@ class Run(Stream):
             if running := self._running.pop(action.call_id, None):
                 running.cancel()
         elif isinstance(action, AskApproval):
-            self._host.answers.submit(self._ask, action.request)
+            # A person may take their time, so this holds up nothing else.
+            threading.Thread(target=self._ask, args=(action.request,), name="contextd-approval", daemon=True).start()
         elif isinstance(action, Submit):
             self._host.answers.submit(self._submit, action)
         else:
