@@ -1,0 +1,311 @@
+"""A turn that is run, for programs with asyncio: the shell around `TurnStream`."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import random
+import time
+from collections import OrderedDict, deque
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import grpc
+
+from .._core.actions import (
+    Action,
+    AskApproval,
+    Close,
+    DropTool,
+    Emit,
+    Fail,
+    Finish,
+    Open,
+    RunTool,
+    StreamRequest,
+    Submit,
+)
+from .._core.operations import submit
+from .._core.stream import EventStream
+from .._core.turn import TurnStream, outcome
+from ..errors import ContextdError
+from ..events import Event, TextDelta
+from ..results import Result
+from ..tools import Approval, ApprovalRequest, Tool, ToolContext, context_of, failure, success
+from ..v1 import message_pb2, turn_pb2, turn_service_pb2
+from .transport import Transport, problem_from
+
+OnApproval = Callable[[ApprovalRequest], "bool | Approval | Awaitable[bool | Approval]"]
+Report = Callable[[float], list[Action]]
+# Events of a stream that wait for a caller that is slow.
+WAITING_EVENTS = 256
+SUBMIT_SECONDS = 30.0
+# Calls that ended are remembered for as long as so many newer ones leave room.
+REMEMBERED = 10_000
+
+
+class Host:
+    """What all runs of a client share: connections, threads for plain functions, and the calls that were begun."""
+
+    def __init__(self, transport: Transport, max_parallel_tools: int) -> None:
+        self.transport = transport
+        self.threads = ThreadPoolExecutor(max_parallel_tools, thread_name_prefix="contextd-tool")
+        self._calls: OrderedDict[tuple[str, str], asyncio.Task[message_pb2.ToolResult]] = OrderedDict()
+        self._tasks: set[asyncio.Task[Any]] = set()
+
+    def spawn(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
+        """Starts something that ends with the client at the latest."""
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
+    def run_call(
+        self, session_id: str, tool: Tool, pending: turn_pb2.PendingCall, context: ToolContext
+    ) -> asyncio.Task[message_pb2.ToolResult]:
+        """The call, which runs or ran already, else a new one: none is begun twice in this process."""
+        key = (session_id, pending.call.call_id)
+        found = self._calls.get(key)
+        if found is None or found.cancelled():
+            found = self._calls[key] = self.spawn(self._run(tool, pending, context))
+            while len(self._calls) > REMEMBERED and next(iter(self._calls.values())).done():
+                self._calls.popitem(last=False)
+        return found
+
+    async def _run(self, tool: Tool, pending: turn_pb2.PendingCall, context: ToolContext) -> message_pb2.ToolResult:
+        call_id = pending.call.call_id
+        try:
+            call = tool.bind(pending.call.arguments_json, context)
+            if tool.is_async:
+                return success(call_id, await call())
+            return success(call_id, await asyncio.get_running_loop().run_in_executor(self.threads, call))
+        except Exception as error:
+            return failure(call_id, error)
+
+    async def close(self) -> None:
+        """Ends what runs; functions in threads are not waited for."""
+        tasks = list(self._tasks)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        self.threads.shutdown(wait=False, cancel_futures=True)
+
+
+class AsyncStream(AsyncIterator[Event]):
+    """Events as they come. Each one once, over as many connections as it takes."""
+
+    def __init__(self, host: Host, stream: EventStream) -> None:
+        self._host = host
+        self._stream = stream
+        self._reports: asyncio.Queue[Report] = asyncio.Queue()
+        self._events: deque[Event] = deque()
+        self._reader: asyncio.Task[None] | None = None
+        self._started = False
+        self._error: Exception | None = None
+        self._finish: Finish | None = None
+        self._left = False
+
+    def __aiter__(self) -> AsyncIterator[Event]:
+        """Itself."""
+        return self
+
+    async def __anext__(self) -> Event:
+        """The next event."""
+        while not self._events:
+            if self._error is not None:
+                raise self._error
+            if self._finish is not None or self._left:
+                raise StopAsyncIteration
+            await self._advance()
+        return self._events.popleft()
+
+    async def __aenter__(self) -> Any:
+        """Itself; it is left at the end of the block."""
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        """Leaves the stream."""
+        await self.close()
+
+    @property
+    def cursor(self) -> int:
+        """The newest seq that was handled: `after_seq` to go on from here."""
+        return self._stream.cursor
+
+    @property
+    def reconnects(self) -> int:
+        """How often the connection was made anew."""
+        return self._stream.reconnects
+
+    async def close(self) -> None:
+        """Leaves. A turn goes on without its reader; `session.resume` comes back to it."""
+        self._leave()
+
+    def _leave(self) -> None:
+        self._left = True
+        self._stop_reading()
+
+    def _stop_reading(self) -> None:
+        if self._reader is not None:
+            self._reader.cancel()
+            self._reader = None
+
+    async def _advance(self) -> None:
+        """Waits for one thing and does what follows from it."""
+        if not self._started:
+            self._started = True
+            self._do(self._stream.start(time.monotonic()))
+            return
+        deadline = self._stream.deadline()
+        try:
+            report = self._reports.get_nowait()
+        except asyncio.QueueEmpty:
+            wait = None if deadline is None else max(deadline - time.monotonic(), 0)
+            try:
+                report = await asyncio.wait_for(self._reports.get(), wait)
+            except asyncio.TimeoutError:
+                self._do(self._stream.on_time(time.monotonic()))
+                return
+        self._do(report(time.monotonic()))
+
+    def _do(self, actions: list[Action]) -> None:
+        for action in actions:
+            self._perform(action)
+
+    def _perform(self, action: Action) -> None:
+        if isinstance(action, Emit):
+            self._events.append(action.event)
+        elif isinstance(action, Open):
+            self._stop_reading()
+            self._reader = self._host.spawn(self._read(action))
+        elif isinstance(action, Close):
+            self._stop_reading()
+        elif isinstance(action, Finish):
+            self._finish = action
+            self._leave()
+        elif isinstance(action, Fail):
+            self._error = action.error
+            self._leave()
+
+    async def _read(self, action: Open) -> None:
+        """Reads one connection's stream and reports it."""
+        number, problem = action.connection, None
+        room = asyncio.Semaphore(WAITING_EVENTS)
+        executes = isinstance(action.request, turn_service_pb2.ExecuteTurnRequest)
+        call = self._host.transport.stream("TurnService", "ExecuteTurn" if executes else "WatchEvents", action.request)
+        try:
+            async for response in call:
+                await room.acquire()
+
+                def seen(now: float, event: Any = response.event) -> list[Action]:
+                    room.release()
+                    return self._stream.on_event(number, event, now)
+
+                self._reports.put_nowait(seen)
+        except grpc.aio.AioRpcError as error:
+            problem = problem_from(error)
+        finally:
+            call.cancel()
+        self._reports.put_nowait(lambda now: self._stream.on_end(number, problem, now))
+
+
+class AsyncWatch(AsyncStream):
+    """The events of a session."""
+
+    def __init__(self, host: Host, request: StreamRequest, reconnect_for: float) -> None:
+        super().__init__(host, EventStream(request, reconnect_for, random.random()))
+
+
+class AsyncRun(AsyncStream):
+    """A turn. Iterate for its events, or await its `result()`; both run the tools that the model calls.
+
+    The turn starts with the first of these.
+    """
+
+    def __init__(
+        self,
+        host: Host,
+        request: StreamRequest,
+        tools: dict[str, Tool],
+        reconnect_for: float,
+        on_approval: OnApproval | None,
+    ) -> None:
+        self._turn = TurnStream(request, tools, reconnect_for, on_approval is not None, random.random())
+        super().__init__(host, self._turn)
+        self._on_approval = on_approval
+        self._running: dict[str, asyncio.Task[message_pb2.ToolResult]] = {}
+
+    @property
+    def turn_id(self) -> str:
+        """The turn; empty until it was admitted."""
+        return self._turn.turn_id
+
+    @property
+    def session_id(self) -> str:
+        """The session."""
+        return self._turn.session_id
+
+    async def result(self) -> Result:
+        """What came of the turn, when it has ended. Events that were not read are passed over.
+
+        Raises `TurnFailedError` for a turn that failed. One that was cancelled has a result, of state `"CANCELLED"`.
+        """
+        async for _ in self:
+            pass
+        if self._finish is None or self._finish.result is None:
+            raise ContextdError("the run was left before its turn ended")
+        if failed := outcome(self._finish):
+            raise failed
+        return self._finish.result
+
+    async def text(self) -> AsyncIterator[str]:
+        """The words of the answer as they come, without the other events."""
+        async for event in self:
+            if isinstance(event, TextDelta):
+                yield event.text
+
+    def _perform(self, action: Action) -> None:
+        if isinstance(action, RunTool):
+            call_id = action.pending.call.call_id
+            context = context_of(self.session_id, action.turn_id, action.pending)
+            running = self._host.run_call(self.session_id, action.tool, action.pending, context)
+            self._running[call_id] = running
+            running.add_done_callback(lambda done: self._report_result(call_id, done))
+        elif isinstance(action, DropTool):
+            if dropped := self._running.pop(action.call_id, None):
+                dropped.cancel()
+        elif isinstance(action, AskApproval):
+            self._host.spawn(self._ask(action.request))
+        elif isinstance(action, Submit):
+            self._host.spawn(self._submit(action))
+        else:
+            super()._perform(action)
+
+    def _report_result(self, call_id: str, done: asyncio.Task[message_pb2.ToolResult]) -> None:
+        if done.cancelled():
+            return
+        error = done.exception()
+        result = failure(call_id, error) if error else done.result()
+        self._reports.put_nowait(lambda now: self._turn.on_tool_result(result, now))
+
+    async def _ask(self, request: ApprovalRequest) -> None:
+        assert self._on_approval is not None
+        try:
+            answer = self._on_approval(request)
+            decided = await answer if inspect.isawaitable(answer) else answer
+        except Exception as error:
+            failed = error
+            self._reports.put_nowait(lambda now: [Fail(failed)])
+            return
+        decision = decided if isinstance(decided, Approval) else Approval(bool(decided))
+        self._reports.put_nowait(lambda now: self._turn.on_approval(request.call_id, decision, now))
+
+    async def _submit(self, action: Submit) -> None:
+        try:
+            await self._host.transport.once(submit(action.request), SUBMIT_SECONDS)
+        except grpc.aio.AioRpcError as error:
+            problem = problem_from(error)
+            self._reports.put_nowait(lambda now: self._turn.on_submit_failed(action.number, problem, now))
+        else:
+            self._reports.put_nowait(lambda now: self._turn.on_submitted(action.number))

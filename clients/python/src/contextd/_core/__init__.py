@@ -1,0 +1,1 @@
+"""What both faces share: no sockets, no threads, no clock."""

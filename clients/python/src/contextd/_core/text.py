@@ -1,0 +1,71 @@
+"""Text that is yielded once, however often the stream repeats it.
+
+Pieces say which part of which message they belong to, and at which byte. So what was seen before is left out. When an
+answer becomes void and is written again (its replica died, the model's service failed), the second one is held back
+for as long as it says what the first one said; if it says something else, the caller is told to begin anew.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Piece:
+    """Text to append. `reset`: what was yielded for this message before is void."""
+
+    message_id: str
+    text: str
+    reset: bool = False
+
+
+class Answer:
+    """The text of the open message as the caller has it, and as the server has it."""
+
+    def __init__(self) -> None:
+        self._message_id = ""
+        self._parts: dict[int, bytes] = {}
+        self._shown = b""
+
+    def delta(self, message_id: str, index: int, offset: int, text: str) -> list[Piece]:
+        """A piece came."""
+        self._open(message_id)
+        self._put(index, offset, text)
+        said = self._said()
+        return [] if self._shown.startswith(said) else self._show(said)
+
+    def whole(self, message_id: str, texts: Iterable[tuple[int, str]]) -> list[Piece]:
+        """All text so far came, as in `sync`."""
+        self._open(message_id)
+        for index, text in texts:
+            self._put(index, 0, text)
+        said = self._said()
+        return [] if self._shown.startswith(said) else self._show(said)
+
+    def commit(self, message_id: str, texts: Iterable[tuple[int, str]]) -> list[Piece]:
+        """The message is final. What is left of it is yielded, and the next message begins."""
+        self._message_id, self._parts = message_id, {index: text.encode() for index, text in texts}
+        pieces = self._show(self._said())
+        self.__init__()  # type: ignore[misc]
+        return pieces
+
+    def _open(self, message_id: str) -> None:
+        if message_id != self._message_id:  # the next message, or the next attempt at this one
+            self._message_id, self._parts = message_id, {}
+
+    def _put(self, index: int, offset: int, text: str) -> None:
+        held = self._parts.get(index, b"")
+        if offset <= len(held):  # else bytes are missing: the committed message brings them
+            self._parts[index] = held + text.encode()[len(held) - offset :]
+
+    def _said(self) -> bytes:
+        return b"".join(self._parts[index] for index in sorted(self._parts))
+
+    def _show(self, said: bytes) -> list[Piece]:
+        reset = not said.startswith(self._shown)
+        new = said if reset else said[len(self._shown) :]
+        self._shown = said
+        if not new and not reset:
+            return []
+        return [Piece(self._message_id, new.decode(), reset)]

@@ -1,0 +1,166 @@
+"""The client, for programs with threads."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterable, Iterator, Mapping
+
+from .._core import operations as ops
+from .._core.blobs import upload
+from .._core.settings import settings
+from ..content import Input, Media, input_message
+from ..errors import SessionAlreadyExistsError, SessionNotFoundError
+from ..options import GenerationLike, LimitsLike, session_of
+from ..tools import ToolLike, tool_set, tools_by_name
+from ..v1 import blob_service_pb2, model_pb2, policy_pb2, session_pb2
+from .run import Host
+from .session import Session
+from .transport import Transport
+
+
+class Contextd:
+    """A client of contextd.
+
+    Args:
+        url: `http://host:7070` (plain text), `https://host` (TLS), several hosts by comma, or `dns:///name:7070`.
+            Default: `CONTEXTD_URL`, else http://127.0.0.1:7070.
+        api_key: Default: `CONTEXTD_API_KEY`.
+        ca_file: Certificate authorities (PEM) of the server. Default: `CONTEXTD_CA_FILE`, else those of gRPC.
+        cert_file: A client certificate (PEM). Default: `CONTEXTD_CERT_FILE`.
+        key_file: Its private key (PEM). Default: `CONTEXTD_KEY_FILE`.
+        timeout: Seconds that a call is tried for; runs of turns go by `reconnect_for`.
+        reconnect_for: Seconds without any server after which a run or a watch is given up.
+        max_parallel_tools: Tools that run at the same time.
+    """
+
+    def __init__(
+        self,
+        url: str | None = None,
+        api_key: str | None = None,
+        *,
+        ca_file: str | None = None,
+        cert_file: str | None = None,
+        key_file: str | None = None,
+        timeout: float = 60.0,
+        reconnect_for: float = 300.0,
+        max_parallel_tools: int = 32,
+    ) -> None:
+        found = settings(os.environ, url, api_key, ca_file, cert_file, key_file)
+        self._timeout = timeout
+        self._transport = Transport(found, timeout)
+        self._host = Host(self._transport, max_parallel_tools)
+        self._reconnect_for = reconnect_for
+
+    def __enter__(self) -> Contextd:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Closes the connections. Turns that run go on."""
+        self._host.close()
+        self._transport.close()
+
+    def session(
+        self,
+        id: str | None = None,
+        *,
+        model: str | None = None,
+        instructions: str | None = None,
+        tools: Iterable[ToolLike] | None = None,
+        pinned: Mapping[str, str] | None = None,
+        limits: LimitsLike | None = None,
+        generation: GenerationLike | None = None,
+        policy: str | None = None,
+        policy_overrides: policy_pb2.Policy | None = None,
+        metadata: Mapping[str, str] | None = None,
+        ttl: float | None = None,
+    ) -> Session:
+        """Opens a session, or creates it. What is given here is in force afterwards, also where the session existed.
+
+        Args:
+            id: Your own id of the conversation. Default: a new session with an id of the server's.
+            model: The model, `PROVIDER/MODEL`. Default: the server's.
+            instructions: What precedes every prompt.
+            tools: The tools of its turns: functions, or what `@tool` and `mcp_tools` make.
+            pinned: Texts by name that follow the instructions and that no compaction touches.
+            limits: Bounds of its turns.
+            generation: How the model is to answer.
+            policy: Name of the policy of the context.
+            policy_overrides: Changes to that policy.
+            metadata: Your labels.
+            ttl: Seconds without use after which the session is deleted.
+        """
+        tools = list(tools) if tools is not None else None
+        config = session_of(
+            model=model,
+            instructions=instructions,
+            tools=tool_set(tools_by_name(tools)) if tools is not None else None,
+            pinned=pinned,
+            limits=limits,
+            generation=generation,
+            policy=policy,
+            policy_overrides=policy_overrides,
+            metadata=metadata,
+            ttl=ttl,
+        )
+        return Session(self, self._open(id, config), tools)
+
+    def _open(self, session_id: str | None, config: session_pb2.Session) -> session_pb2.Session:
+        if session_id is None:
+            return self._transport.call(ops.create_session(None, config))
+        changes = config.ByteSize() > 0
+        opening = ops.update_session(session_id, config) if changes else ops.get_session(session_id)
+        try:
+            return self._transport.call(opening)
+        except SessionNotFoundError:
+            pass
+        try:
+            return self._transport.call(ops.create_session(session_id, config))
+        except SessionAlreadyExistsError:  # another host was faster
+            return self._transport.call(opening)
+
+    def sessions(self) -> Iterator[session_pb2.Session]:
+        """All sessions, the last updated first."""
+        return self._transport.items(ops.list_sessions())
+
+    def models(self, provider: str = "") -> Iterator[model_pb2.Model]:
+        """The models that sessions can use."""
+        return self._transport.items(ops.list_models(provider))
+
+    def count_tokens(
+        self,
+        content: Input,
+        *,
+        model: str = "",
+        instructions: str = "",
+        tools: Iterable[ToolLike] | None = None,
+        exact: bool = False,
+    ) -> int:
+        """Tokens of a prompt of these."""
+        offered = tools_by_name(tools) if tools is not None else None
+        operation = ops.count_tokens([input_message(content)], model, "", instructions, offered, exact)
+        return self._transport.call(operation).total.tokens
+
+    def put_blob(self, data: bytes, media_type: str) -> Media:
+        """Stores content that is too large for a message; use what it gives as a part of the input."""
+
+        def put(left: float) -> Media:
+            stub = self._transport.pick("BlobService")
+            answer = stub.PutBlob(upload(data, media_type), metadata=self._transport.metadata, timeout=left)
+            return Media(media_type, blob_id=answer.blob.blob_id)
+
+        return self._transport.again(put, time.monotonic() + self._timeout)
+
+    def get_blob(self, blob_id: str) -> bytes:
+        """Reads stored content, such as the whole output of a tool that was cut."""
+
+        def get(left: float) -> bytes:
+            stub = self._transport.pick("BlobService")
+            request = blob_service_pb2.GetBlobRequest(blob_id=blob_id)
+            pieces = stub.GetBlob(request, metadata=self._transport.metadata, timeout=left)
+            return b"".join(piece.chunk for piece in pieces)
+
+        return self._transport.again(get, time.monotonic() + self._timeout)

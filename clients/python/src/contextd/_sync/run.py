@@ -1,0 +1,332 @@
+"""A turn that is run, for programs with threads: the shell around `TurnStream`."""
+
+from __future__ import annotations
+
+import queue
+import random
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any
+
+import grpc
+
+from .._core.actions import (
+    Action,
+    AskApproval,
+    Close,
+    DropTool,
+    Emit,
+    Fail,
+    Finish,
+    Open,
+    RunTool,
+    StreamRequest,
+    Submit,
+)
+from .._core.operations import submit
+from .._core.stream import EventStream
+from .._core.turn import TurnStream, outcome
+from ..errors import ContextdError
+from ..events import Event, TextDelta
+from ..results import Result
+from ..tools import Approval, ApprovalRequest, Tool, context_of, failure, success
+from ..v1 import message_pb2, turn_service_pb2
+from .ledger import Ledger
+from .loop import LoopThread
+from .transport import Transport, problem_from
+
+OnApproval = Callable[[ApprovalRequest], "bool | Approval"]
+# Events of a stream that wait for a caller that is slow.
+WAITING_EVENTS = 256
+SUBMIT_SECONDS = 30.0
+
+
+class Host:
+    """What all runs of a client share: connections, threads for tools, and the calls that were begun."""
+
+    def __init__(self, transport: Transport, max_parallel_tools: int) -> None:
+        self.transport = transport
+        self.ledger = Ledger()
+        self.tools = ThreadPoolExecutor(max_parallel_tools, thread_name_prefix="contextd-tool")
+        self.answers = ThreadPoolExecutor(8, thread_name_prefix="contextd-answer")
+        self.loop = LoopThread("contextd-loop")
+
+    def close(self) -> None:
+        """Ends the threads; tools that run are not waited for."""
+        self.tools.shutdown(wait=False, cancel_futures=True)
+        self.answers.shutdown(wait=False, cancel_futures=True)
+        self.loop.close()
+
+
+class Reader(threading.Thread):
+    """Reads one connection's stream and reports it."""
+
+    def __init__(
+        self,
+        transport: Transport,
+        action: Open,
+        report: Callable[[Callable[[float], list[Action]]], None],
+        stream: EventStream,
+    ) -> None:
+        super().__init__(name="contextd-stream", daemon=True)
+        self._transport, self._action, self._report, self._stream = transport, action, report, stream
+        self._room = threading.Semaphore(WAITING_EVENTS)
+        self._closed = threading.Event()
+        self._call: Any = None
+
+    def run(self) -> None:
+        """Until the stream ends or is closed."""
+        number, stream, problem = self._action.connection, self._stream, None
+        try:
+            method = (
+                "ExecuteTurn"
+                if isinstance(self._action.request, turn_service_pb2.ExecuteTurnRequest)
+                else "WatchEvents"
+            )
+            self._call = self._transport.stream("TurnService", method, self._action.request)
+            for response in self._call:
+                self._room.acquire()
+                if self._closed.is_set():
+                    return
+                event = response.event
+
+                def seen(now: float, event: Any = event) -> list[Action]:
+                    self._room.release()
+                    return stream.on_event(number, event, now)
+
+                self._report(seen)
+        except grpc.RpcError as error:
+            problem = problem_from(error)
+        except ValueError as error:  # the channel was closed
+            if not self._closed.is_set():
+                failed = ContextdError(str(error))
+                self._report(lambda now: [Fail(failed)])
+            return
+        finally:
+            if self._closed.is_set() and self._call is not None:
+                self._call.cancel()
+        if self._closed.is_set():
+            return
+        ended = problem
+        self._report(lambda now: stream.on_end(number, ended, now))
+
+    def close(self) -> None:
+        """Gives the stream up."""
+        self._closed.set()
+        self._room.release()
+        if self._call is not None:
+            self._call.cancel()
+
+
+class Stream(Iterator[Event]):
+    """Events as they come. Each one once, over as many connections as it takes."""
+
+    def __init__(self, host: Host, stream: EventStream) -> None:
+        self._host = host
+        self._stream = stream
+        self._reports: queue.SimpleQueue[Callable[[float], list[Action]]] = queue.SimpleQueue()
+        self._events: list[Event] = []
+        self._readers: dict[int, Reader] = {}
+        self._started = False
+        self._error: Exception | None = None
+        self._finish: Finish | None = None
+        self._left = False
+
+    def __iter__(self) -> Iterator[Event]:
+        """Itself."""
+        return self
+
+    def __next__(self) -> Event:
+        """The next event."""
+        while not self._events:
+            if self._error is not None:
+                raise self._error
+            if self._finish is not None or self._left:
+                raise StopIteration
+            self._advance()
+        return self._events.pop(0)
+
+    def __enter__(self) -> Any:
+        """Itself; it is left at the end of the block."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Leaves the stream."""
+        self.close()
+
+    @property
+    def cursor(self) -> int:
+        """The newest seq that was handled: `after_seq` to go on from here."""
+        return self._stream.cursor
+
+    @property
+    def reconnects(self) -> int:
+        """How often the connection was made anew."""
+        return self._stream.reconnects
+
+    def close(self) -> None:
+        """Leaves. A turn goes on without its reader; `session.resume` comes back to it."""
+        self._left = True
+        for reader in self._readers.values():
+            reader.close()
+        self._readers.clear()
+
+    def _advance(self) -> None:
+        """Waits for one thing and does what follows from it."""
+        if not self._started:
+            self._started = True
+            self._do(self._stream.start(time.monotonic()))
+            return
+        deadline = self._stream.deadline()
+        try:
+            wait = None if deadline is None else max(deadline - time.monotonic(), 0)
+            report = self._reports.get(timeout=wait)
+        except queue.Empty:
+            self._do(self._stream.on_time(time.monotonic()))
+        else:
+            self._do(report(time.monotonic()))
+
+    def _do(self, actions: list[Action]) -> None:
+        for action in actions:
+            self._perform(action)
+
+    def _perform(self, action: Action) -> None:
+        if isinstance(action, Emit):
+            self._events.append(action.event)
+        elif isinstance(action, Open):
+            for old in self._readers.values():
+                old.close()
+            reader = Reader(self._host.transport, action, self._reports.put, self._stream)
+            self._readers = {action.connection: reader}
+            reader.start()
+        elif isinstance(action, Close):
+            if given_up := self._readers.pop(action.connection, None):
+                given_up.close()
+        elif isinstance(action, Finish):
+            self._finish = action
+            self.close()
+        elif isinstance(action, Fail):
+            self._error = action.error
+            self.close()
+
+
+class Watch(Stream):
+    """The events of a session."""
+
+    def __init__(self, host: Host, request: StreamRequest, reconnect_for: float) -> None:
+        super().__init__(host, EventStream(request, reconnect_for, random.random()))
+
+
+class Run(Stream):
+    """A turn. Iterate for its events, or ask for its `result()`; both run the tools that the model calls.
+
+    The turn starts with the first of these.
+    """
+
+    def __init__(
+        self,
+        host: Host,
+        request: StreamRequest,
+        tools: dict[str, Tool],
+        reconnect_for: float,
+        on_approval: OnApproval | None,
+    ) -> None:
+        self._turn = TurnStream(request, tools, reconnect_for, on_approval is not None, random.random())
+        super().__init__(host, self._turn)
+        self._on_approval = on_approval
+        self._running: dict[str, Future[message_pb2.ToolResult]] = {}
+
+    @property
+    def turn_id(self) -> str:
+        """The turn; empty until it was admitted."""
+        return self._turn.turn_id
+
+    @property
+    def session_id(self) -> str:
+        """The session."""
+        return self._turn.session_id
+
+    def result(self) -> Result:
+        """What came of the turn, when it has ended. Events that were not read are passed over.
+
+        Raises `TurnFailedError` for a turn that failed. One that was cancelled has a result, of state `"CANCELLED"`.
+        """
+        for _ in self:
+            pass
+        if self._finish is None or self._finish.result is None:
+            raise ContextdError("the run was left before its turn ended")
+        if failed := outcome(self._finish):
+            raise failed
+        return self._finish.result
+
+    def text(self) -> Iterator[str]:
+        """The words of the answer as they come, without the other events."""
+        return (event.text for event in self if isinstance(event, TextDelta))
+
+    def _perform(self, action: Action) -> None:
+        if isinstance(action, RunTool):
+            self._run_tool(action)
+        elif isinstance(action, DropTool):
+            if running := self._running.pop(action.call_id, None):
+                running.cancel()
+        elif isinstance(action, AskApproval):
+            # A person may take their time, so this holds up nothing else.
+            threading.Thread(target=self._ask, args=(action.request,), name="contextd-approval", daemon=True).start()
+        elif isinstance(action, Submit):
+            self._host.answers.submit(self._submit, action)
+        else:
+            super()._perform(action)
+
+    def _run_tool(self, action: RunTool) -> None:
+        call_id = action.pending.call.call_id
+        context = context_of(self.session_id, action.turn_id, action.pending)
+        running = self._host.ledger.run(self.session_id, call_id, lambda: self._start(action.tool, action, context))
+        self._running[call_id] = running
+        running.add_done_callback(lambda done: self._report_result(call_id, done))
+
+    def _start(self, tool: Tool, action: RunTool, context: Any) -> Future[message_pb2.ToolResult]:
+        call = action.pending.call
+
+        async def as_coroutine() -> message_pb2.ToolResult:
+            try:
+                return success(call.call_id, await tool.bind(call.arguments_json, context)())
+            except Exception as error:
+                return failure(call.call_id, error)
+
+        def as_function() -> message_pb2.ToolResult:
+            try:
+                return success(call.call_id, tool.bind(call.arguments_json, context)())
+            except Exception as error:
+                return failure(call.call_id, error)
+
+        return self._host.loop.submit(as_coroutine()) if tool.is_async else self._host.tools.submit(as_function)
+
+    def _report_result(self, call_id: str, done: Future[message_pb2.ToolResult]) -> None:
+        if done.cancelled():
+            return
+        error = done.exception()
+        result = failure(call_id, error) if error else done.result()
+        self._reports.put(lambda now: self._turn.on_tool_result(result, now))
+
+    def _ask(self, request: ApprovalRequest) -> None:
+        assert self._on_approval is not None
+        try:
+            answer = self._on_approval(request)
+        except Exception as error:
+            failed = error
+            self._reports.put(lambda now: [Fail(failed)])
+            return
+        decision = answer if isinstance(answer, Approval) else Approval(bool(answer))
+        self._reports.put(lambda now: self._turn.on_approval(request.call_id, decision, now))
+
+    def _submit(self, action: Submit) -> None:
+        operation = submit(action.request)
+        try:
+            self._host.transport.once(operation, SUBMIT_SECONDS)
+        except grpc.RpcError as error:
+            problem = problem_from(error)
+            self._reports.put(lambda now: self._turn.on_submit_failed(action.number, problem, now))
+        else:
+            self._reports.put(lambda now: self._turn.on_submitted(action.number))

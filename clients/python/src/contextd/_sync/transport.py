@@ -1,0 +1,97 @@
+"""Calls over gRPC: one channel for each host, the next one after a failure."""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import Any, TypeVar
+
+import grpc
+
+from .._core import channel as parts
+from .._core.backoff import delay
+from .._core.operations import Listing, Operation
+from .._core.settings import Settings, call_metadata
+from .._core.status import may_pass, problem_of
+from ..errors import Problem, error_of
+
+T = TypeVar("T")
+
+
+def problem_from(error: grpc.RpcError) -> Problem:
+    """What a failed call says."""
+    if isinstance(error, grpc.Call):
+        return problem_of(error.code(), error.details(), error.trailing_metadata())
+    return Problem("UNAVAILABLE", str(error))
+
+
+class Transport:
+    """The connections of a client."""
+
+    def __init__(self, settings: Settings, timeout: float) -> None:
+        secure = parts.credentials(settings)
+        self._channels = [
+            grpc.secure_channel(target, secure, parts.options())
+            if secure
+            else grpc.insecure_channel(target, parts.options())
+            for target in settings.targets
+        ]
+        self._stubs = [{name: stub(each) for name, stub in parts.STUBS.items()} for each in self._channels]
+        self._next = random.randrange(len(self._stubs))
+        self.metadata = call_metadata(settings)
+        self._timeout = timeout
+        self._lock = threading.Lock()
+
+    def pick(self, service: str) -> Any:
+        """The stub to use now: hosts take turns."""
+        with self._lock:
+            self._next = (self._next + 1) % len(self._stubs)
+            return self._stubs[self._next][service]
+
+    def call(self, operation: Operation[T], timeout: float | None = None) -> T:
+        """Makes a unary call, again for as long as `timeout` where that may help."""
+        ends = time.monotonic() + (self._timeout if timeout is None else timeout)
+        return self.again(lambda left: self.once(operation, left), ends)
+
+    def again(self, attempt: Callable[[float], T], ends: float) -> T:
+        """Makes an attempt until `ends`, for as long as another one may help."""
+        failures, known = 0, None
+        while True:
+            try:
+                return attempt(max(ends - time.monotonic(), 0.001))
+            except grpc.RpcError as error:
+                problem = problem_from(error)
+                wait = delay(failures, problem.retry_after, random.random())
+                again = may_pass(problem) or problem.reason == "RATE_LIMITED"
+                if problem.reason or problem.code != "DEADLINE_EXCEEDED":
+                    known = problem  # says more than that the time is up
+                if not again or time.monotonic() + wait >= ends:
+                    raise error_of(known or problem) from error
+            failures += 1
+            time.sleep(wait)
+
+    def once(self, operation: Operation[T], timeout: float) -> T:
+        """Makes a unary call, once. Raises `grpc.RpcError`."""
+        method = getattr(self.pick(operation.service), operation.method)
+        return operation.decode(method(operation.request, timeout=timeout, metadata=self.metadata))
+
+    def items(self, listing: Listing[T], limit: int | None = None) -> Iterator[T]:
+        """What is in a list, read page by page as it is used."""
+        token, left = "", limit
+        while left is None or left > 0:
+            page, token = self.call(listing.page(token))
+            yield from page[:left]
+            left = None if left is None else left - len(page)
+            if not token:
+                return
+
+    def stream(self, service: str, method: str, request: Any) -> Any:
+        """Opens a stream."""
+        return getattr(self.pick(service), method)(request, metadata=self.metadata)
+
+    def close(self) -> None:
+        """Closes the connections."""
+        for each in self._channels:
+            each.close()

@@ -1,0 +1,552 @@
+"""What happens in a session, one class for each kind.
+
+`event.type` is the name of the payload in `event.proto`, and `event.raw` the event as it came. Kinds that are newer
+than this package are `UnknownEvent`. A stream that is resumed yields each event once.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import datetime, timezone
+from typing import Any, ClassVar
+
+from .content import Message, enum_name, result_text
+from .results import Failure
+from .v1 import event_pb2, message_pb2, turn_pb2
+
+
+@dataclass(frozen=True)
+class Event:
+    """Something that happened."""
+
+    type: ClassVar[str] = ""
+    raw: event_pb2.Event = field(repr=False)
+
+    @property
+    def seq(self) -> int:
+        """Its position in the session; 0 for what is not stored."""
+        return self.raw.seq
+
+    @property
+    def session_id(self) -> str:
+        """The session."""
+        return self.raw.session_id
+
+    @property
+    def turn_id(self) -> str:
+        """The turn; empty when it belongs to none."""
+        return self.raw.turn_id
+
+    @property
+    def step(self) -> int:
+        """The step of the turn, from 1; 0 outside of steps."""
+        return self.raw.step
+
+    @property
+    def replay(self) -> bool:
+        """Whether it happened before this stream began."""
+        return self.raw.replay
+
+    @property
+    def time(self) -> datetime:
+        """When it happened."""
+        when: datetime = self.raw.time.ToDatetime(timezone.utc)
+        return when
+
+
+@dataclass(frozen=True)
+class TextDelta(Event):
+    """More of the answer. Joined, these are the answer; none comes twice."""
+
+    type: ClassVar[str] = "text_delta"
+    message_id: str
+    text: str
+
+
+@dataclass(frozen=True)
+class TextReset(Event):
+    """The answer is being written again and says something else: what was yielded of it is void.
+
+    The new text follows as `TextDelta`. Not an event of the server.
+    """
+
+    type: ClassVar[str] = "text_reset"
+    message_id: str
+
+
+@dataclass(frozen=True)
+class ReasoningDelta(Event):
+    """More of the model's reasoning."""
+
+    type: ClassVar[str] = "reasoning_delta"
+    message_id: str
+    text: str
+
+
+@dataclass(frozen=True)
+class ReasoningReset(Event):
+    """As `TextReset`, of the reasoning."""
+
+    type: ClassVar[str] = "reasoning_reset"
+    message_id: str
+
+
+@dataclass(frozen=True)
+class ToolInputDelta(Event):
+    """More of the arguments of a call that the model is writing. For displays only."""
+
+    type: ClassVar[str] = "tool_input_delta"
+    message_id: str
+    call_id: str
+    name: str
+    text: str
+
+
+@dataclass(frozen=True)
+class Admitted(Event):
+    """How the turn was admitted: `"STARTED"`, `"QUEUED"` or `"ATTACHED"`."""
+
+    type: ClassVar[str] = "admitted"
+    admission: str
+    queued_message_id: str
+
+
+@dataclass(frozen=True)
+class TurnStarted(Event):
+    """A turn began."""
+
+    type: ClassVar[str] = "turn_started"
+
+    @property
+    def payload(self) -> event_pb2.TurnStarted:
+        """All of it."""
+        return self.raw.turn_started
+
+
+@dataclass(frozen=True)
+class StepStarted(Event):
+    """A step began: the model is about to be called."""
+
+    type: ClassVar[str] = "step_started"
+
+    @property
+    def payload(self) -> event_pb2.StepStarted:
+        """All of it."""
+        return self.raw.step_started
+
+
+@dataclass(frozen=True)
+class MessageCommitted(Event):
+    """A message is final, in full."""
+
+    type: ClassVar[str] = "message_committed"
+    message: Message
+
+
+@dataclass(frozen=True)
+class ToolCallRequested(Event):
+    """A tool is to be run. This package runs it, if it is one of the tools of the run: `handled` says so."""
+
+    type: ClassVar[str] = "tool_call_requested"
+    call_id: str
+    name: str
+    arguments_json: str
+    handled: bool
+
+    @property
+    def arguments(self) -> dict[str, Any]:
+        """The arguments."""
+        return arguments_of(self.arguments_json)
+
+
+@dataclass(frozen=True)
+class ApprovalRequested(Event):
+    """A person is to decide about a call: with `on_approval`, or `session.approve` and `session.deny`."""
+
+    type: ClassVar[str] = "approval_requested"
+    call_id: str
+    name: str
+    arguments_json: str
+
+    @property
+    def arguments(self) -> dict[str, Any]:
+        """The arguments."""
+        return arguments_of(self.arguments_json)
+
+
+@dataclass(frozen=True)
+class ToolCallCompleted(Event):
+    """A call has its result. `outcome` is a name of `ToolOutcome`, such as `"SUCCESS"`."""
+
+    type: ClassVar[str] = "tool_call_completed"
+    call_id: str
+    name: str
+    outcome: str
+    text: str
+
+
+@dataclass(frozen=True)
+class ToolCallCancelled(Event):
+    """A call was closed without a result. `reason` is a name of `ToolCallCancelReason`."""
+
+    type: ClassVar[str] = "tool_call_cancelled"
+    call_id: str
+    name: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class UsageRecorded(Event):
+    """A model call was accounted for."""
+
+    type: ClassVar[str] = "usage_recorded"
+
+    @property
+    def payload(self) -> event_pb2.UsageRecorded:
+        """All of it."""
+        return self.raw.usage_recorded
+
+
+@dataclass(frozen=True)
+class UnsupportedInput(Event):
+    """The model could not take something; what was sent instead."""
+
+    type: ClassVar[str] = "unsupported_input"
+
+    @property
+    def payload(self) -> event_pb2.UnsupportedInput:
+        """All of it."""
+        return self.raw.unsupported_input
+
+
+@dataclass(frozen=True)
+class TurnRetrying(Event):
+    """A step is repeated after a failure of the model's service."""
+
+    type: ClassVar[str] = "turn_retrying"
+    failure: Failure
+    next_attempt: int
+    delay: float
+
+
+@dataclass(frozen=True)
+class TurnRecovered(Event):
+    """Another replica took the turn over."""
+
+    type: ClassVar[str] = "turn_recovered"
+
+    @property
+    def payload(self) -> event_pb2.TurnRecovered:
+        """All of it."""
+        return self.raw.turn_recovered
+
+
+@dataclass(frozen=True)
+class ModelSwitched(Event):
+    """The session's model changed."""
+
+    type: ClassVar[str] = "model_switched"
+
+    @property
+    def payload(self) -> event_pb2.ModelSwitched:
+        """All of it."""
+        return self.raw.model_switched
+
+
+@dataclass(frozen=True)
+class ModelFallback(Event):
+    """The turn goes on with another model."""
+
+    type: ClassVar[str] = "model_fallback"
+
+    @property
+    def payload(self) -> event_pb2.ModelFallback:
+        """All of it."""
+        return self.raw.model_fallback
+
+
+@dataclass(frozen=True)
+class SessionUpdated(Event):
+    """The session's configuration changed."""
+
+    type: ClassVar[str] = "session_updated"
+
+    @property
+    def payload(self) -> event_pb2.SessionUpdated:
+        """All of it."""
+        return self.raw.session_updated
+
+
+@dataclass(frozen=True)
+class TurnCompleted(Event):
+    """The turn ended in the ordinary way. `reason` is a name of `CompletionReason`."""
+
+    type: ClassVar[str] = "turn_completed"
+    reason: str
+
+
+@dataclass(frozen=True)
+class TurnCancelled(Event):
+    """The turn was cancelled. `cause` is a name of `CancelCause`."""
+
+    type: ClassVar[str] = "turn_cancelled"
+    cause: str
+
+
+@dataclass(frozen=True)
+class TurnFailed(Event):
+    """The turn failed."""
+
+    type: ClassVar[str] = "turn_failed"
+    failure: Failure
+
+
+@dataclass(frozen=True)
+class MessageQueued(Event):
+    """A message was queued."""
+
+    type: ClassVar[str] = "message_queued"
+    queued_message_id: str
+    position: int
+
+
+@dataclass(frozen=True)
+class MessagesApplied(Event):
+    """Queued messages became one user message."""
+
+    type: ClassVar[str] = "messages_applied"
+    message_id: str
+    queued_message_ids: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class QueuedMessageCancelled(Event):
+    """A queued message was withdrawn."""
+
+    type: ClassVar[str] = "queued_message_cancelled"
+    queued_message_id: str
+
+
+@dataclass(frozen=True)
+class QueuedMessageExpired(Event):
+    """A queued message's time passed before it was taken."""
+
+    type: ClassVar[str] = "queued_message_expired"
+    queued_message_id: str
+
+
+@dataclass(frozen=True)
+class QueuedMessageDropped(Event):
+    """A queued message was dropped by the server."""
+
+    type: ClassVar[str] = "queued_message_dropped"
+    queued_message_id: str
+
+    @property
+    def payload(self) -> event_pb2.QueuedMessageDropped:
+        """All of it."""
+        return self.raw.queued_message_dropped
+
+
+@dataclass(frozen=True)
+class ContextPruned(Event):
+    """Old tool results were cleared."""
+
+    type: ClassVar[str] = "context_pruned"
+
+    @property
+    def payload(self) -> event_pb2.ContextPruned:
+        """All of it."""
+        return self.raw.context_pruned
+
+
+@dataclass(frozen=True)
+class ContextRestored(Event):
+    """Cleared tool results are back."""
+
+    type: ClassVar[str] = "context_restored"
+
+    @property
+    def payload(self) -> event_pb2.ContextRestored:
+        """All of it."""
+        return self.raw.context_restored
+
+
+@dataclass(frozen=True)
+class CompactionStarted(Event):
+    """A compaction began."""
+
+    type: ClassVar[str] = "compaction_started"
+
+    @property
+    def payload(self) -> event_pb2.CompactionStarted:
+        """All of it."""
+        return self.raw.compaction_started
+
+
+@dataclass(frozen=True)
+class CompactionCompleted(Event):
+    """A compaction is in force."""
+
+    type: ClassVar[str] = "compaction_completed"
+
+    @property
+    def payload(self) -> event_pb2.CompactionCompleted:
+        """All of it."""
+        return self.raw.compaction_completed
+
+
+@dataclass(frozen=True)
+class CompactionFailed(Event):
+    """A compaction was given up; nothing changed."""
+
+    type: ClassVar[str] = "compaction_failed"
+
+    @property
+    def payload(self) -> event_pb2.CompactionFailed:
+        """All of it."""
+        return self.raw.compaction_failed
+
+
+@dataclass(frozen=True)
+class CompactionReverted(Event):
+    """A compaction was taken back."""
+
+    type: ClassVar[str] = "compaction_reverted"
+
+    @property
+    def payload(self) -> event_pb2.CompactionReverted:
+        """All of it."""
+        return self.raw.compaction_reverted
+
+
+@dataclass(frozen=True)
+class ActionRequired(Event):
+    """Nothing goes on until the host acts, which this package does for the tools of the run."""
+
+    type: ClassVar[str] = "action_required"
+
+    @property
+    def payload(self) -> event_pb2.ActionRequired:
+        """All of it."""
+        return self.raw.action_required
+
+
+@dataclass(frozen=True)
+class Thinking(Event):
+    """The model was called and has not answered yet."""
+
+    type: ClassVar[str] = "thinking"
+    model: str
+
+
+@dataclass(frozen=True)
+class Notice(Event):
+    """A line for people. `code` is a name of `NoticeCode`."""
+
+    type: ClassVar[str] = "notice"
+    code: str
+    text: str
+
+
+@dataclass(frozen=True)
+class UnknownEvent(Event):
+    """A kind that is newer than this package."""
+
+    type: ClassVar[str] = "unknown"
+
+
+def arguments_of(arguments_json: str) -> dict[str, Any]:
+    """The arguments of a call as an object."""
+    parsed = json.loads(arguments_json or "{}")
+    return parsed if isinstance(parsed, dict) else {}
+
+
+def _completed(raw: event_pb2.Event) -> Event:
+    result = raw.tool_call_completed.result
+    outcome = enum_name(message_pb2.ToolOutcome, result.outcome, "TOOL_OUTCOME")
+    return ToolCallCompleted(raw, result.call_id, result.tool_name, outcome, result_text(result.parts))
+
+
+def _cancelled(raw: event_pb2.Event) -> Event:
+    call = raw.tool_call_cancelled
+    reason = enum_name(event_pb2.ToolCallCancelReason, call.reason, "TOOL_CALL_CANCEL_REASON")
+    return ToolCallCancelled(raw, call.call_id, call.tool_name, reason)
+
+
+def _retrying(raw: event_pb2.Event) -> Event:
+    again = raw.turn_retrying
+    return TurnRetrying(raw, Failure.of(again.failure), again.next_attempt, again.delay.ToTimedelta().total_seconds())
+
+
+def _admitted(raw: event_pb2.Event) -> Event:
+    admission = enum_name(event_pb2.Admission, raw.admitted.admission, "ADMISSION")
+    return Admitted(raw, admission, raw.admitted.queued_message_id)
+
+
+def _turn_completed(raw: event_pb2.Event) -> Event:
+    return TurnCompleted(raw, enum_name(turn_pb2.CompletionReason, raw.turn_completed.reason, "COMPLETION_REASON"))
+
+
+def _turn_cancelled(raw: event_pb2.Event) -> Event:
+    return TurnCancelled(raw, enum_name(turn_pb2.CancelCause, raw.turn_cancelled.cause, "CANCEL_CAUSE"))
+
+
+def _applied(raw: event_pb2.Event) -> Event:
+    applied = raw.messages_applied
+    return MessagesApplied(raw, applied.message_id, tuple(each.queued_message_id for each in applied.messages))
+
+
+def _approval(raw: event_pb2.Event) -> Event:
+    call = raw.approval_requested.call
+    return ApprovalRequested(raw, call.call_id, call.tool_name, call.arguments_json)
+
+
+def _notice(raw: event_pb2.Event) -> Event:
+    return Notice(raw, enum_name(event_pb2.NoticeCode, raw.notice.code, "NOTICE_CODE"), raw.notice.text)
+
+
+# The other kinds are read by the stream itself: text, requests of calls, heartbeats and `sync`.
+_READERS: dict[str, Callable[[event_pb2.Event], Event]] = {
+    "admitted": _admitted,
+    "turn_started": TurnStarted,
+    "step_started": StepStarted,
+    "message_committed": lambda raw: MessageCommitted(raw, Message.of(raw.message_committed.message)),
+    "approval_requested": _approval,
+    "tool_call_completed": _completed,
+    "tool_call_cancelled": _cancelled,
+    "action_required": ActionRequired,
+    "usage_recorded": UsageRecorded,
+    "unsupported_input": UnsupportedInput,
+    "turn_retrying": _retrying,
+    "turn_recovered": TurnRecovered,
+    "model_switched": ModelSwitched,
+    "session_updated": SessionUpdated,
+    "model_fallback": ModelFallback,
+    "turn_completed": _turn_completed,
+    "turn_cancelled": _turn_cancelled,
+    "turn_failed": lambda raw: TurnFailed(raw, Failure.of(raw.turn_failed.failure)),
+    "message_queued": lambda raw: MessageQueued(raw, raw.message_queued.queued_message_id, raw.message_queued.position),
+    "messages_applied": _applied,
+    "queued_message_cancelled": lambda raw: QueuedMessageCancelled(raw, raw.queued_message_cancelled.queued_message_id),
+    "queued_message_expired": lambda raw: QueuedMessageExpired(raw, raw.queued_message_expired.queued_message_id),
+    "queued_message_dropped": lambda raw: QueuedMessageDropped(raw, raw.queued_message_dropped.queued_message_id),
+    "context_pruned": ContextPruned,
+    "context_restored": ContextRestored,
+    "compaction_started": CompactionStarted,
+    "compaction_completed": CompactionCompleted,
+    "compaction_failed": CompactionFailed,
+    "compaction_reverted": CompactionReverted,
+    "thinking": lambda raw: Thinking(raw, raw.thinking.model),
+    "notice": _notice,
+}
+
+TERMINAL = frozenset({"turn_completed", "turn_cancelled", "turn_failed"})
+
+
+def event_of(raw: event_pb2.Event) -> Event:
+    """The event as a class of its own."""
+    reader = _READERS.get(raw.WhichOneof("payload") or "")
+    return reader(raw) if reader else UnknownEvent(raw)

@@ -1,0 +1,287 @@
+"""Tools that run in the host: plain functions, with what the model and contextd have to know of them."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import json
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timezone
+from typing import Any, Literal, Union, overload
+
+from ._core.schema import Signature, arguments_for, signature_of
+from .content import Media, Piece, parts_of
+from .errors import ToolError
+from .v1 import message_pb2, tool_pb2, turn_pb2, usage_pb2
+
+# Texts of one result; contextd keeps far less of it (120,000 characters by default) and refuses more than 3 MiB.
+MAX_RESULT_BYTES = 2 * 1024 * 1024
+# What contextd waits for beyond a tool's own time: a lost connection, a restart, the way there and back.
+MARGIN_SECONDS = 60.0
+# What contextd waits without being told (TurnLimits.tool_timeout).
+DEFAULT_SECONDS = 600.0
+MAX_SECONDS = 86_400.0
+
+CATEGORIES: dict[str, usage_pb2.ContextCategory.ValueType] = {
+    "tools": usage_pb2.CONTEXT_CATEGORY_TOOLS,
+    "mcp": usage_pb2.CONTEXT_CATEGORY_MCP_TOOLS,
+    "skills": usage_pb2.CONTEXT_CATEGORY_SKILLS,
+    "agents": usage_pb2.CONTEXT_CATEGORY_AGENTS,
+}
+
+
+@dataclass(frozen=True)
+class ToolContext:
+    """What a tool may know of its call. An argument of this type is filled in and not shown to the model.
+
+    `call_id` is a good idempotency key: a call that was begun by a host that died is run again by the next one.
+    """
+
+    session_id: str
+    turn_id: str
+    call_id: str
+    tool_name: str
+    deadline: datetime | None
+    arguments_edited: bool
+
+
+@dataclass(frozen=True)
+class ToolOutput:
+    """What a tool gives beyond text: media, several parts, or an error with parts."""
+
+    parts: Piece | Iterable[Piece]
+    is_error: bool = False
+
+
+@dataclass(frozen=True)
+class Approval:
+    """A person's decision about a call. `arguments` replace those of the model; `reason` is for the model."""
+
+    approved: bool
+    arguments: Mapping[str, Any] | None = None
+    reason: str = ""
+
+
+@dataclass(frozen=True)
+class ApprovalRequest:
+    """A call that waits for a person."""
+
+    session_id: str
+    turn_id: str
+    call_id: str
+    name: str
+    arguments_json: str
+    deadline: datetime | None
+
+    @property
+    def arguments(self) -> dict[str, Any]:
+        """The arguments that the model wrote."""
+        parsed: dict[str, Any] = json.loads(self.arguments_json or "{}")
+        return parsed
+
+
+@dataclass(frozen=True)
+class Tool:
+    """A function with its name, description and schema. Made by `@tool`, or from a plain function by `tool(f)`."""
+
+    name: str
+    description: str
+    schema: Mapping[str, Any]
+    function: Callable[..., Any]
+    timeout: float | None = None
+    needs_approval: bool = False
+    strict: bool | None = None
+    category: Literal["tools", "mcp", "skills", "agents"] = "tools"
+    deferred: bool = False
+    max_output_chars: int | None = None
+    signature: Signature | None = field(default=None, repr=False)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """The function itself."""
+        return self.function(*args, **kwargs)
+
+    @property
+    def is_async(self) -> bool:
+        """Whether the function is a coroutine function."""
+        return inspect.iscoroutinefunction(self.function)
+
+    def bind(self, arguments_json: str, context: ToolContext) -> Callable[[], Any]:
+        """The call, ready to be made. Raises what is wrong with the arguments."""
+        arguments = json.loads(arguments_json or "{}")
+        if not isinstance(arguments, dict):
+            raise TypeError("the arguments are not a JSON object")
+        if self.signature is not None:
+            arguments = arguments_for(self.signature, arguments)
+            if self.signature.context_parameter:
+                arguments[self.signature.context_parameter] = context
+        return lambda: self.function(**arguments)
+
+    def to_proto(self) -> tool_pb2.Tool:
+        """The definition as contextd takes it."""
+        definition = tool_pb2.Tool(
+            name=self.name,
+            description=self.description,
+            input_schema=tool_pb2.JsonSchema(json=json.dumps(self.schema, ensure_ascii=False)),
+            requires_approval=self.needs_approval,
+            category=CATEGORIES[self.category],
+            deferred=self.deferred,
+        )
+        if self.strict is not None:
+            definition.strict = self.strict
+        if self.max_output_chars:
+            definition.output_limits.max_output_chars = self.max_output_chars
+        if patience := self._server_seconds():
+            definition.timeout.FromNanoseconds(int(patience * 1e9))
+        return definition
+
+    def _server_seconds(self) -> float | None:
+        """How long contextd waits. This process ends the call sooner; a person is given the usual time."""
+        if self.timeout is None:
+            return None
+        seconds = min(self.timeout + MARGIN_SECONDS, MAX_SECONDS)
+        return None if self.needs_approval and seconds < DEFAULT_SECONDS else seconds
+
+
+ToolLike = Union[Tool, Callable[..., Any]]
+
+
+@overload
+def tool(function: Callable[..., Any], /) -> Tool: ...
+
+
+@overload
+def tool(
+    *,
+    name: str | None = ...,
+    description: str | None = ...,
+    schema: Mapping[str, Any] | None = ...,
+    timeout: float | None = ...,
+    needs_approval: bool = ...,
+    strict: bool | None = ...,
+    category: Literal["tools", "mcp", "skills", "agents"] = ...,
+    deferred: bool = ...,
+    max_output_chars: int | None = ...,
+) -> Callable[[Callable[..., Any]], Tool]: ...
+
+
+def tool(
+    function: Callable[..., Any] | None = None,
+    /,
+    *,
+    name: str | None = None,
+    description: str | None = None,
+    schema: Mapping[str, Any] | None = None,
+    timeout: float | None = None,
+    needs_approval: bool = False,
+    strict: bool | None = None,
+    category: Literal["tools", "mcp", "skills", "agents"] = "tools",
+    deferred: bool = False,
+    max_output_chars: int | None = None,
+) -> Tool | Callable[[Callable[..., Any]], Tool]:
+    """Makes a tool of a function: `@tool`, or `@tool(timeout=5, needs_approval=True)`.
+
+    The name is the function's, the description its docstring, and the schema comes from its type hints.
+
+    Args:
+        name: What the model calls it, if not by the function's name.
+        description: What it does and when to use it, if not by the docstring.
+        schema: JSON schema of the arguments, which are then passed as they come.
+        timeout: Seconds after which the call is given up; the model is told so.
+        needs_approval: Ask a person first.
+        strict: Ask the provider to hold the arguments to the schema.
+        category: Where the statistics of the context count the definition.
+        deferred: Known to the host but not sent to the model.
+        max_output_chars: How much of the output the model gets to see.
+    """
+
+    def make(made_of: Callable[..., Any]) -> Tool:
+        signature = signature_of(made_of, ToolContext) if schema is None else None
+        return Tool(
+            name=name or made_of.__name__,
+            description=description or (signature.description if signature else inspect.getdoc(made_of) or ""),
+            schema=schema if schema is not None else (signature.schema if signature else {}),
+            function=made_of,
+            timeout=timeout,
+            needs_approval=needs_approval,
+            strict=strict,
+            category=category,
+            deferred=deferred,
+            max_output_chars=max_output_chars,
+            signature=signature,
+        )
+
+    return make if function is None else make(function)
+
+
+def tools_by_name(tools: Iterable[ToolLike]) -> dict[str, Tool]:
+    """Tools and plain functions as tools, by name."""
+    found: dict[str, Tool] = {}
+    for each in tools:
+        made = each if isinstance(each, Tool) else tool(each)
+        if made.name in found:
+            raise ValueError(f"two tools are called {made.name!r}")
+        found[made.name] = made
+    return found
+
+
+def tool_set(tools: Mapping[str, Tool]) -> tool_pb2.ToolSet:
+    """The tools as contextd takes them."""
+    return tool_pb2.ToolSet(host_tools=[each.to_proto() for each in tools.values()])
+
+
+def success(call_id: str, output: Any) -> message_pb2.ToolResult:
+    """The result of a tool that returned."""
+    is_error = False
+    if isinstance(output, ToolOutput):
+        is_error = output.is_error
+        single = isinstance(output.parts, (str, Media, message_pb2.Part))
+        parts = parts_of(output.parts if single else list(output.parts))  # type: ignore[arg-type]
+    else:
+        parts = _parts(output)
+    outcome = message_pb2.TOOL_OUTCOME_ERROR if is_error else message_pb2.TOOL_OUTCOME_SUCCESS
+    return message_pb2.ToolResult(call_id=call_id, parts=_cut(parts), outcome=outcome)
+
+
+def failure(call_id: str, error: BaseException | str) -> message_pb2.ToolResult:
+    """The result of a tool that failed. The model is told why, and may try something else."""
+    if isinstance(error, (str, ToolError)):
+        text = str(error)
+    else:
+        text = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+    parts = _cut([message_pb2.Part(text=text or "failed")])
+    return message_pb2.ToolResult(call_id=call_id, parts=parts, outcome=message_pb2.TOOL_OUTCOME_ERROR)
+
+
+def _parts(output: Any) -> list[message_pb2.Part]:
+    if output is None:
+        return []
+    if isinstance(output, (str, Media, message_pb2.Part)):
+        return parts_of(output) if output != "" else []
+    if isinstance(output, (list, tuple)) and output and all(isinstance(o, (Media, message_pb2.Part)) for o in output):
+        return parts_of(output)
+    return [message_pb2.Part(text=json.dumps(output, ensure_ascii=False, default=_plain))]
+
+
+def _plain(value: Any) -> Any:
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return dataclasses.asdict(value)
+    if hasattr(value, "model_dump"):
+        return value.model_dump(mode="json")
+    return list(value) if isinstance(value, (set, frozenset)) else str(value)
+
+
+def _cut(parts: list[message_pb2.Part]) -> list[message_pb2.Part]:
+    room = MAX_RESULT_BYTES
+    for part in parts:
+        if len(data := part.text.encode("utf-8", "replace")) > room:
+            part.text = data[:room].decode("utf-8", "ignore") + f"\n[cut here: {len(data)} bytes in all]"
+        room = max(0, room - len(data))
+    return parts
+
+
+def context_of(session_id: str, turn_id: str, pending: turn_pb2.PendingCall) -> ToolContext:
+    """What a tool may know of a call that waits for it."""
+    deadline = pending.deadline.ToDatetime(timezone.utc) if pending.HasField("deadline") else None
+    call = pending.call
+    return ToolContext(session_id, turn_id, call.call_id, call.tool_name, deadline, pending.arguments_edited)

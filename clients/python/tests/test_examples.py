@@ -1,0 +1,73 @@
+"""examples/python is run as it stands."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from harness import Server
+from scripts import call
+
+EXAMPLES = Path(__file__).resolve().parents[3] / "examples/python"
+
+# Looks around, reads much, and answers: a few tasks of that fill the window.
+CODER: dict[str, Any] = {
+    "context_window": 9000,
+    "max_output": 1000,
+    "steps": [
+        {"when": {"system_contains": "summar"}, "say": [{"text": "The files were read, and they are large."}]},
+        {"when": {"call": 0}, "say": [call("bash", command="ls; exit 3"), call("grep", pattern="needle")]},
+        {"when": {"call": 1}, "say": [{"text": "Now I read."}, call("read", path="large.txt", lines=100)]},
+        {"say": [{"text": "Done: {{user}}"}]},
+    ],
+}
+TASKS = [f"Read everything, round {number}." for number in range(6)]
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Server]:
+    running = Server({"coder": CODER})
+    try:
+        yield running.start()
+    finally:
+        running.remove()
+
+
+def run(name: str, *arguments: str) -> str:
+    env = os.environ | {"PYTHONUTF8": "1"}
+    made = subprocess.run(
+        [sys.executable, str(EXAMPLES / name), *arguments],
+        cwd="/",
+        env=env,
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert made.returncode == 0, made.stderr
+    return made.stdout
+
+
+def test_the_agent_takes_a_message_meanwhile(server: Server) -> None:
+    said = run("host.py", server.url, "What is the weather and time in Paris?", "Keep it short, please.")
+    assert said.startswith('Let me look.\n-> get_weather {"city":"Paris"}\n-> get_time {"city":"Paris"}\n')
+    assert said.rstrip().endswith("tokens")
+
+
+def test_the_agent_has_at_most_forty_lines() -> None:
+    lines = [line for line in (EXAMPLES / "host.py").read_text().splitlines() if line.strip()]
+    assert len(lines) <= 40
+
+
+def test_the_coding_agent_fills_its_window_and_is_compacted(server: Server, tmp_path: Path) -> None:
+    lines = [f"line {number} of a file that fills the window, word by word" for number in range(720)]
+    (tmp_path / "large.txt").write_text("\n".join(lines))
+    (tmp_path / "small.txt").write_text("a needle in a haystack")
+    said = run("coder.py", server.url, "scripted/coder", str(tmp_path), *TASKS, "--yes")
+    assert "[compacted: " in said
+    assert [f"Done: {task}" in said for task in TASKS] == [True] * len(TASKS)
+    assert "Context of scripted/coder" in said
