@@ -105,6 +105,8 @@ class Session(_message.Message):
     FORKED_AT_SEQ_FIELD_NUMBER: _builtins.int
     CREATE_TIME_FIELD_NUMBER: _builtins.int
     UPDATE_TIME_FIELD_NUMBER: _builtins.int
+    HOLDER_FIELD_NUMBER: _builtins.int
+    LEASE_EXPIRE_TIME_FIELD_NUMBER: _builtins.int
     session_id: _builtins.str
     """Identifier, unique in the tenant: 1 to 128 characters of [A-Za-z0-9._:-]. Chosen by the client
     when it is created, or by the server.
@@ -139,6 +141,8 @@ class Session(_message.Message):
     """Output only. The session it was forked from; empty for others."""
     forked_at_seq: _builtins.int
     """Output only. The seq it was forked at. Its own events begin after it."""
+    holder: _builtins.str
+    """Output only. The replica that runs the live turn, by its `server.replica_id`; empty when none does."""
     @_builtins.property
     def pinned_blocks(self) -> _containers.RepeatedCompositeFieldContainer[Global___PinnedBlock]:
         """Blocks that follow the system prompt and that no compaction touches. At most 64."""
@@ -184,6 +188,10 @@ class Session(_message.Message):
     def update_time(self) -> _timestamp_pb2.Timestamp:
         """Output only. When its configuration or transcript last changed."""
 
+    @_builtins.property
+    def lease_expire_time(self) -> _timestamp_pb2.Timestamp:
+        """Output only. When another replica may take the turn over, unless the holder renews its lease before."""
+
     def __init__(
         self,
         *,
@@ -210,10 +218,12 @@ class Session(_message.Message):
         forked_at_seq: _builtins.int = ...,
         create_time: _timestamp_pb2.Timestamp | None = ...,
         update_time: _timestamp_pb2.Timestamp | None = ...,
+        holder: _builtins.str = ...,
+        lease_expire_time: _timestamp_pb2.Timestamp | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["create_time", b"create_time", "generation", b"generation", "last_compaction_time", b"last_compaction_time", "limits", b"limits", "policy_overrides", b"policy_overrides", "tools", b"tools", "ttl", b"ttl", "update_time", b"update_time"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["create_time", b"create_time", "generation", b"generation", "last_compaction_time", b"last_compaction_time", "lease_expire_time", b"lease_expire_time", "limits", b"limits", "policy_overrides", b"policy_overrides", "tools", b"tools", "ttl", b"ttl", "update_time", b"update_time"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["compaction_count", b"compaction_count", "create_time", b"create_time", "current_turn_id", b"current_turn_id", "currently_compacting", b"currently_compacting", "etag", b"etag", "forked_at_seq", b"forked_at_seq", "forked_from_session_id", b"forked_from_session_id", "generation", b"generation", "last_compaction_time", b"last_compaction_time", "last_seq", b"last_seq", "limits", b"limits", "metadata", b"metadata", "model", b"model", "pinned_blocks", b"pinned_blocks", "policy", b"policy", "policy_overrides", b"policy_overrides", "queued_count", b"queued_count", "session_id", b"session_id", "state", b"state", "system_prompt", b"system_prompt", "tools", b"tools", "ttl", b"ttl", "update_time", b"update_time"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["compaction_count", b"compaction_count", "create_time", b"create_time", "current_turn_id", b"current_turn_id", "currently_compacting", b"currently_compacting", "etag", b"etag", "forked_at_seq", b"forked_at_seq", "forked_from_session_id", b"forked_from_session_id", "generation", b"generation", "holder", b"holder", "last_compaction_time", b"last_compaction_time", "last_seq", b"last_seq", "lease_expire_time", b"lease_expire_time", "limits", b"limits", "metadata", b"metadata", "model", b"model", "pinned_blocks", b"pinned_blocks", "policy", b"policy", "policy_overrides", b"policy_overrides", "queued_count", b"queued_count", "session_id", b"session_id", "state", b"state", "system_prompt", b"system_prompt", "tools", b"tools", "ttl", b"ttl", "update_time", b"update_time"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -28,9 +28,10 @@ from contextd.v1 import message_pb2 as contextd_dot_v1_dot_message__pb2
 from contextd.v1 import session_pb2 as contextd_dot_v1_dot_session__pb2
 from contextd.v1 import usage_pb2 as contextd_dot_v1_dot_usage__pb2
 from google.protobuf import field_mask_pb2 as google_dot_protobuf_dot_field__mask__pb2
+from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n!contextd/v1/session_service.proto\x12\x0b\x63ontextd.v1\x1a\x18\x63ontextd/v1/access.proto\x1a\x19\x63ontextd/v1/context.proto\x1a\x19\x63ontextd/v1/message.proto\x1a\x19\x63ontextd/v1/session.proto\x1a\x17\x63ontextd/v1/usage.proto\x1a google/protobuf/field_mask.proto\"Q\n\x14\x43reateSessionRequest\x12%\n\x07session\x18\x01 \x01(\x0b\x32\x14.contextd.v1.Session\x12\x12\n\nrequest_id\x18\x02 \x01(\t\">\n\x15\x43reateSessionResponse\x12%\n\x07session\x18\x01 \x01(\x0b\x32\x14.contextd.v1.Session\"\'\n\x11GetSessionRequest\x12\x12\n\nsession_id\x18\x01 \x01(\t\";\n\x12GetSessionResponse\x12%\n\x07session\x18\x01 \x01(\x0b\x32\x14.contextd.v1.Session\"<\n\x13ListSessionsRequest\x12\x11\n\tpage_size\x18\x01 \x01(\x05\x12\x12\n\npage_token\x18\x02 \x01(\t\"W\n\x14ListSessionsResponse\x12&\n\x08sessions\x18\x01 \x03(\x0b\x32\x14.contextd.v1.Session\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"\x82\x01\n\x14UpdateSessionRequest\x12%\n\x07session\x18\x01 \x01(\x0b\x32\x14.contextd.v1.Session\x12/\n\x0bupdate_mask\x18\x02 \x01(\x0b\x32\x1a.google.protobuf.FieldMask\x12\x12\n\nrequest_id\x18\x03 \x01(\t\">\n\x15UpdateSessionResponse\x12%\n\x07session\x18\x01 \x01(\x0b\x32\x14.contextd.v1.Session\"L\n\x14\x44\x65leteSessionRequest\x12\x12\n\nsession_id\x18\x01 \x01(\t\x12\x0c\n\x04\x65tag\x18\x02 \x01(\t\x12\x12\n\nrequest_id\x18\x03 \x01(\t\"\x17\n\x15\x44\x65leteSessionResponse\"d\n\x12\x46orkSessionRequest\x12\x12\n\nsession_id\x18\x01 \x01(\t\x12\x0e\n\x06\x61t_seq\x18\x02 \x01(\x03\x12\x16\n\x0enew_session_id\x18\x03 \x01(\t\x12\x12\n\nrequest_id\x18\x04 \x01(\t\"<\n\x13\x46orkSessionResponse\x12%\n\x07session\x18\x01 \x01(\x0b\x32\x14.contextd.v1.Session\"\xe8\x01\n\x15\x41ppendMessagesRequest\x12\x12\n\nsession_id\x18\x01 \x01(\t\x12\x12\n\nrequest_id\x18\x02 \x01(\t\x12+\n\x08messages\x18\x03 \x03(\x0b\x32\x19.contextd.v1.InputMessage\x12\x15\n\rmessages_json\x18\x04 \x01(\t\x12\x32\n\x0fmessages_format\x18\x05 \x01(\x0e\x32\x19.contextd.v1.PromptFormat\x12\x17\n\x0f\x63ontext_version\x18\x06 \x01(\x03\x12\x16\n\x0emessages_model\x18\x07 \x01(\t\"w\n\x16\x41ppendMessagesResponse\x12\x13\n\x0bmessage_ids\x18\x01 \x03(\t\x12\x17\n\x0f\x63ontext_version\x18\x02 \x01(\x03\x12/\n\x0e\x63ontext_tokens\x18\x03 \x01(\x0b\x32\x17.contextd.v1.TokenCount\"\x9e\x01\n\x13ListMessagesRequest\x12\x12\n\nsession_id\x18\x01 \x01(\t\x12&\n\x04view\x18\x02 \x01(\x0e\x32\x18.contextd.v1.MessageView\x12\x0e\n\x06\x61t_seq\x18\x03 \x01(\x03\x12\x14\n\x0cnewest_first\x18\x04 \x01(\x08\x12\x11\n\tpage_size\x18\x05 \x01(\x05\x12\x12\n\npage_token\x18\x06 \x01(\t\"W\n\x14ListMessagesResponse\x12&\n\x08messages\x18\x01 \x03(\x0b\x32\x14.contextd.v1.Message\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t*X\n\x0bMessageView\x12\x1c\n\x18MESSAGE_VIEW_UNSPECIFIED\x10\x00\x12\x14\n\x10MESSAGE_VIEW_ALL\x10\x01\x12\x15\n\x11MESSAGE_VIEW_LIVE\x10\x02\x32\xf7\x05\n\x0eSessionService\x12\\\n\rCreateSession\x12!.contextd.v1.CreateSessionRequest\x1a\".contextd.v1.CreateSessionResponse\"\x04\xb0\xb9\x18\x02\x12V\n\nGetSession\x12\x1e.contextd.v1.GetSessionRequest\x1a\x1f.contextd.v1.GetSessionResponse\"\x07\x90\x02\x01\xb0\xb9\x18\x01\x12\\\n\x0cListSessions\x12 .contextd.v1.ListSessionsRequest\x1a!.contextd.v1.ListSessionsResponse\"\x07\x90\x02\x01\xb0\xb9\x18\x01\x12\\\n\rUpdateSession\x12!.contextd.v1.UpdateSessionRequest\x1a\".contextd.v1.UpdateSessionResponse\"\x04\xb0\xb9\x18\x02\x12\\\n\rDeleteSession\x12!.contextd.v1.DeleteSessionRequest\x1a\".contextd.v1.DeleteSessionResponse\"\x04\xb0\xb9\x18\x02\x12V\n\x0b\x46orkSession\x12\x1f.contextd.v1.ForkSessionRequest\x1a .contextd.v1.ForkSessionResponse\"\x04\xb0\xb9\x18\x02\x12_\n\x0e\x41ppendMessages\x12\".contextd.v1.AppendMessagesRequest\x1a#.contextd.v1.AppendMessagesResponse\"\x04\xb0\xb9\x18\x02\x12\\\n\x0cListMessages\x12 .contextd.v1.ListMessagesRequest\x1a!.contextd.v1.ListMessagesResponse\"\x07\x90\x02\x01\xb0\xb9\x18\x01\x42P\n\x0f\x64\x65v.contextd.v1B\x13SessionServiceProtoP\x01Z&contextd.dev/go/contextd/v1;contextdv1b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n!contextd/v1/session_service.proto\x12\x0b\x63ontextd.v1\x1a\x18\x63ontextd/v1/access.proto\x1a\x19\x63ontextd/v1/context.proto\x1a\x19\x63ontextd/v1/message.proto\x1a\x19\x63ontextd/v1/session.proto\x1a\x17\x63ontextd/v1/usage.proto\x1a google/protobuf/field_mask.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"Q\n\x14\x43reateSessionRequest\x12%\n\x07session\x18\x01 \x01(\x0b\x32\x14.contextd.v1.Session\x12\x12\n\nrequest_id\x18\x02 \x01(\t\">\n\x15\x43reateSessionResponse\x12%\n\x07session\x18\x01 \x01(\x0b\x32\x14.contextd.v1.Session\"\'\n\x11GetSessionRequest\x12\x12\n\nsession_id\x18\x01 \x01(\t\";\n\x12GetSessionResponse\x12%\n\x07session\x18\x01 \x01(\x0b\x32\x14.contextd.v1.Session\"h\n\x13ListSessionsRequest\x12\x11\n\tpage_size\x18\x01 \x01(\x05\x12\x12\n\npage_token\x18\x02 \x01(\t\x12*\n\x06\x66ilter\x18\x03 \x01(\x0b\x32\x1a.contextd.v1.SessionFilter\"\xa3\x02\n\rSessionFilter\x12)\n\x06states\x18\x01 \x03(\x0e\x32\x19.contextd.v1.SessionState\x12:\n\x08metadata\x18\x02 \x03(\x0b\x32(.contextd.v1.SessionFilter.MetadataEntry\x12\x13\n\x0btext_prefix\x18\x03 \x01(\t\x12\x31\n\rupdated_since\x18\x04 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x32\n\x0eupdated_before\x18\x05 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x1a/\n\rMetadataEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"W\n\x14ListSessionsResponse\x12&\n\x08sessions\x18\x01 \x03(\x0b\x32\x14.contextd.v1.Session\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"\x82\x01\n\x14UpdateSessionRequest\x12%\n\x07session\x18\x01 \x01(\x0b\x32\x14.contextd.v1.Session\x12/\n\x0bupdate_mask\x18\x02 \x01(\x0b\x32\x1a.google.protobuf.FieldMask\x12\x12\n\nrequest_id\x18\x03 \x01(\t\">\n\x15UpdateSessionResponse\x12%\n\x07session\x18\x01 \x01(\x0b\x32\x14.contextd.v1.Session\"L\n\x14\x44\x65leteSessionRequest\x12\x12\n\nsession_id\x18\x01 \x01(\t\x12\x0c\n\x04\x65tag\x18\x02 \x01(\t\x12\x12\n\nrequest_id\x18\x03 \x01(\t\"\x17\n\x15\x44\x65leteSessionResponse\"d\n\x12\x46orkSessionRequest\x12\x12\n\nsession_id\x18\x01 \x01(\t\x12\x0e\n\x06\x61t_seq\x18\x02 \x01(\x03\x12\x16\n\x0enew_session_id\x18\x03 \x01(\t\x12\x12\n\nrequest_id\x18\x04 \x01(\t\"<\n\x13\x46orkSessionResponse\x12%\n\x07session\x18\x01 \x01(\x0b\x32\x14.contextd.v1.Session\"\xe8\x01\n\x15\x41ppendMessagesRequest\x12\x12\n\nsession_id\x18\x01 \x01(\t\x12\x12\n\nrequest_id\x18\x02 \x01(\t\x12+\n\x08messages\x18\x03 \x03(\x0b\x32\x19.contextd.v1.InputMessage\x12\x15\n\rmessages_json\x18\x04 \x01(\t\x12\x32\n\x0fmessages_format\x18\x05 \x01(\x0e\x32\x19.contextd.v1.PromptFormat\x12\x17\n\x0f\x63ontext_version\x18\x06 \x01(\x03\x12\x16\n\x0emessages_model\x18\x07 \x01(\t\"w\n\x16\x41ppendMessagesResponse\x12\x13\n\x0bmessage_ids\x18\x01 \x03(\t\x12\x17\n\x0f\x63ontext_version\x18\x02 \x01(\x03\x12/\n\x0e\x63ontext_tokens\x18\x03 \x01(\x0b\x32\x17.contextd.v1.TokenCount\"\x9e\x01\n\x13ListMessagesRequest\x12\x12\n\nsession_id\x18\x01 \x01(\t\x12&\n\x04view\x18\x02 \x01(\x0e\x32\x18.contextd.v1.MessageView\x12\x0e\n\x06\x61t_seq\x18\x03 \x01(\x03\x12\x14\n\x0cnewest_first\x18\x04 \x01(\x08\x12\x11\n\tpage_size\x18\x05 \x01(\x05\x12\x12\n\npage_token\x18\x06 \x01(\t\"W\n\x14ListMessagesResponse\x12&\n\x08messages\x18\x01 \x03(\x0b\x32\x14.contextd.v1.Message\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t*X\n\x0bMessageView\x12\x1c\n\x18MESSAGE_VIEW_UNSPECIFIED\x10\x00\x12\x14\n\x10MESSAGE_VIEW_ALL\x10\x01\x12\x15\n\x11MESSAGE_VIEW_LIVE\x10\x02\x32\xf7\x05\n\x0eSessionService\x12\\\n\rCreateSession\x12!.contextd.v1.CreateSessionRequest\x1a\".contextd.v1.CreateSessionResponse\"\x04\xb0\xb9\x18\x02\x12V\n\nGetSession\x12\x1e.contextd.v1.GetSessionRequest\x1a\x1f.contextd.v1.GetSessionResponse\"\x07\x90\x02\x01\xb0\xb9\x18\x01\x12\\\n\x0cListSessions\x12 .contextd.v1.ListSessionsRequest\x1a!.contextd.v1.ListSessionsResponse\"\x07\x90\x02\x01\xb0\xb9\x18\x01\x12\\\n\rUpdateSession\x12!.contextd.v1.UpdateSessionRequest\x1a\".contextd.v1.UpdateSessionResponse\"\x04\xb0\xb9\x18\x02\x12\\\n\rDeleteSession\x12!.contextd.v1.DeleteSessionRequest\x1a\".contextd.v1.DeleteSessionResponse\"\x04\xb0\xb9\x18\x02\x12V\n\x0b\x46orkSession\x12\x1f.contextd.v1.ForkSessionRequest\x1a .contextd.v1.ForkSessionResponse\"\x04\xb0\xb9\x18\x02\x12_\n\x0e\x41ppendMessages\x12\".contextd.v1.AppendMessagesRequest\x1a#.contextd.v1.AppendMessagesResponse\"\x04\xb0\xb9\x18\x02\x12\\\n\x0cListMessages\x12 .contextd.v1.ListMessagesRequest\x1a!.contextd.v1.ListMessagesResponse\"\x07\x90\x02\x01\xb0\xb9\x18\x01\x42P\n\x0f\x64\x65v.contextd.v1B\x13SessionServiceProtoP\x01Z&contextd.dev/go/contextd/v1;contextdv1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -38,6 +39,8 @@ _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'contextd.v1.session_service
 if not _descriptor._USE_C_DESCRIPTORS:
   _globals['DESCRIPTOR']._loaded_options = None
   _globals['DESCRIPTOR']._serialized_options = b'\n\017dev.contextd.v1B\023SessionServiceProtoP\001Z&contextd.dev/go/contextd/v1;contextdv1'
+  _globals['_SESSIONFILTER_METADATAENTRY']._loaded_options = None
+  _globals['_SESSIONFILTER_METADATAENTRY']._serialized_options = b'8\001'
   _globals['_SESSIONSERVICE'].methods_by_name['CreateSession']._loaded_options = None
   _globals['_SESSIONSERVICE'].methods_by_name['CreateSession']._serialized_options = b'\260\271\030\002'
   _globals['_SESSIONSERVICE'].methods_by_name['GetSession']._loaded_options = None
@@ -54,40 +57,44 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_SESSIONSERVICE'].methods_by_name['AppendMessages']._serialized_options = b'\260\271\030\002'
   _globals['_SESSIONSERVICE'].methods_by_name['ListMessages']._loaded_options = None
   _globals['_SESSIONSERVICE'].methods_by_name['ListMessages']._serialized_options = b'\220\002\001\260\271\030\001'
-  _globals['_MESSAGEVIEW']._serialized_start=1686
-  _globals['_MESSAGEVIEW']._serialized_end=1774
-  _globals['_CREATESESSIONREQUEST']._serialized_start=216
-  _globals['_CREATESESSIONREQUEST']._serialized_end=297
-  _globals['_CREATESESSIONRESPONSE']._serialized_start=299
-  _globals['_CREATESESSIONRESPONSE']._serialized_end=361
-  _globals['_GETSESSIONREQUEST']._serialized_start=363
-  _globals['_GETSESSIONREQUEST']._serialized_end=402
-  _globals['_GETSESSIONRESPONSE']._serialized_start=404
-  _globals['_GETSESSIONRESPONSE']._serialized_end=463
-  _globals['_LISTSESSIONSREQUEST']._serialized_start=465
-  _globals['_LISTSESSIONSREQUEST']._serialized_end=525
-  _globals['_LISTSESSIONSRESPONSE']._serialized_start=527
-  _globals['_LISTSESSIONSRESPONSE']._serialized_end=614
-  _globals['_UPDATESESSIONREQUEST']._serialized_start=617
-  _globals['_UPDATESESSIONREQUEST']._serialized_end=747
-  _globals['_UPDATESESSIONRESPONSE']._serialized_start=749
-  _globals['_UPDATESESSIONRESPONSE']._serialized_end=811
-  _globals['_DELETESESSIONREQUEST']._serialized_start=813
-  _globals['_DELETESESSIONREQUEST']._serialized_end=889
-  _globals['_DELETESESSIONRESPONSE']._serialized_start=891
-  _globals['_DELETESESSIONRESPONSE']._serialized_end=914
-  _globals['_FORKSESSIONREQUEST']._serialized_start=916
-  _globals['_FORKSESSIONREQUEST']._serialized_end=1016
-  _globals['_FORKSESSIONRESPONSE']._serialized_start=1018
-  _globals['_FORKSESSIONRESPONSE']._serialized_end=1078
-  _globals['_APPENDMESSAGESREQUEST']._serialized_start=1081
-  _globals['_APPENDMESSAGESREQUEST']._serialized_end=1313
-  _globals['_APPENDMESSAGESRESPONSE']._serialized_start=1315
-  _globals['_APPENDMESSAGESRESPONSE']._serialized_end=1434
-  _globals['_LISTMESSAGESREQUEST']._serialized_start=1437
-  _globals['_LISTMESSAGESREQUEST']._serialized_end=1595
-  _globals['_LISTMESSAGESRESPONSE']._serialized_start=1597
-  _globals['_LISTMESSAGESRESPONSE']._serialized_end=1684
-  _globals['_SESSIONSERVICE']._serialized_start=1777
-  _globals['_SESSIONSERVICE']._serialized_end=2536
+  _globals['_MESSAGEVIEW']._serialized_start=2057
+  _globals['_MESSAGEVIEW']._serialized_end=2145
+  _globals['_CREATESESSIONREQUEST']._serialized_start=249
+  _globals['_CREATESESSIONREQUEST']._serialized_end=330
+  _globals['_CREATESESSIONRESPONSE']._serialized_start=332
+  _globals['_CREATESESSIONRESPONSE']._serialized_end=394
+  _globals['_GETSESSIONREQUEST']._serialized_start=396
+  _globals['_GETSESSIONREQUEST']._serialized_end=435
+  _globals['_GETSESSIONRESPONSE']._serialized_start=437
+  _globals['_GETSESSIONRESPONSE']._serialized_end=496
+  _globals['_LISTSESSIONSREQUEST']._serialized_start=498
+  _globals['_LISTSESSIONSREQUEST']._serialized_end=602
+  _globals['_SESSIONFILTER']._serialized_start=605
+  _globals['_SESSIONFILTER']._serialized_end=896
+  _globals['_SESSIONFILTER_METADATAENTRY']._serialized_start=849
+  _globals['_SESSIONFILTER_METADATAENTRY']._serialized_end=896
+  _globals['_LISTSESSIONSRESPONSE']._serialized_start=898
+  _globals['_LISTSESSIONSRESPONSE']._serialized_end=985
+  _globals['_UPDATESESSIONREQUEST']._serialized_start=988
+  _globals['_UPDATESESSIONREQUEST']._serialized_end=1118
+  _globals['_UPDATESESSIONRESPONSE']._serialized_start=1120
+  _globals['_UPDATESESSIONRESPONSE']._serialized_end=1182
+  _globals['_DELETESESSIONREQUEST']._serialized_start=1184
+  _globals['_DELETESESSIONREQUEST']._serialized_end=1260
+  _globals['_DELETESESSIONRESPONSE']._serialized_start=1262
+  _globals['_DELETESESSIONRESPONSE']._serialized_end=1285
+  _globals['_FORKSESSIONREQUEST']._serialized_start=1287
+  _globals['_FORKSESSIONREQUEST']._serialized_end=1387
+  _globals['_FORKSESSIONRESPONSE']._serialized_start=1389
+  _globals['_FORKSESSIONRESPONSE']._serialized_end=1449
+  _globals['_APPENDMESSAGESREQUEST']._serialized_start=1452
+  _globals['_APPENDMESSAGESREQUEST']._serialized_end=1684
+  _globals['_APPENDMESSAGESRESPONSE']._serialized_start=1686
+  _globals['_APPENDMESSAGESRESPONSE']._serialized_end=1805
+  _globals['_LISTMESSAGESREQUEST']._serialized_start=1808
+  _globals['_LISTMESSAGESREQUEST']._serialized_end=1966
+  _globals['_LISTMESSAGESRESPONSE']._serialized_start=1968
+  _globals['_LISTMESSAGESRESPONSE']._serialized_end=2055
+  _globals['_SESSIONSERVICE']._serialized_start=2148
+  _globals['_SESSIONSERVICE']._serialized_end=2907
 # @@protoc_insertion_point(module_scope)

@@ -11,6 +11,7 @@ from contextd.v1 import usage_pb2 as _usage_pb2
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import field_mask_pb2 as _field_mask_pb2
 from google.protobuf import message as _message
+from google.protobuf import timestamp_pb2 as _timestamp_pb2
 from google.protobuf.internal import containers as _containers
 from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 import builtins as _builtins
@@ -160,25 +161,99 @@ class ListSessionsRequest(_message.Message):
 
     PAGE_SIZE_FIELD_NUMBER: _builtins.int
     PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    FILTER_FIELD_NUMBER: _builtins.int
     page_size: _builtins.int
     """Most sessions of a page: default 50, at most 1,000; a page may hold fewer, so that it stays under
     2 MiB.
     """
     page_token: _builtins.str
-    """ListSessionsResponse.next_page_token of the page before; empty for the first."""
+    """ListSessionsResponse.next_page_token of the page before, with the same filter; empty for the first."""
+    @_builtins.property
+    def filter(self) -> Global___SessionFilter:
+        """Which sessions. Absent: all."""
+
     def __init__(
         self,
         *,
         page_size: _builtins.int = ...,
         page_token: _builtins.str = ...,
+        filter: Global___SessionFilter | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["filter", b"filter"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["page_size", b"page_size", "page_token", b"page_token"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["filter", b"filter", "page_size", b"page_size", "page_token", b"page_token"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___ListSessionsRequest: _TypeAlias = ListSessionsRequest  # noqa: Y015
+
+@_typing.final
+class SessionFilter(_message.Message):
+    """Which sessions a list shows: those to which everything applies that is set here."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    @_typing.final
+    class MetadataEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.str
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.str = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    STATES_FIELD_NUMBER: _builtins.int
+    METADATA_FIELD_NUMBER: _builtins.int
+    TEXT_PREFIX_FIELD_NUMBER: _builtins.int
+    UPDATED_SINCE_FIELD_NUMBER: _builtins.int
+    UPDATED_BEFORE_FIELD_NUMBER: _builtins.int
+    text_prefix: _builtins.str
+    """Their id, or the beginning of their metadata entry "title", starts with this text, exactly as it is
+    written. At most 128 characters.
+    """
+    @_builtins.property
+    def states(self) -> _containers.RepeatedScalarFieldContainer[_session_pb2.SessionState.ValueType]:
+        """They are in one of these states. Empty: in any."""
+
+    @_builtins.property
+    def metadata(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
+        """Their metadata has these entries, with exactly these values. At most 32."""
+
+    @_builtins.property
+    def updated_since(self) -> _timestamp_pb2.Timestamp:
+        """They were last updated at this time or later."""
+
+    @_builtins.property
+    def updated_before(self) -> _timestamp_pb2.Timestamp:
+        """They were last updated before this time."""
+
+    def __init__(
+        self,
+        *,
+        states: _abc.Iterable[_session_pb2.SessionState.ValueType] | None = ...,
+        metadata: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
+        text_prefix: _builtins.str = ...,
+        updated_since: _timestamp_pb2.Timestamp | None = ...,
+        updated_before: _timestamp_pb2.Timestamp | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["updated_before", b"updated_before", "updated_since", b"updated_since"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["metadata", b"metadata", "states", b"states", "text_prefix", b"text_prefix", "updated_before", b"updated_before", "updated_since", b"updated_since"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SessionFilter: _TypeAlias = SessionFilter  # noqa: Y015
 
 @_typing.final
 class ListSessionsResponse(_message.Message):

@@ -98,7 +98,8 @@ class SessionServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def ListSessions(self, request, context):
-        """Lists sessions, the last updated first, without system_prompt, pinned_blocks and tools.
+        """Lists sessions, the last updated first, without system_prompt, pinned_blocks and tools. A filter
+        chooses by state, metadata, text and time; each is answered from an index.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

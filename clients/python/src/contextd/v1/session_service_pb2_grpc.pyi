@@ -42,7 +42,9 @@ class SessionServiceStub:
     Errors: SESSION_NOT_FOUND.
     """
     ListSessions: _grpc.UnaryUnaryMultiCallable[_session_service_pb2.ListSessionsRequest, _session_service_pb2.ListSessionsResponse]
-    """Lists sessions, the last updated first, without system_prompt, pinned_blocks and tools."""
+    """Lists sessions, the last updated first, without system_prompt, pinned_blocks and tools. A filter
+    chooses by state, metadata, text and time; each is answered from an index.
+    """
     UpdateSession: _grpc.UnaryUnaryMultiCallable[_session_service_pb2.UpdateSessionRequest, _session_service_pb2.UpdateSessionResponse]
     """Changes the configuration: model, system prompt, tools, policy and so on. In force from the
     next step, also of a running turn: a step that has begun is finished as it began (a repeated
@@ -89,7 +91,9 @@ class SessionServiceAsyncStub(SessionServiceStub):
     Errors: SESSION_NOT_FOUND.
     """
     ListSessions: _aio.UnaryUnaryMultiCallable[_session_service_pb2.ListSessionsRequest, _session_service_pb2.ListSessionsResponse]  # type: ignore[assignment]
-    """Lists sessions, the last updated first, without system_prompt, pinned_blocks and tools."""
+    """Lists sessions, the last updated first, without system_prompt, pinned_blocks and tools. A filter
+    chooses by state, metadata, text and time; each is answered from an index.
+    """
     UpdateSession: _aio.UnaryUnaryMultiCallable[_session_service_pb2.UpdateSessionRequest, _session_service_pb2.UpdateSessionResponse]  # type: ignore[assignment]
     """Changes the configuration: model, system prompt, tools, policy and so on. In force from the
     next step, also of a running turn: a step that has begun is finished as it began (a repeated
@@ -151,7 +155,9 @@ class SessionServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _session_service_pb2.ListSessionsRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_session_service_pb2.ListSessionsResponse, _abc.Awaitable[_session_service_pb2.ListSessionsResponse]]:
-        """Lists sessions, the last updated first, without system_prompt, pinned_blocks and tools."""
+        """Lists sessions, the last updated first, without system_prompt, pinned_blocks and tools. A filter
+        chooses by state, metadata, text and time; each is answered from an index.
+        """
 
     @_abc_1.abstractmethod
     def UpdateSession(
