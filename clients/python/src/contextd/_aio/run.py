@@ -128,6 +128,12 @@ class AsyncStream(AsyncIterator[Event]):
         """Leaves the stream."""
         await self.close()
 
+    def __del__(self) -> None:
+        # The reader knows the queue, not this: a loop that was left gives its connection back.
+        reader = getattr(self, "_reader", None)
+        if reader is not None and not reader.get_loop().is_closed():
+            reader.cancel()
+
     @property
     def cursor(self) -> int:
         """The newest seq that was handled: `after_seq` to go on from here."""
@@ -178,7 +184,7 @@ class AsyncStream(AsyncIterator[Event]):
             self._events.append(action.event)
         elif isinstance(action, Open):
             self._stop_reading()
-            self._reader = self._host.spawn(self._read(action))
+            self._reader = self._host.spawn(read(self._host.transport, self._stream, self._reports, action))
         elif isinstance(action, Close):
             self._stop_reading()
         elif isinstance(action, Finish):
@@ -188,26 +194,27 @@ class AsyncStream(AsyncIterator[Event]):
             self._error = action.error
             self._leave()
 
-    async def _read(self, action: Open) -> None:
-        """Reads one connection's stream and reports it."""
-        number, problem = action.connection, None
-        room = asyncio.Semaphore(WAITING_EVENTS)
-        executes = isinstance(action.request, turn_service_pb2.ExecuteTurnRequest)
-        call = self._host.transport.stream("TurnService", "ExecuteTurn" if executes else "WatchEvents", action.request)
-        try:
-            async for response in call:
-                await room.acquire()
 
-                def seen(now: float, event: Any = response.event) -> list[Action]:
-                    room.release()
-                    return self._stream.on_event(number, event, now)
+async def read(transport: Transport, stream: EventStream, reports: asyncio.Queue[Report], action: Open) -> None:
+    """Reads one connection's stream and reports it."""
+    number, problem = action.connection, None
+    room = asyncio.Semaphore(WAITING_EVENTS)
+    executes = isinstance(action.request, turn_service_pb2.ExecuteTurnRequest)
+    call = transport.stream("TurnService", "ExecuteTurn" if executes else "WatchEvents", action.request)
+    try:
+        async for response in call:
+            await room.acquire()
 
-                self._reports.put_nowait(seen)
-        except grpc.aio.AioRpcError as error:
-            problem = problem_from(error)
-        finally:
-            call.cancel()
-        self._reports.put_nowait(lambda now: self._stream.on_end(number, problem, now))
+            def seen(now: float, event: Any = response.event) -> list[Action]:
+                room.release()
+                return stream.on_event(number, event, now)
+
+            reports.put_nowait(seen)
+    except grpc.aio.AioRpcError as error:
+        problem = problem_from(error)
+    finally:
+        call.cancel()
+    reports.put_nowait(lambda now: stream.on_end(number, problem, now))
 
 
 class AsyncWatch(AsyncStream):

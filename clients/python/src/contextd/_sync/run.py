@@ -6,6 +6,7 @@ import queue
 import random
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
@@ -127,7 +128,7 @@ class Stream(Iterator[Event]):
         self._host = host
         self._stream = stream
         self._reports: queue.SimpleQueue[Callable[[float], list[Action]]] = queue.SimpleQueue()
-        self._events: list[Event] = []
+        self._events: deque[Event] = deque()
         self._readers: dict[int, Reader] = {}
         self._started = False
         self._error: Exception | None = None
@@ -146,7 +147,7 @@ class Stream(Iterator[Event]):
             if self._finish is not None or self._left:
                 raise StopIteration
             self._advance()
-        return self._events.pop(0)
+        return self._events.popleft()
 
     def __enter__(self) -> Any:
         """Itself; it is left at the end of the block."""
@@ -155,6 +156,11 @@ class Stream(Iterator[Event]):
     def __exit__(self, *_: object) -> None:
         """Leaves the stream."""
         self.close()
+
+    def __del__(self) -> None:
+        # Readers know the queue, not this: a loop that was left gives its connection back.
+        for reader in getattr(self, "_readers", {}).values():
+            reader.close()
 
     @property
     def cursor(self) -> int:
