@@ -30,7 +30,7 @@ from .._core.operations import submit
 from .._core.stream import EventStream
 from .._core.turn import TurnStream, outcome
 from ..errors import ContextdError
-from ..events import Event, TextDelta
+from ..events import AnyEvent, TextDelta
 from ..results import Result
 from ..tools import Approval, ApprovalRequest, Tool, ToolContext, context_of, failure, success
 from ..v1 import message_pb2, turn_pb2, turn_service_pb2
@@ -92,25 +92,25 @@ class Host:
         self.threads.shutdown(wait=False, cancel_futures=True)
 
 
-class AsyncStream(AsyncIterator[Event]):
+class AsyncStream(AsyncIterator[AnyEvent]):
     """Events as they come. Each one once, over as many connections as it takes."""
 
     def __init__(self, host: Host, stream: EventStream) -> None:
         self._host = host
         self._stream = stream
         self._reports: asyncio.Queue[Report] = asyncio.Queue()
-        self._events: deque[Event] = deque()
+        self._events: deque[AnyEvent] = deque()
         self._reader: asyncio.Task[None] | None = None
         self._started = False
         self._error: Exception | None = None
         self._finish: Finish | None = None
         self._left = False
 
-    def __aiter__(self) -> AsyncIterator[Event]:
+    def __aiter__(self) -> AsyncIterator[AnyEvent]:
         """Itself."""
         return self
 
-    async def __anext__(self) -> Event:
+    async def __anext__(self) -> AnyEvent:
         """The next event."""
         while not self._events:
             if self._error is not None:

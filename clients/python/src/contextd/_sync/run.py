@@ -30,7 +30,7 @@ from .._core.operations import submit
 from .._core.stream import EventStream
 from .._core.turn import TurnStream, outcome
 from ..errors import ContextdError
-from ..events import Event, TextDelta
+from ..events import AnyEvent, TextDelta
 from ..results import Result
 from ..tools import Approval, ApprovalRequest, Tool, context_of, failure, success
 from ..v1 import message_pb2, turn_service_pb2
@@ -121,25 +121,25 @@ class Reader(threading.Thread):
             self._call.cancel()
 
 
-class Stream(Iterator[Event]):
+class Stream(Iterator[AnyEvent]):
     """Events as they come. Each one once, over as many connections as it takes."""
 
     def __init__(self, host: Host, stream: EventStream) -> None:
         self._host = host
         self._stream = stream
         self._reports: queue.SimpleQueue[Callable[[float], list[Action]]] = queue.SimpleQueue()
-        self._events: deque[Event] = deque()
+        self._events: deque[AnyEvent] = deque()
         self._readers: dict[int, Reader] = {}
         self._started = False
         self._error: Exception | None = None
         self._finish: Finish | None = None
         self._left = False
 
-    def __iter__(self) -> Iterator[Event]:
+    def __iter__(self) -> Iterator[AnyEvent]:
         """Itself."""
         return self
 
-    def __next__(self) -> Event:
+    def __next__(self) -> AnyEvent:
         """The next event."""
         while not self._events:
             if self._error is not None:
