@@ -11,6 +11,7 @@ import socket
 import subprocess
 import tempfile
 import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -89,6 +90,10 @@ class Server:
         return f"postgres://contextd@localhost/contextd?host={lines[4]}"
 
     def remove(self) -> None:
+        """Stops it at once, as a second signal does, and takes its files away."""
+        if self.process is not None:
+            self.process.send_signal(signal.SIGTERM)
+            time.sleep(0.2)
         self.end()
         shutil.rmtree(self.place, ignore_errors=True)
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from harness import Server
 
-from contextd import AsyncContextd, Contextd, errors, events, tool
+from contextd import AsyncContextd, Contextd, errors, events, tool, vendors
 from contextd.v1 import context_pb2
 
 
@@ -172,6 +172,17 @@ def test_answers_of_other_vendors_are_recorded(
     session.record(response, session.prepare(format=format))
     assert [message.text for message in session.messages()][-1] == text
     assert session.stats().size_basis.last_input_tokens == 12
+
+
+def test_objects_of_an_sdk_are_read_as_their_data_is() -> None:
+    pydantic = pytest.importorskip("pydantic")
+    model = pydantic.create_model("Response", choices=(list[Any], ...), usage=(dict[str, Any], ...), other=(Any, None))
+    plain = completion({"content": "Hi."}, 9, 2)
+    plain["usage"]["prompt_tokens_details"] = {"cached_tokens": 4, "cache_write_tokens": 3}
+    answer = vendors.answer_of("openai", model(**plain))
+    assert answer == vendors.answer_of("openai", plain)
+    assert answer.usage is not None
+    assert (answer.usage.cache_read_tokens, answer.usage.cache_write_tokens) == (4, 3)
 
 
 def test_an_answer_to_an_old_prompt_is_refused(client: Contextd) -> None:

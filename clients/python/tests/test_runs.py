@@ -380,3 +380,23 @@ async def test_a_run_of_asyncio_can_be_left_and_resumed(server: Server) -> None:
         go_on.set()
         assert (await resumed.result()).text == "Result: late"
         assert ran == [1]
+
+
+def test_a_loop_that_was_left_gives_its_connection_back(client: Contextd) -> None:
+    session = client.session(model="scripted/slow")
+    for _ in session.run("go"):
+        break
+    deadline = time.monotonic() + 10
+    while any(thread.name == "contextd-stream" for thread in threading.enumerate()):
+        assert time.monotonic() < deadline, "the stream is still read"
+        time.sleep(0.02)
+    session.cancel()
+
+
+async def test_a_loop_of_asyncio_that_was_left_gives_its_connection_back(server: Server) -> None:
+    async with AsyncContextd(server.url) as client:
+        session = await client.session(model="scripted/slow")
+        async for _ in session.run("go"):
+            break
+        await asyncio.wait_for(asyncio.gather(*client._host._tasks, return_exceptions=True), 10)
+        await session.cancel()

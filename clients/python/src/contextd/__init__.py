@@ -24,13 +24,14 @@ from ._sync.session import Session
 from ._version import __version__
 from .content import Input, Media, Message
 from .errors import ApiError, ContextdError, InputNotTakenError, ToolError, TurnFailedError
-from .events import Event, TextDelta
+from .events import AnyEvent, Event, TextDelta
 from .options import Generation, Limits
 from .results import Failure, Result, Usage
 from .tools import Approval, ApprovalRequest, Tool, ToolContext, ToolOutput, tool
 from .vendors import Prompt
 
 __all__ = [
+    "AnyEvent",
     "ApiError",
     "Approval",
     "ApprovalRequest",

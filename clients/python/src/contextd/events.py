@@ -10,7 +10,7 @@ import json
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal, Union
 
 from .content import Message, enum_name, result_text
 from .results import Failure
@@ -60,7 +60,7 @@ class Event:
 class TextDelta(Event):
     """More of the answer. Joined, these are the answer; none comes twice."""
 
-    type: ClassVar[str] = "text_delta"
+    type: ClassVar[Literal["text_delta"]] = "text_delta"
     message_id: str
     text: str
 
@@ -72,7 +72,7 @@ class TextReset(Event):
     The new text follows as `TextDelta`. Not an event of the server.
     """
 
-    type: ClassVar[str] = "text_reset"
+    type: ClassVar[Literal["text_reset"]] = "text_reset"
     message_id: str
 
 
@@ -80,7 +80,7 @@ class TextReset(Event):
 class ReasoningDelta(Event):
     """More of the model's reasoning."""
 
-    type: ClassVar[str] = "reasoning_delta"
+    type: ClassVar[Literal["reasoning_delta"]] = "reasoning_delta"
     message_id: str
     text: str
 
@@ -89,7 +89,7 @@ class ReasoningDelta(Event):
 class ReasoningReset(Event):
     """As `TextReset`, of the reasoning."""
 
-    type: ClassVar[str] = "reasoning_reset"
+    type: ClassVar[Literal["reasoning_reset"]] = "reasoning_reset"
     message_id: str
 
 
@@ -97,7 +97,7 @@ class ReasoningReset(Event):
 class ToolInputDelta(Event):
     """More of the arguments of a call that the model is writing. For displays only."""
 
-    type: ClassVar[str] = "tool_input_delta"
+    type: ClassVar[Literal["tool_input_delta"]] = "tool_input_delta"
     message_id: str
     call_id: str
     name: str
@@ -108,7 +108,7 @@ class ToolInputDelta(Event):
 class Admitted(Event):
     """How the turn was admitted: `"STARTED"`, `"QUEUED"` or `"ATTACHED"`."""
 
-    type: ClassVar[str] = "admitted"
+    type: ClassVar[Literal["admitted"]] = "admitted"
     admission: str
     queued_message_id: str
 
@@ -117,7 +117,7 @@ class Admitted(Event):
 class TurnStarted(Event):
     """A turn began."""
 
-    type: ClassVar[str] = "turn_started"
+    type: ClassVar[Literal["turn_started"]] = "turn_started"
 
     @property
     def payload(self) -> event_pb2.TurnStarted:
@@ -129,7 +129,7 @@ class TurnStarted(Event):
 class StepStarted(Event):
     """A step began: the model is about to be called."""
 
-    type: ClassVar[str] = "step_started"
+    type: ClassVar[Literal["step_started"]] = "step_started"
 
     @property
     def payload(self) -> event_pb2.StepStarted:
@@ -141,7 +141,7 @@ class StepStarted(Event):
 class MessageCommitted(Event):
     """A message is final, in full."""
 
-    type: ClassVar[str] = "message_committed"
+    type: ClassVar[Literal["message_committed"]] = "message_committed"
     message: Message
 
 
@@ -149,7 +149,7 @@ class MessageCommitted(Event):
 class ToolCallRequested(Event):
     """A tool is to be run. This package runs it, if it is one of the tools of the run: `handled` says so."""
 
-    type: ClassVar[str] = "tool_call_requested"
+    type: ClassVar[Literal["tool_call_requested"]] = "tool_call_requested"
     call_id: str
     name: str
     arguments_json: str
@@ -165,7 +165,7 @@ class ToolCallRequested(Event):
 class ApprovalRequested(Event):
     """A person is to decide about a call: with `on_approval`, or `session.approve` and `session.deny`."""
 
-    type: ClassVar[str] = "approval_requested"
+    type: ClassVar[Literal["approval_requested"]] = "approval_requested"
     call_id: str
     name: str
     arguments_json: str
@@ -180,7 +180,7 @@ class ApprovalRequested(Event):
 class ToolCallCompleted(Event):
     """A call has its result. `outcome` is a name of `ToolOutcome`, such as `"SUCCESS"`."""
 
-    type: ClassVar[str] = "tool_call_completed"
+    type: ClassVar[Literal["tool_call_completed"]] = "tool_call_completed"
     call_id: str
     name: str
     outcome: str
@@ -191,7 +191,7 @@ class ToolCallCompleted(Event):
 class ToolCallCancelled(Event):
     """A call was closed without a result. `reason` is a name of `ToolCallCancelReason`."""
 
-    type: ClassVar[str] = "tool_call_cancelled"
+    type: ClassVar[Literal["tool_call_cancelled"]] = "tool_call_cancelled"
     call_id: str
     name: str
     reason: str
@@ -201,7 +201,7 @@ class ToolCallCancelled(Event):
 class UsageRecorded(Event):
     """A model call was accounted for."""
 
-    type: ClassVar[str] = "usage_recorded"
+    type: ClassVar[Literal["usage_recorded"]] = "usage_recorded"
 
     @property
     def payload(self) -> event_pb2.UsageRecorded:
@@ -213,7 +213,7 @@ class UsageRecorded(Event):
 class UnsupportedInput(Event):
     """The model could not take something; what was sent instead."""
 
-    type: ClassVar[str] = "unsupported_input"
+    type: ClassVar[Literal["unsupported_input"]] = "unsupported_input"
 
     @property
     def payload(self) -> event_pb2.UnsupportedInput:
@@ -225,7 +225,7 @@ class UnsupportedInput(Event):
 class TurnRetrying(Event):
     """A step is repeated after a failure of the model's service."""
 
-    type: ClassVar[str] = "turn_retrying"
+    type: ClassVar[Literal["turn_retrying"]] = "turn_retrying"
     failure: Failure
     next_attempt: int
     delay: float
@@ -235,7 +235,7 @@ class TurnRetrying(Event):
 class TurnRecovered(Event):
     """Another replica took the turn over."""
 
-    type: ClassVar[str] = "turn_recovered"
+    type: ClassVar[Literal["turn_recovered"]] = "turn_recovered"
 
     @property
     def payload(self) -> event_pb2.TurnRecovered:
@@ -247,7 +247,7 @@ class TurnRecovered(Event):
 class ModelSwitched(Event):
     """The session's model changed."""
 
-    type: ClassVar[str] = "model_switched"
+    type: ClassVar[Literal["model_switched"]] = "model_switched"
 
     @property
     def payload(self) -> event_pb2.ModelSwitched:
@@ -259,7 +259,7 @@ class ModelSwitched(Event):
 class ModelFallback(Event):
     """The turn goes on with another model."""
 
-    type: ClassVar[str] = "model_fallback"
+    type: ClassVar[Literal["model_fallback"]] = "model_fallback"
 
     @property
     def payload(self) -> event_pb2.ModelFallback:
@@ -271,7 +271,7 @@ class ModelFallback(Event):
 class SessionUpdated(Event):
     """The session's configuration changed."""
 
-    type: ClassVar[str] = "session_updated"
+    type: ClassVar[Literal["session_updated"]] = "session_updated"
 
     @property
     def payload(self) -> event_pb2.SessionUpdated:
@@ -283,7 +283,7 @@ class SessionUpdated(Event):
 class TurnCompleted(Event):
     """The turn ended in the ordinary way. `reason` is a name of `CompletionReason`."""
 
-    type: ClassVar[str] = "turn_completed"
+    type: ClassVar[Literal["turn_completed"]] = "turn_completed"
     reason: str
 
 
@@ -291,7 +291,7 @@ class TurnCompleted(Event):
 class TurnCancelled(Event):
     """The turn was cancelled. `cause` is a name of `CancelCause`."""
 
-    type: ClassVar[str] = "turn_cancelled"
+    type: ClassVar[Literal["turn_cancelled"]] = "turn_cancelled"
     cause: str
 
 
@@ -299,7 +299,7 @@ class TurnCancelled(Event):
 class TurnFailed(Event):
     """The turn failed."""
 
-    type: ClassVar[str] = "turn_failed"
+    type: ClassVar[Literal["turn_failed"]] = "turn_failed"
     failure: Failure
 
 
@@ -307,7 +307,7 @@ class TurnFailed(Event):
 class MessageQueued(Event):
     """A message was queued."""
 
-    type: ClassVar[str] = "message_queued"
+    type: ClassVar[Literal["message_queued"]] = "message_queued"
     queued_message_id: str
     position: int
 
@@ -316,7 +316,7 @@ class MessageQueued(Event):
 class MessagesApplied(Event):
     """Queued messages became one user message."""
 
-    type: ClassVar[str] = "messages_applied"
+    type: ClassVar[Literal["messages_applied"]] = "messages_applied"
     message_id: str
     queued_message_ids: tuple[str, ...]
 
@@ -325,7 +325,7 @@ class MessagesApplied(Event):
 class QueuedMessageCancelled(Event):
     """A queued message was withdrawn."""
 
-    type: ClassVar[str] = "queued_message_cancelled"
+    type: ClassVar[Literal["queued_message_cancelled"]] = "queued_message_cancelled"
     queued_message_id: str
 
 
@@ -333,7 +333,7 @@ class QueuedMessageCancelled(Event):
 class QueuedMessageExpired(Event):
     """A queued message's time passed before it was taken."""
 
-    type: ClassVar[str] = "queued_message_expired"
+    type: ClassVar[Literal["queued_message_expired"]] = "queued_message_expired"
     queued_message_id: str
 
 
@@ -341,7 +341,7 @@ class QueuedMessageExpired(Event):
 class QueuedMessageDropped(Event):
     """A queued message was dropped by the server."""
 
-    type: ClassVar[str] = "queued_message_dropped"
+    type: ClassVar[Literal["queued_message_dropped"]] = "queued_message_dropped"
     queued_message_id: str
 
     @property
@@ -354,7 +354,7 @@ class QueuedMessageDropped(Event):
 class ContextPruned(Event):
     """Old tool results were cleared."""
 
-    type: ClassVar[str] = "context_pruned"
+    type: ClassVar[Literal["context_pruned"]] = "context_pruned"
 
     @property
     def payload(self) -> event_pb2.ContextPruned:
@@ -366,7 +366,7 @@ class ContextPruned(Event):
 class ContextRestored(Event):
     """Cleared tool results are back."""
 
-    type: ClassVar[str] = "context_restored"
+    type: ClassVar[Literal["context_restored"]] = "context_restored"
 
     @property
     def payload(self) -> event_pb2.ContextRestored:
@@ -378,7 +378,7 @@ class ContextRestored(Event):
 class CompactionStarted(Event):
     """A compaction began."""
 
-    type: ClassVar[str] = "compaction_started"
+    type: ClassVar[Literal["compaction_started"]] = "compaction_started"
 
     @property
     def payload(self) -> event_pb2.CompactionStarted:
@@ -390,7 +390,7 @@ class CompactionStarted(Event):
 class CompactionCompleted(Event):
     """A compaction is in force."""
 
-    type: ClassVar[str] = "compaction_completed"
+    type: ClassVar[Literal["compaction_completed"]] = "compaction_completed"
 
     @property
     def payload(self) -> event_pb2.CompactionCompleted:
@@ -402,7 +402,7 @@ class CompactionCompleted(Event):
 class CompactionFailed(Event):
     """A compaction was given up; nothing changed."""
 
-    type: ClassVar[str] = "compaction_failed"
+    type: ClassVar[Literal["compaction_failed"]] = "compaction_failed"
 
     @property
     def payload(self) -> event_pb2.CompactionFailed:
@@ -414,7 +414,7 @@ class CompactionFailed(Event):
 class CompactionReverted(Event):
     """A compaction was taken back."""
 
-    type: ClassVar[str] = "compaction_reverted"
+    type: ClassVar[Literal["compaction_reverted"]] = "compaction_reverted"
 
     @property
     def payload(self) -> event_pb2.CompactionReverted:
@@ -426,7 +426,7 @@ class CompactionReverted(Event):
 class ActionRequired(Event):
     """Nothing goes on until the host acts, which this package does for the tools of the run."""
 
-    type: ClassVar[str] = "action_required"
+    type: ClassVar[Literal["action_required"]] = "action_required"
 
     @property
     def payload(self) -> event_pb2.ActionRequired:
@@ -438,7 +438,7 @@ class ActionRequired(Event):
 class Thinking(Event):
     """The model was called and has not answered yet."""
 
-    type: ClassVar[str] = "thinking"
+    type: ClassVar[Literal["thinking"]] = "thinking"
     model: str
 
 
@@ -446,7 +446,7 @@ class Thinking(Event):
 class Notice(Event):
     """A line for people. `code` is a name of `NoticeCode`."""
 
-    type: ClassVar[str] = "notice"
+    type: ClassVar[Literal["notice"]] = "notice"
     code: str
     text: str
 
@@ -455,7 +455,50 @@ class Notice(Event):
 class UnknownEvent(Event):
     """A kind that is newer than this package."""
 
-    type: ClassVar[str] = "unknown"
+    type: ClassVar[Literal["unknown"]] = "unknown"
+
+
+# Told apart by their class, or by `type`: type checkers know which fields an event of a type has.
+AnyEvent = Union[
+    TextDelta,
+    TextReset,
+    ReasoningDelta,
+    ReasoningReset,
+    ToolInputDelta,
+    Admitted,
+    TurnStarted,
+    StepStarted,
+    MessageCommitted,
+    ToolCallRequested,
+    ApprovalRequested,
+    ToolCallCompleted,
+    ToolCallCancelled,
+    UsageRecorded,
+    UnsupportedInput,
+    TurnRetrying,
+    TurnRecovered,
+    ModelSwitched,
+    ModelFallback,
+    SessionUpdated,
+    TurnCompleted,
+    TurnCancelled,
+    TurnFailed,
+    MessageQueued,
+    MessagesApplied,
+    QueuedMessageCancelled,
+    QueuedMessageExpired,
+    QueuedMessageDropped,
+    ContextPruned,
+    ContextRestored,
+    CompactionStarted,
+    CompactionCompleted,
+    CompactionFailed,
+    CompactionReverted,
+    ActionRequired,
+    Thinking,
+    Notice,
+    UnknownEvent,
+]
 
 
 def arguments_of(arguments_json: str) -> dict[str, Any]:
@@ -464,52 +507,52 @@ def arguments_of(arguments_json: str) -> dict[str, Any]:
     return parsed if isinstance(parsed, dict) else {}
 
 
-def _completed(raw: event_pb2.Event) -> Event:
+def _completed(raw: event_pb2.Event) -> AnyEvent:
     result = raw.tool_call_completed.result
     outcome = enum_name(message_pb2.ToolOutcome, result.outcome, "TOOL_OUTCOME")
     return ToolCallCompleted(raw, result.call_id, result.tool_name, outcome, result_text(result.parts))
 
 
-def _cancelled(raw: event_pb2.Event) -> Event:
+def _cancelled(raw: event_pb2.Event) -> AnyEvent:
     call = raw.tool_call_cancelled
     reason = enum_name(event_pb2.ToolCallCancelReason, call.reason, "TOOL_CALL_CANCEL_REASON")
     return ToolCallCancelled(raw, call.call_id, call.tool_name, reason)
 
 
-def _retrying(raw: event_pb2.Event) -> Event:
+def _retrying(raw: event_pb2.Event) -> AnyEvent:
     again = raw.turn_retrying
     return TurnRetrying(raw, Failure.of(again.failure), again.next_attempt, again.delay.ToTimedelta().total_seconds())
 
 
-def _admitted(raw: event_pb2.Event) -> Event:
+def _admitted(raw: event_pb2.Event) -> AnyEvent:
     admission = enum_name(event_pb2.Admission, raw.admitted.admission, "ADMISSION")
     return Admitted(raw, admission, raw.admitted.queued_message_id)
 
 
-def _turn_completed(raw: event_pb2.Event) -> Event:
+def _turn_completed(raw: event_pb2.Event) -> AnyEvent:
     return TurnCompleted(raw, enum_name(turn_pb2.CompletionReason, raw.turn_completed.reason, "COMPLETION_REASON"))
 
 
-def _turn_cancelled(raw: event_pb2.Event) -> Event:
+def _turn_cancelled(raw: event_pb2.Event) -> AnyEvent:
     return TurnCancelled(raw, enum_name(turn_pb2.CancelCause, raw.turn_cancelled.cause, "CANCEL_CAUSE"))
 
 
-def _applied(raw: event_pb2.Event) -> Event:
+def _applied(raw: event_pb2.Event) -> AnyEvent:
     applied = raw.messages_applied
     return MessagesApplied(raw, applied.message_id, tuple(each.queued_message_id for each in applied.messages))
 
 
-def _approval(raw: event_pb2.Event) -> Event:
+def _approval(raw: event_pb2.Event) -> AnyEvent:
     call = raw.approval_requested.call
     return ApprovalRequested(raw, call.call_id, call.tool_name, call.arguments_json)
 
 
-def _notice(raw: event_pb2.Event) -> Event:
+def _notice(raw: event_pb2.Event) -> AnyEvent:
     return Notice(raw, enum_name(event_pb2.NoticeCode, raw.notice.code, "NOTICE_CODE"), raw.notice.text)
 
 
 # The other kinds are read by the stream itself: text, requests of calls, heartbeats and `sync`.
-_READERS: dict[str, Callable[[event_pb2.Event], Event]] = {
+_READERS: dict[str, Callable[[event_pb2.Event], AnyEvent]] = {
     "admitted": _admitted,
     "turn_started": TurnStarted,
     "step_started": StepStarted,
@@ -546,7 +589,7 @@ _READERS: dict[str, Callable[[event_pb2.Event], Event]] = {
 TERMINAL = frozenset({"turn_completed", "turn_cancelled", "turn_failed"})
 
 
-def event_of(raw: event_pb2.Event) -> Event:
+def event_of(raw: event_pb2.Event) -> AnyEvent:
     """The event as a class of its own."""
     reader = _READERS.get(raw.WhichOneof("payload") or "")
     return reader(raw) if reader else UnknownEvent(raw)

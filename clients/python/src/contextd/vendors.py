@@ -68,16 +68,10 @@ def answer_of(format: str, response: Any) -> Answer:
 
 def as_dict(response: Any) -> JsonObject:
     """A response as plain data."""
-    for method in ("model_dump", "to_dict", "dict"):
-        dump = getattr(response, method, None)
-        if callable(dump):
-            try:
-                dumped = dump(exclude_none=True)
-            except TypeError:
-                dumped = dump()
-            return dict(dumped)
     if isinstance(response, Mapping):
         return dict(response)
+    if callable(dump := getattr(response, "model_dump", None)):  # of pydantic, which all these SDKs use
+        return dict(dump(mode="json", by_alias=True, exclude_none=True))
     raise TypeError(f"{type(response).__name__} is not a response of a vendor's SDK, nor a dictionary")
 
 
@@ -106,6 +100,7 @@ def _openai(response: JsonObject) -> Answer:
         output_tokens=found.get("completion_tokens"),
         reasoning_tokens=answer_details.get("reasoning_tokens"),
         cache_read_tokens=prompt_details.get("cached_tokens"),
+        cache_write_tokens=prompt_details.get("cache_write_tokens"),
     )
     return Answer([message], usage)
 
@@ -114,12 +109,15 @@ def _openai_responses(response: JsonObject) -> Answer:
     found = response.get("usage")
     if not found:
         return Answer(list(response["output"]), None)
+    prompt_details = found.get("input_tokens_details") or {}
+    answer_details = found.get("output_tokens_details") or {}
     usage = _usage(
         found,
         input_tokens=found.get("input_tokens"),
         output_tokens=found.get("output_tokens"),
-        reasoning_tokens=(found.get("output_tokens_details") or {}).get("reasoning_tokens"),
-        cache_read_tokens=(found.get("input_tokens_details") or {}).get("cached_tokens"),
+        reasoning_tokens=answer_details.get("reasoning_tokens"),
+        cache_read_tokens=prompt_details.get("cached_tokens"),
+        cache_write_tokens=prompt_details.get("cache_write_tokens"),
     )
     return Answer(list(response["output"]), usage)
 

@@ -30,7 +30,7 @@ from .._core.operations import submit
 from .._core.stream import EventStream
 from .._core.turn import TurnStream, outcome
 from ..errors import ContextdError
-from ..events import Event, TextDelta
+from ..events import AnyEvent, TextDelta
 from ..results import Result
 from ..tools import Approval, ApprovalRequest, Tool, ToolContext, context_of, failure, success
 from ..v1 import message_pb2, turn_pb2, turn_service_pb2
@@ -92,25 +92,25 @@ class Host:
         self.threads.shutdown(wait=False, cancel_futures=True)
 
 
-class AsyncStream(AsyncIterator[Event]):
+class AsyncStream(AsyncIterator[AnyEvent]):
     """Events as they come. Each one once, over as many connections as it takes."""
 
     def __init__(self, host: Host, stream: EventStream) -> None:
         self._host = host
         self._stream = stream
         self._reports: asyncio.Queue[Report] = asyncio.Queue()
-        self._events: deque[Event] = deque()
+        self._events: deque[AnyEvent] = deque()
         self._reader: asyncio.Task[None] | None = None
         self._started = False
         self._error: Exception | None = None
         self._finish: Finish | None = None
         self._left = False
 
-    def __aiter__(self) -> AsyncIterator[Event]:
+    def __aiter__(self) -> AsyncIterator[AnyEvent]:
         """Itself."""
         return self
 
-    async def __anext__(self) -> Event:
+    async def __anext__(self) -> AnyEvent:
         """The next event."""
         while not self._events:
             if self._error is not None:
@@ -127,6 +127,12 @@ class AsyncStream(AsyncIterator[Event]):
     async def __aexit__(self, *_: object) -> None:
         """Leaves the stream."""
         await self.close()
+
+    def __del__(self) -> None:
+        # The reader knows the queue, not this: a loop that was left gives its connection back.
+        reader = getattr(self, "_reader", None)
+        if reader is not None and not reader.get_loop().is_closed():
+            reader.cancel()
 
     @property
     def cursor(self) -> int:
@@ -178,7 +184,7 @@ class AsyncStream(AsyncIterator[Event]):
             self._events.append(action.event)
         elif isinstance(action, Open):
             self._stop_reading()
-            self._reader = self._host.spawn(self._read(action))
+            self._reader = self._host.spawn(read(self._host.transport, self._stream, self._reports, action))
         elif isinstance(action, Close):
             self._stop_reading()
         elif isinstance(action, Finish):
@@ -188,26 +194,27 @@ class AsyncStream(AsyncIterator[Event]):
             self._error = action.error
             self._leave()
 
-    async def _read(self, action: Open) -> None:
-        """Reads one connection's stream and reports it."""
-        number, problem = action.connection, None
-        room = asyncio.Semaphore(WAITING_EVENTS)
-        executes = isinstance(action.request, turn_service_pb2.ExecuteTurnRequest)
-        call = self._host.transport.stream("TurnService", "ExecuteTurn" if executes else "WatchEvents", action.request)
-        try:
-            async for response in call:
-                await room.acquire()
 
-                def seen(now: float, event: Any = response.event) -> list[Action]:
-                    room.release()
-                    return self._stream.on_event(number, event, now)
+async def read(transport: Transport, stream: EventStream, reports: asyncio.Queue[Report], action: Open) -> None:
+    """Reads one connection's stream and reports it."""
+    number, problem = action.connection, None
+    room = asyncio.Semaphore(WAITING_EVENTS)
+    executes = isinstance(action.request, turn_service_pb2.ExecuteTurnRequest)
+    call = transport.stream("TurnService", "ExecuteTurn" if executes else "WatchEvents", action.request)
+    try:
+        async for response in call:
+            await room.acquire()
 
-                self._reports.put_nowait(seen)
-        except grpc.aio.AioRpcError as error:
-            problem = problem_from(error)
-        finally:
-            call.cancel()
-        self._reports.put_nowait(lambda now: self._stream.on_end(number, problem, now))
+            def seen(now: float, event: Any = response.event) -> list[Action]:
+                room.release()
+                return stream.on_event(number, event, now)
+
+            reports.put_nowait(seen)
+    except grpc.aio.AioRpcError as error:
+        problem = problem_from(error)
+    finally:
+        call.cancel()
+    reports.put_nowait(lambda now: stream.on_end(number, problem, now))
 
 
 class AsyncWatch(AsyncStream):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Union
 
-from ..events import Event
+from ..events import AnyEvent
 from ..results import Result
 from ..tools import ApprovalRequest, Tool
 from ..v1 import turn_pb2, turn_service_pb2
@@ -63,7 +63,7 @@ class Submit:
 class Emit:
     """Give an event to the caller."""
 
-    event: Event
+    event: AnyEvent
 
 
 @dataclass(frozen=True)

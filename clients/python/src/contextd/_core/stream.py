@@ -10,7 +10,7 @@ from collections.abc import Iterable
 
 from .. import events
 from ..errors import Problem, error_of
-from ..events import Event, event_of
+from ..events import AnyEvent, event_of
 from ..v1 import event_pb2, message_pb2, turn_service_pb2
 from .actions import Action, Close, Emit, Fail, Finish, Open, StreamRequest
 from .backoff import delay
@@ -220,7 +220,7 @@ class EventStream:
 
     # --- Actions ---------------------------------------------------------------------------------------
 
-    def _emit(self, event: Event) -> None:
+    def _emit(self, event: AnyEvent) -> None:
         self._out.append(Emit(event))
 
     def _finish(self, last: Finish | Fail) -> None:

@@ -6,6 +6,7 @@ import queue
 import random
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
@@ -29,7 +30,7 @@ from .._core.operations import submit
 from .._core.stream import EventStream
 from .._core.turn import TurnStream, outcome
 from ..errors import ContextdError
-from ..events import Event, TextDelta
+from ..events import AnyEvent, TextDelta
 from ..results import Result
 from ..tools import Approval, ApprovalRequest, Tool, context_of, failure, success
 from ..v1 import message_pb2, turn_service_pb2
@@ -120,25 +121,25 @@ class Reader(threading.Thread):
             self._call.cancel()
 
 
-class Stream(Iterator[Event]):
+class Stream(Iterator[AnyEvent]):
     """Events as they come. Each one once, over as many connections as it takes."""
 
     def __init__(self, host: Host, stream: EventStream) -> None:
         self._host = host
         self._stream = stream
         self._reports: queue.SimpleQueue[Callable[[float], list[Action]]] = queue.SimpleQueue()
-        self._events: list[Event] = []
+        self._events: deque[AnyEvent] = deque()
         self._readers: dict[int, Reader] = {}
         self._started = False
         self._error: Exception | None = None
         self._finish: Finish | None = None
         self._left = False
 
-    def __iter__(self) -> Iterator[Event]:
+    def __iter__(self) -> Iterator[AnyEvent]:
         """Itself."""
         return self
 
-    def __next__(self) -> Event:
+    def __next__(self) -> AnyEvent:
         """The next event."""
         while not self._events:
             if self._error is not None:
@@ -146,7 +147,7 @@ class Stream(Iterator[Event]):
             if self._finish is not None or self._left:
                 raise StopIteration
             self._advance()
-        return self._events.pop(0)
+        return self._events.popleft()
 
     def __enter__(self) -> Any:
         """Itself; it is left at the end of the block."""
@@ -155,6 +156,11 @@ class Stream(Iterator[Event]):
     def __exit__(self, *_: object) -> None:
         """Leaves the stream."""
         self.close()
+
+    def __del__(self) -> None:
+        # Readers know the queue, not this: a loop that was left gives its connection back.
+        for reader in getattr(self, "_readers", {}).values():
+            reader.close()
 
     @property
     def cursor(self) -> int:
