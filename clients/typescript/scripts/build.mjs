@@ -5,7 +5,10 @@ import { fileURLToPath } from "node:url";
 
 process.chdir(fileURLToPath(new URL("..", import.meta.url)));
 rmSync("dist", { recursive: true, force: true });
-for (const [format, type] of [["esm", "module"], ["cjs", "commonjs"]]) {
+for (const [format, type] of [
+  ["esm", "module"],
+  ["cjs", "commonjs"],
+]) {
   mkdirSync(`dist/${format}`, { recursive: true });
   writeFileSync(`dist/${format}/package.json`, `{ "type": "${type}" }\n`);
 }

@@ -19,7 +19,9 @@ for (const file of readdirSync(services)) {
   writeFileSync(path, text);
 }
 
-const names = readdirSync(services).map((file) => file.replace(/\.ts$/, ".js")).sort();
+const names = readdirSync(services)
+  .map((file) => file.replace(/\.ts$/, ".js"))
+  .sort();
 const lines = names.map((name) => `export * from "./contextd/v1/${name}";`);
 writeFileSync(
   join(root, "index.ts"),

@@ -1,6 +1,7 @@
 /** What the server refused, or what kept a call from reaching it. */
-import { type Metadata, type ServiceError, status } from "@grpc/grpc-js";
+
 import { BinaryReader } from "@bufbuild/protobuf/wire";
+import { type Metadata, type ServiceError, status } from "@grpc/grpc-js";
 import type { Failure } from "./gen/index.js";
 
 /** One field that is wrong, as google.rpc.BadRequest names it. */

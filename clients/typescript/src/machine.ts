@@ -4,10 +4,10 @@
  */
 import { delay } from "./backoff.js";
 import type { ContextdError } from "./errors.js";
-import { type RunEvent, place, plain } from "./events.js";
+import { place, plain, type RunEvent } from "./events.js";
 import type {
-  Approval,
   AnswerReceipt,
+  Approval,
   Event,
   Failure,
   Part,
@@ -156,7 +156,13 @@ export class Machine {
 
   private finish(): Action[] {
     this.over = true;
-    const { result, ...ending } = this.ending ?? { status: "cancelled", reason: "withdrawn", turnId: "", sessionId: "", failure: undefined };
+    const { result, ...ending } = this.ending ?? {
+      status: "cancelled",
+      reason: "withdrawn",
+      turnId: "",
+      sessionId: "",
+      failure: undefined,
+    };
     const last = result?.finalMessageId;
     const text = !last ? "" : this.final?.messageId === last ? this.final.text : undefined;
     return [{ do: "finish", ending: { ...ending, result, text } as Ending }];
@@ -196,7 +202,9 @@ export class Machine {
         const end = payload.value.byteOffset + Buffer.byteLength(payload.value.text);
         if (payload.value.byteOffset > known || end <= known || !this.concerns(event)) return [];
         this.inputs.set(key, end);
-        const text = Buffer.from(payload.value.text).subarray(known - payload.value.byteOffset).toString();
+        const text = Buffer.from(payload.value.text)
+          .subarray(known - payload.value.byteOffset)
+          .toString();
         return [{ do: "yield", event: { ...shown, text, byteOffset: known } as RunEvent }];
       }
       case "messageCommitted": {
@@ -221,7 +229,14 @@ export class Machine {
       case "turnCancelled":
         return this.end(event, "cancelled", payload.value.cause, payload.value.result, show);
       case "turnFailed":
-        return this.end(event, "failed", payload.value.failure?.reason ?? "", payload.value.result, show, payload.value.failure);
+        return this.end(
+          event,
+          "failed",
+          payload.value.failure?.reason ?? "",
+          payload.value.result,
+          show,
+          payload.value.failure,
+        );
       default:
         return show;
     }

@@ -46,7 +46,11 @@ export async function mcp(server: McpServer): Promise<McpTools> {
   return { tools, close, [Symbol.asyncDispose]: close };
 }
 
-function hosted(client: Client, server: McpServer, it: { name: string; description?: string; inputSchema: object }): Tool {
+function hosted(
+  client: Client,
+  server: McpServer,
+  it: { name: string; description?: string; inputSchema: object },
+): Tool {
   const name = `${server.prefix ?? ""}${it.name}`.replace(/[^A-Za-z0-9_-]/g, "_").slice(0, 64);
   const { timeout, needsApproval } = server;
   return tool({
@@ -60,7 +64,8 @@ function hosted(client: Client, server: McpServer, it: { name: string; descripti
       const options = { signal, timeout: timeout ?? 600_000 };
       const result = await client.callTool({ name: it.name, arguments: args }, undefined, options);
       const parts = (result.content as Content[]).map(partOf);
-      if (result.isError) throw new Error(parts.map((part) => (part.content?.$case === "text" ? part.content.value : "")).join("\n"));
+      if (result.isError)
+        throw new Error(parts.map((part) => (part.content?.$case === "text" ? part.content.value : "")).join("\n"));
       if (parts.length === 0 && result.structuredContent) return result.structuredContent;
       return parts;
     },

@@ -59,5 +59,7 @@ function target(hosts: string, port: number): string {
   if (withPort.length === 1) return `dns:///${withPort[0]}`;
   if (withPort.every((host) => /^\d+\.\d+\.\d+\.\d+:\d+$/.test(host))) return `ipv4:${withPort.join(",")}`;
   if (withPort.every((host) => host.startsWith("["))) return `ipv6:${withPort.join(",")}`;
-  throw new TypeError("several hosts have to be IPv4 or IPv6 addresses; give one name as dns:///NAME:PORT for all of its addresses");
+  throw new TypeError(
+    "several hosts have to be IPv4 or IPv6 addresses; give one name as dns:///NAME:PORT for all of its addresses",
+  );
 }

@@ -1,4 +1,6 @@
 /** Typed calls over grpc-js: one function for unary calls, one for streams. */
+
+import type { BinaryReader, BinaryWriter } from "@bufbuild/protobuf/wire";
 import {
   type ChannelOptions,
   Client,
@@ -8,7 +10,6 @@ import {
   type ServiceError,
   status,
 } from "@grpc/grpc-js";
-import type { BinaryReader, BinaryWriter } from "@bufbuild/protobuf/wire";
 import { delay } from "./backoff.js";
 import { asContextdError, ContextdError, fromService } from "./errors.js";
 import {
@@ -169,7 +170,11 @@ export class Rpc {
       method.requestType.fromPartial(request),
       this.metadata(),
     );
-    const silence = new ContextdError({ code: status.UNAVAILABLE, reason: "SILENT", message: "nothing came for too long" });
+    const silence = new ContextdError({
+      code: status.UNAVAILABLE,
+      reason: "SILENT",
+      message: "nothing came for too long",
+    });
     const watchdog = options.idle ? setTimeout(() => call.destroy(silence), options.idle) : undefined;
     const abort = () => call.cancel();
     options.signal?.addEventListener("abort", abort, { once: true });
@@ -202,7 +207,13 @@ export class Rpc {
 }
 
 function aborted(signal: AbortSignal): ContextdError {
-  return new ContextdError({ code: status.CANCELLED, reason: "ABORTED_BY_CALLER", message: "aborted", fromServer: true, cause: signal.reason });
+  return new ContextdError({
+    code: status.CANCELLED,
+    reason: "ABORTED_BY_CALLER",
+    message: "aborted",
+    fromServer: true,
+    cause: signal.reason,
+  });
 }
 
 /** Waits; a signal ends the wait. */

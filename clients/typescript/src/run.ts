@@ -99,7 +99,15 @@ export class Run implements AsyncIterable<RunEvent>, AsyncDisposable {
     if (status === "failed" && failure) throw new TurnFailedError(failure, turnId);
     const last = result?.finalMessageId;
     const text = ending.text ?? (last ? await this.setup.lastText(last) : "");
-    return { status: status as RunResult["status"], reason, text, turnId, sessionId, usage: result?.totalUsage, steps: result?.stepCount ?? 0 };
+    return {
+      status: status as RunResult["status"],
+      reason,
+      text,
+      turnId,
+      sessionId,
+      usage: result?.totalUsage,
+      steps: result?.stepCount ?? 0,
+    };
   }
 
   /** Cancels the turn. The run ends with its `turn_cancelled`. */
@@ -121,7 +129,9 @@ export class Run implements AsyncIterable<RunEvent>, AsyncDisposable {
 
   /** Leaves the turn to itself: it goes on at the server until it needs a tool. */
   detach(): void {
-    this.settle.reject(new ContextdError({ code: 1, reason: "DETACHED", message: "the run was detached", fromServer: true }));
+    this.settle.reject(
+      new ContextdError({ code: 1, reason: "DETACHED", message: "the run was detached", fromServer: true }),
+    );
     this.close();
   }
 
@@ -248,7 +258,12 @@ export class Run implements AsyncIterable<RunEvent>, AsyncDisposable {
     if (!this.wanted) return;
     const last = this.buffer.at(-1);
     const pieces = event.type === "text_delta" || event.type === "reasoning_delta";
-    if (pieces && last?.type === event.type && last.messageId === event.messageId && last.partIndex === event.partIndex) {
+    if (
+      pieces &&
+      last?.type === event.type &&
+      last.messageId === event.messageId &&
+      last.partIndex === event.partIndex
+    ) {
       last.text += event.text; // A consumer that is slow, or not there yet, gets more at a time.
     } else {
       this.buffer.push({ ...event });

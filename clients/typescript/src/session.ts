@@ -14,8 +14,8 @@ import {
   type MessageView,
   type PromptFormat,
   type Session as ProtoSession,
-  QueueServiceDefinition,
   type QueuedMessage,
+  QueueServiceDefinition,
   SessionServiceDefinition,
   type Turn,
   type TurnLimits,
@@ -65,7 +65,10 @@ export interface Prepared {
 }
 
 /** The formats of `prepare` and `record`. */
-export type Format = Extract<PromptFormat, "openai_chat" | "openai_responses" | "anthropic" | "gemini" | "ai_sdk" | "native">;
+export type Format = Extract<
+  PromptFormat,
+  "openai_chat" | "openai_responses" | "anthropic" | "gemini" | "ai_sdk" | "native"
+>;
 
 /** A session. */
 export class Session {
@@ -96,7 +99,16 @@ export class Session {
     const { currentTurnId: turnId } = await this.get();
     if (!turnId) return undefined;
     const open: RunSetup["open"] = (after, signal) =>
-      watched((it) => this.rpc.stream(TURNS, TURNS.methods.watchEvents, { sessionId: this.id, turnId, afterSeq: after, follow: true }, it), signal);
+      watched(
+        (it) =>
+          this.rpc.stream(
+            TURNS,
+            TURNS.methods.watchEvents,
+            { sessionId: this.id, turnId, afterSeq: after, follow: true },
+            it,
+          ),
+        signal,
+      );
     return this.follow({ requestId: "", turnId, after: options.after }, open, options);
   }
 
@@ -106,7 +118,14 @@ export class Session {
     options: { delivery?: Delivery; onIdle?: IdleAction; ttl?: number; requestId?: string } = {},
   ): Promise<QueuedMessage> {
     const { delivery, onIdle, ttl, requestId = randomUUID() } = options;
-    const request = { sessionId: this.id, requestId, message: message(input), delivery, onIdle, ttl: ttl ? duration(ttl) : undefined };
+    const request = {
+      sessionId: this.id,
+      requestId,
+      message: message(input),
+      delivery,
+      onIdle,
+      ttl: ttl ? duration(ttl) : undefined,
+    };
     const { queuedMessage } = await this.rpc.unary(QUEUE, QUEUE.methods.enqueueMessage, request);
     return queuedMessage as QueuedMessage;
   }
@@ -118,7 +137,9 @@ export class Session {
   }
 
   /** Compacts now, and waits for it. */
-  async compact(options: { instructions?: string; targetTokens?: number; requestId?: string } = {}): Promise<Compaction> {
+  async compact(
+    options: { instructions?: string; targetTokens?: number; requestId?: string } = {},
+  ): Promise<Compaction> {
     const request = { sessionId: this.id, requestId: randomUUID() as string, wait: true, ...options };
     const { compaction } = await this.rpc.unary(CONTEXTS, CONTEXTS.methods.compact, request, { timeout: 300_000 });
     return compaction as Compaction;
@@ -134,7 +155,10 @@ export class Session {
   watch(options: { after?: number; signal?: AbortSignal; follow?: boolean } = {}): AsyncIterable<RunEvent> {
     const follow = options.follow ?? true;
     const open: RunSetup["open"] = (after, signal) =>
-      watched((it) => this.rpc.stream(TURNS, TURNS.methods.watchEvents, { sessionId: this.id, afterSeq: after, follow }, it), signal);
+      watched(
+        (it) => this.rpc.stream(TURNS, TURNS.methods.watchEvents, { sessionId: this.id, afterSeq: after, follow }, it),
+        signal,
+      );
     const run = this.follow({ requestId: "", after: options.after, tools: false }, open, {});
     options.signal?.addEventListener("abort", () => run.detach(), { once: true });
     return watching(run, options.signal);
@@ -182,7 +206,8 @@ export class Session {
   async prepare(options: { format: Format; model?: string; applyQueuedMessages?: boolean }): Promise<Prepared> {
     const request = { sessionId: this.id, requestId: randomUUID() as string, ...options };
     const { prompt } = await this.rpc.unary(CONTEXTS, CONTEXTS.methods.prepareContext, request);
-    if (prompt?.requestBlob) throw new Error(`the prompt is larger than 2 MiB: read blob ${prompt.requestBlob.blobId} with GetBlob`);
+    if (prompt?.requestBlob)
+      throw new Error(`the prompt is larger than 2 MiB: read blob ${prompt.requestBlob.blobId} with GetBlob`);
     return {
       request: prompt?.requestJson ? JSON.parse(prompt.requestJson) : prompt,
       contextVersion: prompt?.contextVersion ?? 0,
@@ -193,14 +218,34 @@ export class Session {
   /** Stores messages in a vendor's format (`messages`, `input` or `contents`): a user's, the model's answer, or results. */
   async record(
     messages: readonly unknown[],
-    options: { format: Exclude<Format, "native">; model?: string; usage?: Init<Usage>; prepared?: Prepared; requestId?: string },
+    options: {
+      format: Exclude<Format, "native">;
+      model?: string;
+      usage?: Init<Usage>;
+      prepared?: Prepared;
+      requestId?: string;
+    },
   ): Promise<AppendMessagesResponse> {
     const { format: messagesFormat, model, usage, prepared, requestId = randomUUID() } = options;
     const contextVersion = prepared?.contextVersion;
-    const request = { sessionId: this.id, requestId, messagesJson: JSON.stringify(messages), messagesFormat, messagesModel: model, contextVersion };
+    const request = {
+      sessionId: this.id,
+      requestId,
+      messagesJson: JSON.stringify(messages),
+      messagesFormat,
+      messagesModel: model,
+      contextVersion,
+    };
     const appended = await this.rpc.unary(SESSIONS, SESSIONS.methods.appendMessages, request);
     if (usage) {
-      const report = { sessionId: this.id, requestId: `${requestId}-usage`, model, usage, messageId: appended.messageIds[0], contextVersion };
+      const report = {
+        sessionId: this.id,
+        requestId: `${requestId}-usage`,
+        model,
+        usage,
+        messageId: appended.messageIds[0],
+        contextVersion,
+      };
       await this.rpc.unary(CONTEXTS, CONTEXTS.methods.recordUsage, report);
     }
     return appended;
@@ -218,7 +263,8 @@ export class Session {
   private follow(machine: RunSetup["machine"], open: RunSetup["open"], options: RunOptions): Run {
     const tools = options.tools ? byName(options.tools) : this.tools;
     const lastText = async (messageId: string) => {
-      for await (const it of this.messages({ newestFirst: true })) if (it.messageId === messageId) return textOf(it.parts);
+      for await (const it of this.messages({ newestFirst: true }))
+        if (it.messageId === messageId) return textOf(it.parts);
       return "";
     };
     const { approve, signal } = options;

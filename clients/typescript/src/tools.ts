@@ -1,7 +1,7 @@
 /** Tools that run in this process. */
-import type { Tool as ProtoTool, ToolOutputLimits } from "./gen/index.js";
+
 import { Buffer } from "node:buffer";
-import type { Part } from "./gen/index.js";
+import type { Part, Tool as ProtoTool, ToolOutputLimits } from "./gen/index.js";
 import { textPart } from "./machine.js";
 
 /** A schema of zod or of any library with Standard Schema. */
@@ -141,7 +141,11 @@ const MOST = 3 * 1024 * 1024 - 1024;
 
 function parts(value: unknown): Part[] {
   if (value === undefined || value === null) return [];
-  if (Array.isArray(value) && value.length > 0 && value.every((it) => it && typeof it === "object" && "content" in it && it.content?.$case)) {
+  if (
+    Array.isArray(value) &&
+    value.length > 0 &&
+    value.every((it) => it && typeof it === "object" && "content" in it && it.content?.$case)
+  ) {
     return value as Part[];
   }
   const text = typeof value === "string" ? value : JSON.stringify(value);

@@ -39,7 +39,12 @@ export class Words {
     const part = this.heard.get(index) ?? { kind, text: "" };
     const known = Buffer.byteLength(part.text);
     if (offset > known) return { pieces: [] }; // Something was missed; the whole comes with the message.
-    const fresh = offset === known ? text : Buffer.from(text).subarray(known - offset).toString();
+    const fresh =
+      offset === known
+        ? text
+        : Buffer.from(text)
+            .subarray(known - offset)
+            .toString();
     this.heard.set(index, { kind, text: part.text + fresh });
     return this.show(false);
   }
@@ -63,7 +68,7 @@ export class Words {
       const spoken = spokenOf(part);
       const known = heard.get(index);
       // A preview is the beginning of a text that is too long for an event.
-      const kept = part.previewOf && known && known.text.startsWith(spoken?.text ?? "") ? known : spoken;
+      const kept = part.previewOf && known?.text.startsWith(spoken?.text ?? "") ? known : spoken;
       if (kept) this.heard.set(index, kept);
     });
     const said = this.show(true);
@@ -94,7 +99,13 @@ export class Words {
     for (const [partIndex, { kind, text }] of line(this.heard)) {
       const before = this.shown.get(partIndex)?.text ?? "";
       if (text.length === before.length) continue;
-      pieces.push({ kind, messageId: this.messageId, partIndex, byteOffset: Buffer.byteLength(before), text: text.slice(before.length) });
+      pieces.push({
+        kind,
+        messageId: this.messageId,
+        partIndex,
+        byteOffset: Buffer.byteLength(before),
+        text: text.slice(before.length),
+      });
       this.shown.set(partIndex, { kind, text });
     }
     return { ...discarded, pieces };

@@ -31,7 +31,14 @@ test("a turn runs a tool and ends with a result", async () => {
   assert.equal(result.reason, "stop");
   assert.ok(result.usage && result.usage.totalTokens > 0);
   const types = new Set(events.map((event) => event.type));
-  for (const type of ["admitted", "turn_started", "text_delta", "tool_call_requested", "tool_call_completed", "turn_completed"] as const) {
+  for (const type of [
+    "admitted",
+    "turn_started",
+    "text_delta",
+    "tool_call_requested",
+    "tool_call_completed",
+    "turn_completed",
+  ] as const) {
     assert.ok(types.has(type), type);
   }
   assert.doesNotThrow(() => JSON.stringify(events));
@@ -68,7 +75,10 @@ test("approvals are decided by a callback: with other arguments, or with a reaso
 
 test("a failed turn rejects its result with the reason", async () => {
   const session = await client.session({ model: "scripted/fails" });
-  const error = await session.run("Well?").result().catch((it) => it);
+  const error = await session
+    .run("Well?")
+    .result()
+    .catch((it) => it);
   assert.ok(error instanceof TurnFailedError);
   assert.equal(error.reason, "provider_bad_request");
 });

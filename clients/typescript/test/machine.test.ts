@@ -8,17 +8,31 @@ const part = (text: string) => ({ content: { $case: "text" as const, value: text
 const event = (seq: number, $case: string, value: object, more: object = {}) =>
   Event.fromPartial({ seq, sessionId: "s", turnId: "t", payload: { $case, value } as never, ...more });
 const admitted = (admission = "started", more: object = {}) => event(0, "admitted", { admission, ...more });
-const delta = (messageId: string, byteOffset: number, text: string) => event(0, "textDelta", { messageId, byteOffset, text });
+const delta = (messageId: string, byteOffset: number, text: string) =>
+  event(0, "textDelta", { messageId, byteOffset, text });
 const committed = (seq: number, messageId: string, text: string) =>
-  event(seq, "messageCommitted", { message: Message.fromPartial({ messageId, role: "assistant", parts: [part(text)] as never }) });
-const pending = (callId: string) => ({ call: { callId, toolName: "look", argumentsJson: "{}" }, executor: "host" as const });
+  event(seq, "messageCommitted", {
+    message: Message.fromPartial({ messageId, role: "assistant", parts: [part(text)] as never }),
+  });
+const pending = (callId: string) => ({
+  call: { callId, toolName: "look", argumentsJson: "{}" },
+  executor: "host" as const,
+});
 const completed = (seq: number) => event(seq, "turnCompleted", { reason: "stop", result: { finalMessageId: "m" } });
 const machine = () => new Machine({ requestId: "r", random: () => 1, patience: 1_000 });
 const lost = () => new ContextdError({ code: 14, reason: "DRAINING", message: "", fromServer: true });
 
 function words(actions: Action[]): string {
   return actions
-    .map((it) => (it.do !== "yield" ? "" : it.event.type === "text_delta" ? it.event.text : it.event.type === "discarded" ? "|" : ""))
+    .map((it) =>
+      it.do !== "yield"
+        ? ""
+        : it.event.type === "text_delta"
+          ? it.event.text
+          : it.event.type === "discarded"
+            ? "|"
+            : "",
+    )
     .join("");
 }
 const feed = (it: Machine, ...events: Event[]) => events.flatMap((one) => it.event(one));
@@ -26,12 +40,25 @@ const doing = (actions: Action[], what: Action["do"]) => actions.filter((it) => 
 
 test("text is yielded once when a sync repeats it", () => {
   const sync = event(0, "sync", { openMessage: { messageId: "m", parts: [part("Grüße")] } });
-  const actions = feed(machine(), admitted(), delta("m", 0, "Grü"), sync, delta("m", 7, " an alle"), committed(2, "m", "Grüße an alle!"));
+  const actions = feed(
+    machine(),
+    admitted(),
+    delta("m", 0, "Grü"),
+    sync,
+    delta("m", 7, " an alle"),
+    committed(2, "m", "Grüße an alle!"),
+  );
   assert.equal(words(actions), "Grüße an alle!");
 });
 
 test("an answer that is repeated goes on where it stood", () => {
-  const actions = feed(machine(), admitted(), delta("a", 0, "one two"), delta("b", 0, "one "), delta("b", 4, "two three"));
+  const actions = feed(
+    machine(),
+    admitted(),
+    delta("a", 0, "one two"),
+    delta("b", 0, "one "),
+    delta("b", 4, "two three"),
+  );
   assert.equal(words(actions), "one two three");
 });
 
@@ -64,7 +91,11 @@ test("calls of a turn that runs before a queued input are left to its own host",
   const actions = feed(it, admitted("queued", { queuedMessageId: "q" }), event(2, "toolCallRequested", pending("c")));
   assert.equal(doing(actions, "execute").length, 0);
   const own = { turnId: "u" };
-  const later = feed(it, event(3, "turnStarted", { requestId: "r" }, own), event(4, "toolCallRequested", pending("e"), own));
+  const later = feed(
+    it,
+    event(3, "turnStarted", { requestId: "r" }, own),
+    event(4, "toolCallRequested", pending("e"), own),
+  );
   assert.equal(doing(later, "execute").length, 1);
 });
 

@@ -22,8 +22,22 @@ const SCRIPTS = {
   once: {
     steps: [
       { when: { has_result_of: "look" }, say: [{ text: "It says: {{result:look}}" }] },
-      { when: { offers: "look" }, say: [{ text: "Let me look." }, { tool_call: { name: "look", arguments: { at: 7 } } }] },
+      {
+        when: { offers: "look" },
+        say: [{ text: "Let me look." }, { tool_call: { name: "look", arguments: { at: 7 } } }],
+      },
       { when: { otherwise: true }, say: [{ reasoning: "Hm." }, { text: "You said: {{user}}" }] },
+    ],
+  },
+  coder: {
+    context_window: 16000,
+    steps: [
+      { when: { offers: "read", call: 9 }, say: [{ text: "I have read enough." }] },
+      {
+        when: { offers: "read" },
+        say: [{ text: "I go on reading. " }, { tool_call: { name: "read", arguments: { path: "big.txt" } } }],
+      },
+      { say: [{ text: "A summary of what was read." }] },
     ],
   },
   fails: { steps: [{ say: [{ error: { kind: "bad_request", message: "no" } }] }] },
@@ -37,9 +51,11 @@ export class Server {
   private process: ChildProcess | undefined;
   private readonly place = mkdtempSync(join(tmpdir(), "contextd-ts-"));
   port = 0;
+  private model = "";
 
-  static async start(): Promise<Server> {
+  static async start(model = "scripted/once"): Promise<Server> {
     const server = new Server();
+    server.model = model;
     chmodSync(server.place, 0o755);
     mkdirSync(join(server.place, "scripts"));
     for (const [name, script] of Object.entries(SCRIPTS)) {
@@ -61,7 +77,7 @@ export class Server {
       CONTEXTD_LISTEN: `127.0.0.1:${this.port}`,
       CONTEXTD_DATA_DIR: join(this.place, "data"),
       CONTEXTD_SCRIPT_DIR: join(this.place, "scripts"),
-      CONTEXTD_DEFAULT_MODEL: "scripted/once",
+      CONTEXTD_DEFAULT_MODEL: this.model,
       CONTEXTD_LEASE_TTL: "1s",
     };
     const log = openSync(join(this.place, "log"), "a");
@@ -70,7 +86,9 @@ export class Server {
     const ready = await new Promise<string>((resolve, reject) => {
       child.stdout?.once("data", (data) => resolve(String(data)));
       child.once("error", reject);
-      child.once("exit", () => reject(new Error(`contextd does not start:\n${readFileSync(join(this.place, "log"), "utf8")}`)));
+      child.once("exit", () =>
+        reject(new Error(`contextd does not start:\n${readFileSync(join(this.place, "log"), "utf8")}`)),
+      );
     });
     if (!ready.startsWith("contextd listens on ")) throw new Error(ready);
     child.removeAllListeners("exit");
@@ -93,7 +111,10 @@ export class Server {
 }
 
 /** A TCP proxy that cuts every connection `every` milliseconds after it began. */
-export async function cutting(port: number, every: number): Promise<{ url: string; cuts: () => number; close(): void }> {
+export async function cutting(
+  port: number,
+  every: number,
+): Promise<{ url: string; cuts: () => number; close(): void }> {
   let cuts = 0;
   const sockets = new Set<Socket>();
   const proxy = createServer((near) => {
