@@ -1,0 +1,231 @@
+/** Typed calls over grpc-js: one function for unary calls, one for streams. */
+
+import type { BinaryReader, BinaryWriter } from "@bufbuild/protobuf/wire";
+import {
+  type ChannelOptions,
+  Client,
+  type ClientReadableStream,
+  credentials,
+  Metadata,
+  type ServiceError,
+  status,
+} from "@grpc/grpc-js";
+import { delay } from "./backoff.js";
+import { asContextdError, ContextdError, fromService } from "./errors.js";
+import {
+  AdminServiceDefinition,
+  BlobServiceDefinition,
+  ContextServiceDefinition,
+  ModelServiceDefinition,
+  QueueServiceDefinition,
+  SessionServiceDefinition,
+  TurnServiceDefinition,
+} from "./gen/index.js";
+import type { Settings } from "./options.js";
+
+interface Codec<T> {
+  encode(message: T, writer?: BinaryWriter): BinaryWriter;
+  decode(input: BinaryReader | Uint8Array, length?: number): T;
+  // biome-ignore lint/suspicious/noExplicitAny: ts-proto's own type of partial messages is not exported
+  fromPartial(object: any): T;
+}
+
+/** A method of a generated service. */
+export interface Method<Req, Res> {
+  readonly name: string;
+  readonly requestType: Codec<Req>;
+  readonly responseType: Codec<Res>;
+  readonly options: { readonly idempotencyLevel?: "IDEMPOTENT" | "NO_SIDE_EFFECTS" };
+}
+
+/** Some fields of a message, at any depth. */
+export type Init<T> = T extends Date | Uint8Array
+  ? T
+  : T extends (infer U)[]
+    ? Init<U>[]
+    : T extends { $case: string }
+      ? T
+      : T extends object
+        ? { [K in keyof T]?: Init<T[K]> }
+        : T;
+
+const SERVICES = [
+  AdminServiceDefinition,
+  BlobServiceDefinition,
+  ContextServiceDefinition,
+  ModelServiceDefinition,
+  QueueServiceDefinition,
+  SessionServiceDefinition,
+  TurnServiceDefinition,
+];
+
+/** What grpc-js does by itself: replicas take turns, and what is lost on the way is sent again. */
+export function serviceConfig(): string {
+  const method: { service: string; method: string }[] = [];
+  for (const service of SERVICES) {
+    for (const it of Object.values(service.methods) as (Method<unknown, unknown> & { requestStream: boolean })[]) {
+      const repeatable = it.options.idempotencyLevel || "requestId" in (it.requestType.fromPartial({}) as object);
+      if (repeatable && !it.requestStream) method.push({ service: service.fullName, method: it.name });
+    }
+  }
+  const retryPolicy = {
+    maxAttempts: 4,
+    initialBackoff: "0.05s",
+    maxBackoff: "1s",
+    backoffMultiplier: 2,
+    retryableStatusCodes: ["UNAVAILABLE"],
+  };
+  return JSON.stringify({ loadBalancingConfig: [{ round_robin: {} }], methodConfig: [{ name: method, retryPolicy }] });
+}
+
+const CHANNEL: ChannelOptions = {
+  "grpc.keepalive_time_ms": 20_000,
+  "grpc.keepalive_timeout_ms": 10_000,
+  "grpc.initial_reconnect_backoff_ms": 100,
+  "grpc.max_reconnect_backoff_ms": 1_000,
+  "grpc.max_receive_message_length": 16 * 1024 * 1024,
+  "grpc.max_send_message_length": 64 * 1024 * 1024,
+};
+
+/** Options of one unary call. */
+export interface CallOptions {
+  signal?: AbortSignal;
+  /** Milliseconds. */
+  timeout?: number;
+}
+
+/** A connection to one or several replicas. */
+export class Rpc {
+  private readonly client: Client;
+
+  constructor(readonly settings: Settings) {
+    const { tls, target } = settings;
+    const creds = tls
+      ? credentials.createSsl(tls.ca ?? null, tls.key ?? null, tls.cert ?? null)
+      : credentials.createInsecure();
+    this.client = new Client(target, creds, { ...CHANNEL, "grpc.service_config": serviceConfig() });
+  }
+
+  /**
+   * Calls, and repeats what did not reach the server until its patience ends: callers make sure that a
+   * repetition does nothing twice.
+   */
+  async unary<Req, Res>(
+    service: { fullName: string },
+    method: Method<Req, Res>,
+    request: Init<Req>,
+    options: CallOptions = {},
+  ): Promise<Res> {
+    const until = Date.now() + this.settings.patience;
+    for (let attempt = 1; ; attempt++) {
+      try {
+        return await this.once(service, method, request, options);
+      } catch (thrown) {
+        const error = asContextdError(thrown);
+        const limited = error.reason === "RATE_LIMITED";
+        if (!error.transient || limited || options.signal?.aborted || Date.now() > until) throw error;
+        await sleep(delay(attempt, Math.random(), error.retryAfter), options.signal);
+      }
+    }
+  }
+
+  private once<Req, Res>(
+    service: { fullName: string },
+    method: Method<Req, Res>,
+    request: Init<Req>,
+    options: CallOptions,
+  ): Promise<Res> {
+    return new Promise((resolve, reject) => {
+      const deadline = Date.now() + (options.timeout ?? this.settings.timeout);
+      const call = this.client.makeUnaryRequest(
+        `/${service.fullName}/${method.name}`,
+        (message: Req) => Buffer.from(method.requestType.encode(message).finish()),
+        (bytes) => method.responseType.decode(bytes),
+        method.requestType.fromPartial(request),
+        this.metadata(),
+        { deadline },
+        (error, response) => {
+          options.signal?.removeEventListener("abort", abort);
+          if (error) reject(options.signal?.aborted ? aborted(options.signal) : fromService(error));
+          else resolve(response as Res);
+        },
+      );
+      const abort = () => call.cancel();
+      options.signal?.addEventListener("abort", abort, { once: true });
+      if (options.signal?.aborted) abort();
+    });
+  }
+
+  /** Opens a stream. It throws a ContextdError where it ends with anything but OK. */
+  async *stream<Req, Res>(
+    service: { fullName: string },
+    method: Method<Req, Res>,
+    request: Init<Req>,
+    options: { signal?: AbortSignal; idle?: number } = {},
+  ): AsyncGenerator<Res> {
+    const call: ClientReadableStream<Res> = this.client.makeServerStreamRequest(
+      `/${service.fullName}/${method.name}`,
+      (message: Req) => Buffer.from(method.requestType.encode(message).finish()),
+      (bytes) => method.responseType.decode(bytes),
+      method.requestType.fromPartial(request),
+      this.metadata(),
+    );
+    const silence = new ContextdError({
+      code: status.UNAVAILABLE,
+      reason: "SILENT",
+      message: "nothing came for too long",
+    });
+    const watchdog = options.idle ? setTimeout(() => call.destroy(silence), options.idle) : undefined;
+    const abort = () => call.cancel();
+    options.signal?.addEventListener("abort", abort, { once: true });
+    if (options.signal?.aborted) abort();
+    try {
+      for await (const message of call) {
+        watchdog?.refresh();
+        yield message as Res;
+      }
+    } catch (error) {
+      throw error instanceof ContextdError ? error : fromService(error as ServiceError);
+    } finally {
+      clearTimeout(watchdog);
+      options.signal?.removeEventListener("abort", abort);
+      call.on("error", () => {});
+      call.cancel();
+    }
+  }
+
+  /** Closes the connection. */
+  close(): void {
+    this.client.close();
+  }
+
+  private metadata(): Metadata {
+    const metadata = new Metadata();
+    if (this.settings.apiKey) metadata.set("authorization", `Bearer ${this.settings.apiKey}`);
+    return metadata;
+  }
+}
+
+function aborted(signal: AbortSignal): ContextdError {
+  return new ContextdError({
+    code: status.CANCELLED,
+    reason: "ABORTED_BY_CALLER",
+    message: "aborted",
+    fromServer: true,
+    cause: signal.reason,
+  });
+}
+
+/** Waits; a signal ends the wait. */
+export function sleep(ms: number, signal?: AbortSignal): Promise<void> {
+  return new Promise((resolve) => {
+    if (signal?.aborted) return resolve();
+    const done = () => {
+      clearTimeout(timer);
+      signal?.removeEventListener("abort", done);
+      resolve();
+    };
+    const timer = setTimeout(done, ms);
+    signal?.addEventListener("abort", done, { once: true });
+  });
+}

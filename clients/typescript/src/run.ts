@@ -1,0 +1,302 @@
+/** A run: does what the machine says. Streams, tools, timers and the consumer are here. */
+import { asContextdError, ContextdError, TurnFailedError } from "./errors.js";
+import type { RunEvent } from "./events.js";
+import { type Approval, type Event, type ToolCall, TurnServiceDefinition, type UsageTotals } from "./gen/index.js";
+import { type Action, type Answer, type Ending, Machine, type MachineOptions, textPart } from "./machine.js";
+import { type Rpc, sleep } from "./rpc.js";
+import type { Tool, ToolContext } from "./tools.js";
+
+/** What `approve` decides about a call: whether it may run, with other arguments perhaps; or why not. */
+export type Decision = boolean | { arguments: unknown } | { deny: string };
+
+/** A call that a person is asked about. */
+export interface ApprovalRequest {
+  callId: string;
+  toolName: string;
+  arguments: unknown;
+}
+
+/** How a turn ended. */
+export interface RunResult {
+  status: "completed" | "cancelled";
+  /** `stop`, `max_steps`, `length`, `content_filter`, `budget`, `deadline`; or what cancelled it. */
+  reason: string;
+  /** The text of the last message. */
+  text: string;
+  turnId: string;
+  sessionId: string;
+  /** Tokens of all its calls. */
+  usage: UsageTotals | undefined;
+  steps: number;
+}
+
+/** What a run needs. */
+export interface RunSetup {
+  rpc: Rpc;
+  sessionId: string;
+  tools: Map<string, Tool>;
+  machine: Omit<MachineOptions, "patience">;
+  /** Opens the stream after a seq. */
+  open(after: number, signal: AbortSignal): AsyncIterable<{ event?: Event | undefined }>;
+  /** The text of the newest message, for a run that began after it. */
+  lastText(messageId: string): Promise<string>;
+  approve?: ((call: ApprovalRequest) => Decision | Promise<Decision>) | undefined;
+  /** Cancels the turn when it is aborted. */
+  signal?: AbortSignal | undefined;
+}
+
+/** Milliseconds of silence after which a stream is opened anew: the server sends something every 10 s. */
+const SILENCE = 30_000;
+
+/**
+ * A turn that runs: an async iterable of its events, for one consumer. It begins at once and goes on without one:
+ * tools run, results are submitted and lost connections are opened again until the turn ends or `detach` is called.
+ */
+export class Run implements AsyncIterable<RunEvent>, AsyncDisposable {
+  readonly sessionId: string;
+  /** Give it to `session.run` with the same input to attach to this turn from another process. */
+  readonly requestId: string;
+  private readonly machine: Machine;
+  private readonly stop = new AbortController();
+  private readonly running = new Map<string, AbortController>();
+  private readonly buffer: RunEvent[] = [];
+  private readonly ending: Promise<Ending>;
+  private settle!: { resolve(ending: Ending): void; reject(error: unknown): void };
+  private wake: (() => void) | undefined;
+  private wanted = true;
+  private closed = false;
+  private turn = "";
+
+  /** @internal */
+  constructor(private readonly setup: RunSetup) {
+    this.sessionId = setup.sessionId;
+    this.requestId = setup.machine.requestId;
+    this.machine = new Machine({ ...setup.machine, patience: setup.rpc.settings.patience });
+    this.ending = new Promise((resolve, reject) => {
+      this.settle = { resolve, reject };
+    });
+    this.ending.catch(() => {}).finally(() => this.close());
+    const cancel = () => void this.cancel("aborted").catch(() => {});
+    setup.signal?.addEventListener("abort", cancel, { once: true, signal: this.stop.signal });
+    this.act(this.machine.start());
+    if (setup.signal?.aborted) cancel();
+  }
+
+  /** The last seq handled: what to give as `after` to go on from here elsewhere. */
+  get cursor(): number {
+    return this.machine.after;
+  }
+
+  /** The turn; empty before it is known. */
+  get turnId(): string {
+    return this.turn;
+  }
+
+  /** The end. Rejects with a TurnFailedError when the turn failed, and a ContextdError when it could not be followed. */
+  async result(): Promise<RunResult> {
+    const ending = await this.ending;
+    const { status, reason, turnId, sessionId, result, failure } = ending;
+    if (status === "failed" && failure) throw new TurnFailedError(failure, turnId);
+    const last = result?.finalMessageId;
+    const text = ending.text ?? (last ? await this.setup.lastText(last) : "");
+    return {
+      status: status as RunResult["status"],
+      reason,
+      text,
+      turnId,
+      sessionId,
+      usage: result?.totalUsage,
+      steps: result?.stepCount ?? 0,
+    };
+  }
+
+  /** Cancels the turn. The run ends with its `turn_cancelled`. */
+  async cancel(reason = ""): Promise<void> {
+    const request = { sessionId: this.sessionId, turnId: this.turn, reason: reason.slice(0, 1024) };
+    await this.setup.rpc.unary(TurnServiceDefinition, TurnServiceDefinition.methods.cancelTurn, request);
+  }
+
+  /** Lets a call run that waits for approval, perhaps with other arguments. */
+  approve(callId: string, args?: unknown): void {
+    const editedArgumentsJson = args === undefined ? "" : JSON.stringify(args);
+    this.decide({ callId, decision: "approve", editedArgumentsJson, reason: "" });
+  }
+
+  /** Denies a call; the model reads the reason. */
+  deny(callId: string, reason = ""): void {
+    this.decide({ callId, decision: "deny", editedArgumentsJson: "", reason });
+  }
+
+  /** Leaves the turn to itself: it goes on at the server until it needs a tool. */
+  detach(): void {
+    this.settle.reject(
+      new ContextdError({ code: 1, reason: "DETACHED", message: "the run was detached", fromServer: true }),
+    );
+    this.close();
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    this.detach();
+  }
+
+  async *[Symbol.asyncIterator](): AsyncGenerator<RunEvent> {
+    try {
+      for (;;) {
+        const event = this.buffer.shift();
+        if (event) yield event;
+        else if (this.closed) break;
+        else await new Promise<void>((resolve) => (this.wake = resolve));
+      }
+    } finally {
+      this.wanted = false;
+      this.buffer.length = 0;
+    }
+    await this.ending;
+  }
+
+  private act(actions: Action[]): void {
+    for (const action of actions) {
+      switch (action.do) {
+        case "yield":
+          this.push(action.event);
+          break;
+        case "open":
+          void this.read(action.after, action.delay);
+          break;
+        case "execute":
+          void this.execute(action.call);
+          break;
+        case "ask":
+          void this.ask(action.call);
+          break;
+        case "submit":
+          void this.submit(action.callId, action.answer, action.delay);
+          break;
+        case "abort":
+          this.running.get(action.callId)?.abort();
+          break;
+        case "finish":
+          this.settle.resolve(action.ending);
+          this.close();
+          break;
+        case "fail":
+          this.settle.reject(action.error);
+          this.close();
+          break;
+      }
+    }
+  }
+
+  private async read(after: number, wait: number): Promise<void> {
+    await sleep(wait, this.stop.signal);
+    if (this.stop.signal.aborted) return;
+    let error: ContextdError | undefined;
+    try {
+      for await (const { event } of this.setup.open(after, this.stop.signal)) {
+        if (event?.turnId) this.turn = event.turnId;
+        if (event) this.act(this.machine.event(event));
+      }
+    } catch (thrown) {
+      error = asContextdError(thrown);
+    }
+    if (!this.stop.signal.aborted) this.act(this.machine.ended(Date.now(), error));
+  }
+
+  private async execute(call: ToolCall): Promise<void> {
+    const { callId, toolName, argumentsJson } = call;
+    const tool = this.setup.tools.get(toolName);
+    const abort = new AbortController();
+    this.running.set(callId, abort);
+    const context = { callId, toolName, sessionId: this.sessionId, turnId: this.turn, signal: abort.signal };
+    let result: Answer;
+    try {
+      if (!tool) throw new Error(`this host has no tool ${toolName}`);
+      result = { result: { callId, outcome: "success", parts: await inTime(tool, argumentsJson, context, abort) } };
+    } catch (error) {
+      const text = error instanceof Error ? error.message : String(error);
+      result = { result: { callId, outcome: "error", parts: [textPart(text)] } };
+    }
+    this.running.delete(callId);
+    this.act(this.machine.answer(result));
+  }
+
+  private async ask(call: ToolCall): Promise<void> {
+    if (!this.setup.approve) return;
+    const { callId, toolName } = call;
+    try {
+      const decision = await this.setup.approve({ callId, toolName, arguments: JSON.parse(call.argumentsJson) });
+      if (decision === true) this.approve(callId);
+      else if (decision === false) this.deny(callId);
+      else if ("deny" in decision) this.deny(callId, decision.deny);
+      else this.approve(callId, decision.arguments);
+    } catch (error) {
+      this.deny(callId, `The host could not decide: ${error instanceof Error ? error.message : error}`);
+    }
+  }
+
+  private decide(approval: Approval): void {
+    this.act(this.machine.answer({ approval }));
+  }
+
+  private async submit(callId: string, answer: Answer, wait: number): Promise<void> {
+    await sleep(wait, this.stop.signal);
+    if (this.stop.signal.aborted) return;
+    const { submitToolResults } = TurnServiceDefinition.methods;
+    const answers = "result" in answer ? { results: [answer.result] } : { approvals: [answer.approval] };
+    try {
+      const request = { sessionId: this.sessionId, ...answers };
+      const signal = this.stop.signal;
+      const { receipts } = await this.setup.rpc.unary(TurnServiceDefinition, submitToolResults, request, { signal });
+      const receipt = receipts[0] ?? { callId, status: "accepted" as const };
+      this.act(this.machine.submitted(callId, receipt));
+    } catch (thrown) {
+      if (!this.stop.signal.aborted) this.act(this.machine.submitted(callId, asContextdError(thrown)));
+    }
+  }
+
+  private push(event: RunEvent): void {
+    if (!this.wanted) return;
+    const last = this.buffer.at(-1);
+    const pieces = event.type === "text_delta" || event.type === "reasoning_delta";
+    if (
+      pieces &&
+      last?.type === event.type &&
+      last.messageId === event.messageId &&
+      last.partIndex === event.partIndex
+    ) {
+      last.text += event.text; // A consumer that is slow, or not there yet, gets more at a time.
+    } else {
+      this.buffer.push({ ...event });
+    }
+    this.wake?.();
+  }
+
+  private close(): void {
+    this.closed = true;
+    this.stop.abort();
+    for (const abort of this.running.values()) abort.abort();
+    this.wake?.();
+  }
+}
+
+/** Opens a stream with a watchdog. */
+export function watched<T>(streams: (options: { signal: AbortSignal; idle: number }) => T, signal: AbortSignal): T {
+  return streams({ signal, idle: SILENCE });
+}
+
+/** Runs a tool, at most for its timeout. */
+async function inTime(tool: Tool, args: string, context: ToolContext, abort: AbortController) {
+  let timer: NodeJS.Timeout | undefined;
+  const late = new Promise<never>((_, reject) => {
+    if (tool.timeout === undefined) return;
+    timer = setTimeout(() => {
+      reject(new Error(`the tool took longer than ${tool.timeout} ms`));
+      abort.abort();
+    }, tool.timeout);
+  });
+  try {
+    return await Promise.race([tool.run(args, context), late]);
+  } finally {
+    clearTimeout(timer);
+  }
+}

@@ -1,0 +1,152 @@
+/** The client against a server. */
+import assert from "node:assert/strict";
+import { after, before, test } from "node:test";
+import { Contextd, ContextdError, type RunEvent, TurnFailedError, tool } from "contextd";
+import { mcp } from "contextd/mcp";
+import { z } from "zod";
+import { Server } from "./server.js";
+
+let server: Server;
+let client: Contextd;
+before(async () => {
+  server = await Server.start();
+  client = new Contextd({ url: server.url });
+});
+after(async () => {
+  client.close();
+  await server.close();
+});
+
+const look = (execute: (args: { at: number }) => unknown, more: object = {}) =>
+  tool({ name: "look", description: "Looks.", parameters: z.object({ at: z.number() }), execute, ...more });
+
+test("a turn runs a tool and ends with a result", async () => {
+  const session = await client.session({ instructions: "Be brief." });
+  const events: RunEvent[] = [];
+  const run = session.run("Well?", { tools: [look(({ at }) => `${at + 1}`)] });
+  for await (const event of run) events.push(event);
+  const result = await run.result();
+  assert.equal(result.text, "It says: 8");
+  assert.equal(result.steps, 2);
+  assert.equal(result.reason, "stop");
+  assert.ok(result.usage && result.usage.totalTokens > 0);
+  const types = new Set(events.map((event) => event.type));
+  for (const type of [
+    "admitted",
+    "turn_started",
+    "text_delta",
+    "tool_call_requested",
+    "tool_call_completed",
+    "turn_completed",
+  ] as const) {
+    assert.ok(types.has(type), type);
+  }
+  assert.doesNotThrow(() => JSON.stringify(events));
+});
+
+test("what a tool throws, and arguments that its schema refuses, are read by the model", async () => {
+  const session = await client.session();
+  const thrown = session.run("Well?", { tools: [look(() => assert.fail("the lamp is broken"))] });
+  assert.match((await thrown.result()).text, /the lamp is broken/);
+  const strict = tool({ name: "look", parameters: z.object({ at: z.string() }), execute: () => "never" });
+  assert.match((await session.run("Again?", { tools: [strict] }).result()).text, /the arguments are not valid: at: /);
+});
+
+test("a tool that takes too long is aborted, and the model reads so", async () => {
+  const session = await client.session();
+  let aborted = false;
+  const slow = tool({
+    name: "look",
+    timeout: 100,
+    execute: (_, { signal }) => new Promise(() => signal.addEventListener("abort", () => (aborted = true))),
+  });
+  assert.match((await session.run("Well?", { tools: [slow] }).result()).text, /longer than 100 ms/);
+  assert.ok(aborted);
+});
+
+test("approvals are decided by a callback: with other arguments, or with a reason against", async () => {
+  const session = await client.session();
+  const tools = [look(({ at }) => `${at}`, { needsApproval: true })];
+  const edited = session.run("Well?", { tools, approve: (call) => ({ arguments: { at: call.toolName.length } }) });
+  assert.match((await edited.result()).text, /4$/);
+  const denied = session.run("Well?", { tools, approve: () => ({ deny: "not on Sundays" }) });
+  assert.match((await denied.result()).text, /not on Sundays/);
+});
+
+test("a failed turn rejects its result with the reason", async () => {
+  const session = await client.session({ model: "scripted/fails" });
+  const error = await session
+    .run("Well?")
+    .result()
+    .catch((it) => it);
+  assert.ok(error instanceof TurnFailedError);
+  assert.equal(error.reason, "provider_bad_request");
+});
+
+test("an abort signal cancels the turn", async () => {
+  const session = await client.session({ model: "scripted/slow" });
+  const stop = new AbortController();
+  const run = session.run("Go", { signal: stop.signal });
+  for await (const event of run) if (event.type === "text_delta") stop.abort();
+  const result = await run.result();
+  assert.equal(result.status, "cancelled");
+  assert.match(result.text, /^on /);
+});
+
+test("errors have reason and fields", async () => {
+  const missing = await client.open("nowhere").catch((it) => it);
+  assert.ok(missing instanceof ContextdError);
+  assert.equal(missing.reason, "SESSION_NOT_FOUND");
+  const invalid = await client.session({ id: "with spaces" }).catch((it) => it);
+  assert.equal(invalid.reason, "INVALID_REQUEST");
+  assert.equal(invalid.fields[0]?.field, "session.session_id");
+});
+
+test("a session is created once and opened afterwards", async () => {
+  const first = await client.session({ id: "twice", instructions: "One." });
+  const second = await client.session({ id: "twice", instructions: "Two." });
+  assert.equal(first.id, second.id);
+  assert.equal((await second.get()).systemPrompt, "One.");
+});
+
+test("a turn that another process left is taken up with its waiting call", async () => {
+  const session = await client.session();
+  const first = session.run("Well?", { tools: [look(() => new Promise(() => {}))] });
+  for await (const event of first) if (event.type === "action_required") break;
+  first.detach();
+  const second = await (await client.open(session.id)).resume({ tools: [look(() => "found")] });
+  assert.equal((await second?.result())?.text, "It says: found");
+});
+
+test("stats, messages, fork, send, watch", async () => {
+  const session = await client.session();
+  await session.run("Hello").result();
+  assert.ok((await session.stats()).used?.tokens);
+  const roles = [];
+  for await (const message of session.messages()) roles.push(message.role);
+  assert.deepEqual(roles, ["user", "assistant"]);
+  const fork = await session.fork();
+  assert.notEqual(fork.id, session.id);
+  const queued = await session.send("Later");
+  assert.equal(queued.position, 1);
+  let said = "";
+  for await (const event of session.watch({ follow: false })) if (event.type === "text_delta") said += event.text;
+  assert.equal(said, "You said: Hello");
+});
+
+test("a loop of one's own prepares and records in the AI SDK's format", async () => {
+  const session = await client.session({ instructions: "Be brief." });
+  await session.record([{ role: "user", content: "Hello" }], { format: "ai_sdk" });
+  const prepared = await session.prepare({ format: "ai_sdk" });
+  assert.equal(prepared.request.system, "Be brief.");
+  assert.equal(prepared.request.messages.length, 1);
+  const usage = { inputTokens: 20, outputTokens: 3 };
+  await session.record([{ role: "assistant", content: "Hi." }], { format: "ai_sdk", prepared, usage });
+  assert.equal((await session.stats()).used?.basis, "actual");
+});
+
+test("tools of an MCP server are tools of the host", async () => {
+  await using server = await mcp({ command: process.execPath, args: ["test/mcp-server.mjs"] });
+  const session = await client.session();
+  assert.equal((await session.run("Well?", { tools: [server] }).result()).text, "It says: seen 7");
+});

@@ -1,0 +1,75 @@
+/** The package as users get it: packed, installed into a fresh folder, with README's quick start and the examples. */
+import assert from "node:assert/strict";
+import { execFile } from "node:child_process";
+import { cpSync, mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join, resolve } from "node:path";
+import { after, before, test } from "node:test";
+import { promisify } from "node:util";
+import { Server } from "./server.js";
+
+const execute = promisify(execFile);
+const place = mkdtempSync(join(tmpdir(), "contextd-package-"));
+let server: Server;
+
+async function run(file: string, ...args: string[]): Promise<string> {
+  const env = { ...process.env, CONTEXTD_URL: server.url };
+  const { stdout } = await execute(file, args, { cwd: place, env, timeout: 90_000 }).catch((error) => {
+    throw new Error(`${error.message}\n${error.stdout}\n${error.stderr}`);
+  });
+  return stdout;
+}
+
+before(async () => {
+  server = await Server.start("scripted/demo");
+  const packed = await execute("npm", ["pack", "--silent", "--ignore-scripts", "--pack-destination", place]);
+  const tarball = packed.stdout.trim().split("\n").at(-1) ?? "";
+  writeFileSync(join(place, "package.json"), '{ "type": "module", "private": true }');
+  await run("npm", "install", "--silent", "--no-audit", "--no-fund", `./${tarball}`, "zod");
+  for (const name of ["agent.ts", "coding-agent.ts"]) cpSync(`../../examples/typescript/${name}`, join(place, name));
+  const types = ["--typeRoots", resolve("node_modules/@types"), "--types", "node"];
+  const strict = [
+    "--strict",
+    "--skipLibCheck",
+    "--module",
+    "nodenext",
+    "--target",
+    "es2022",
+    "--lib",
+    "es2023,esnext.disposable",
+  ];
+  await run(resolve("node_modules/.bin/tsc"), ...strict, ...types, "agent.ts", "coding-agent.ts");
+});
+after(async () => {
+  await server.close();
+  rmSync(place, { recursive: true, force: true });
+});
+
+test("README's quick start runs as it stands", async () => {
+  const code = /```js\n(\/\/ trip\.mjs\n[^]*?)```/.exec(readFileSync("README.md", "utf8"))?.[1] ?? "";
+  writeFileSync(join(place, "trip.mjs"), code);
+  assert.match(await run("node", "trip.mjs"), /18 °C and sunny in Paris[^]*\[stop\] \d+ tokens/);
+});
+
+test("the package can be required", async () => {
+  const code =
+    'const { Contextd } = require("contextd"); const c = new Contextd(); c.session().then((s) => { console.log(typeof s.id); c.close(); });';
+  writeFileSync(join(place, "required.cjs"), code);
+  assert.equal(await run("node", "required.cjs"), "string\n");
+});
+
+test("the agent runs its tools and takes a message meanwhile", async () => {
+  const said = await run("node", "agent.js");
+  assert.match(said, /-> get_weather {"city":"Paris"}/);
+  assert.match(said, /Weather: 18 °C and sunny in Paris/);
+  assert.match(said, /\[your message was taken\]/);
+  assert.equal(said.match(/\[stop\]/g)?.length, 2);
+});
+
+test("the coding agent fills its window and is compacted", async () => {
+  mkdirSync(join(place, "folder"));
+  writeFileSync(join(place, "folder", "big.txt"), "all work and no play makes a dull text\n".repeat(250));
+  const said = await run("node", "coding-agent.js", "folder", "Read on.", "scripted/coder");
+  assert.match(said, /\[(compacted|pruned)/);
+  assert.match(said, /\[(stop|max_steps)\] \d+ of 16000 tokens/);
+});
