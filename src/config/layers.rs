@@ -84,9 +84,10 @@ fn collect_leaves(path: &mut Path, table: &Table, found: &mut Vec<(Path, Value)>
     }
 }
 
-/// A provider means something only together with its `kind`.
+/// A provider means something only together with its `kind`, a certificate's tenant only with its access.
 fn is_judged_whole(path: &[String]) -> bool {
     matches!(path, [section, _] if section == "providers")
+        || matches!(path, [section, key, _] if section == "auth" && key == "certificates")
 }
 
 /// Dotted key of every value below `json`, set or not, with the value.

@@ -351,6 +351,18 @@ fn listening_on_other_interfaces_requires_authentication_and_tls_or_a_decision_a
 }
 
 #[test]
+fn client_certificates_are_configured_in_the_file() {
+    let file = r#"
+        auth.required = true
+        auth.certificates."spiffe://cluster.local/ns/agents/sa/host" = {tenant = "acme", access = "write"}
+        tls = {cert_file = "cert.pem", key_file = "key.pem", client_ca_file = "ca.pem"}
+    "#;
+    let certificates = from_file(file).config().auth.certificates;
+    let names: Vec<&str> = certificates.keys().map(String::as_str).collect();
+    assert_eq!(names, ["spiffe://cluster.local/ns/agents/sa/host"]);
+}
+
+#[test]
 fn durations_are_parsed_in_human_form() {
     fn check(text: &str, expected: Option<Duration>) {
         assert_eq!(parse_duration(text).ok(), expected, "{text}");
