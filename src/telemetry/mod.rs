@@ -18,7 +18,7 @@ pub mod spans;
 pub mod traces;
 
 pub use export::Telemetry;
-pub use metrics::Metrics;
+pub use metrics::{ConnectionEnd, Metrics};
 pub use traces::{Span, Trace, Traces};
 
 /// Telemetry cannot be set up.
