@@ -51,7 +51,7 @@ async fn a_client_is_told_its_limits_and_kept_to_them() {
     let request = frame(HEADERS, END_HEADERS, 1, &large);
     assert!(wire.send(&request, soon).await);
     until("the refusal of the headers", || async {
-        wire.hears(|heard| heard.answers == 1 || !heard.resets.is_empty())
+        wire.hears(|heard| heard.refusals == 1)
     })
     .await;
     assert!(!wire.hears(|heard| heard.closed));

@@ -56,7 +56,7 @@ async fn large_session(client: &Client) {
 
 /// Calls on which nothing can be answered, because the client opens no window.
 async fn calls_without_window(target: Target, key: String) -> Tally {
-    const STREAMS: usize = 20;
+    const STREAMS: usize = 5;
     let list = pb::ListMessagesRequest {
         session_id: "large".to_owned(),
         ..pb::ListMessagesRequest::default()
@@ -119,7 +119,7 @@ async fn clients_that_open_no_window_hold_neither_memory_nor_connections_to_the_
     });
     std::fs::write(&keys, entries).unwrap();
     let settings = format!(
-        "[server]\nmax_requests = 64\nmax_open_streams = 100\nanswer_timeout = '300ms'\n\
+        "[server]\nmax_requests = 64\nmax_open_streams = 100\nanswer_timeout = '100ms'\n\
          [database]\npool_size = 4\n[auth]\nrequired = true\nkeys_file = '{}'\n",
         keys.display()
     );
@@ -136,7 +136,11 @@ async fn clients_that_open_no_window_hold_neither_memory_nor_connections_to_the_
     let siege = Siege::of("streams without a window", place, database, served, client);
     let attack = |target| calls_without_window(target, attacker);
     let tally = siege.growing(200).attacked(attack).await;
-    assert!(tally.resets > 0, "unread answers stay: {tally:?}");
+    // 57 places for requests, 90 for streams: the rest came after answers that were dropped.
+    assert!(
+        tally.answers > 160,
+        "unread answers keep their places: {tally:?}"
+    );
 }
 
 /// Connections that say hello and then nothing, not even to a PING.

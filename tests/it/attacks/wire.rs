@@ -116,6 +116,8 @@ pub(super) struct Heard {
     pub(super) settings: BTreeMap<u16, u32>,
     /// Streams that it began to answer.
     pub(super) answers: usize,
+    /// Streams that it refused, or whose answer it ended.
+    pub(super) refusals: usize,
     /// Streams that it ended, by the code.
     pub(super) resets: BTreeMap<u32, usize>,
     /// Bytes of answers.
@@ -204,7 +206,8 @@ impl Heard {
     fn note(&mut self, kind: u8, flags: u8, payload: &[u8]) {
         let number = |at: usize| u32::from_be_bytes(payload[at..at + 4].try_into().unwrap());
         match kind {
-            HEADERS => self.answers += 1,
+            HEADERS if flags & END_STREAM == 0 => self.answers += 1,
+            HEADERS => self.refusals += 1,
             DATA => self.bytes += payload.len(),
             RST_STREAM => *self.resets.entry(number(0)).or_default() += 1,
             SETTINGS if flags & ACK == 0 => {
