@@ -105,23 +105,7 @@ impl ServerConfig {
             listen,
             admin_listen,
             insecure_no_auth,
-            max_request_bytes,
-            max_connections,
-            handshake_timeout,
-            max_connection_idle,
-            keepalive_interval,
-            keepalive_timeout,
-            max_concurrent_streams,
-            max_header_bytes,
-            max_pending_resets,
-            max_error_resets,
-            max_control_frames_per_second,
-            max_requests,
-            max_open_streams,
-            answer_timeout,
-            reflection: _,
-            drain_delay,
-            drain_timeout,
+            ..
         } = self;
         checks.require(
             *admin_listen != Some(*listen),
@@ -144,94 +128,93 @@ impl ServerConfig {
                  --tls-key, or say that a proxy or mesh encrypts with --tls-terminated-elsewhere (tls.terminated_elsewhere = true)"
             )
         });
+        self.check_sizes(checks);
+        self.check_times(checks);
+    }
+
+    fn check_sizes(&self, checks: &mut Checks) {
+        let bytes = 64 << 10..=64 << 20;
         checks.number(
             "server.max_request_bytes",
-            *max_request_bytes,
-            64 << 10..=64 << 20,
+            self.max_request_bytes,
+            bytes,
             "bytes",
         );
-        checks.number(
-            "server.max_connections",
-            *max_connections,
-            1..=1_000_000,
-            "connections",
-        );
-        let bounded = |checks: &mut Checks, key, duration: &Duration, longest| {
-            checks.duration(key, *duration, Duration::from_millis(100)..=longest);
-        };
-        let hour = Duration::from_hours(1);
-        bounded(
-            checks,
-            "server.handshake_timeout",
-            handshake_timeout,
-            Duration::from_mins(1),
-        );
-        bounded(
-            checks,
-            "server.max_connection_idle",
-            max_connection_idle,
-            hour * 24,
-        );
-        bounded(
-            checks,
-            "server.keepalive_interval",
-            keepalive_interval,
-            hour,
-        );
-        bounded(checks, "server.keepalive_timeout", keepalive_timeout, hour);
-        bounded(checks, "server.answer_timeout", answer_timeout, hour);
+        let bytes = 4 << 10..=1 << 20;
         checks.number(
             "server.max_header_bytes",
-            *max_header_bytes,
-            4 << 10..=1 << 20,
+            self.max_header_bytes,
+            bytes,
             "bytes",
         );
+        let most = 1..=1_000_000;
         checks.number(
-            "server.max_pending_resets",
-            *max_pending_resets,
-            1..=10_000,
-            "requests",
+            "server.max_connections",
+            self.max_connections,
+            most.clone(),
+            "connections",
         );
         checks.number(
-            "server.max_error_resets",
-            *max_error_resets,
-            1..=1_000_000,
+            "server.max_requests",
+            self.max_requests,
+            most.clone(),
             "requests",
-        );
-        checks.number(
-            "server.max_control_frames_per_second",
-            *max_control_frames_per_second,
-            100..=1_000_000,
-            "frames",
         );
         checks.number(
             "server.max_open_streams",
-            *max_open_streams,
-            1..=1_000_000,
+            self.max_open_streams,
+            most.clone(),
             "streams",
         );
         checks.number(
+            "server.max_error_resets",
+            self.max_error_resets,
+            most,
+            "requests",
+        );
+        let most = 1..=10_000;
+        checks.number(
+            "server.max_pending_resets",
+            self.max_pending_resets,
+            most,
+            "requests",
+        );
+        checks.number(
             "server.max_concurrent_streams",
-            *max_concurrent_streams,
+            self.max_concurrent_streams,
             1..=100_000,
             "streams",
         );
         checks.number(
-            "server.max_requests",
-            *max_requests,
-            1..=1_000_000,
-            "requests",
+            "server.max_control_frames_per_second",
+            self.max_control_frames_per_second,
+            100..=1_000_000,
+            "frames",
         );
-        checks.duration(
-            "server.drain_delay",
-            *drain_delay,
-            Duration::ZERO..=Duration::from_mins(10),
-        );
-        checks.duration(
-            "server.drain_timeout",
-            *drain_timeout,
-            Duration::ZERO..=Duration::from_hours(1),
-        );
+    }
+
+    fn check_times(&self, checks: &mut Checks) {
+        let hour = Duration::from_hours(1);
+        let minute = Duration::from_mins(1);
+        for (key, time, longest) in [
+            ("server.handshake_timeout", self.handshake_timeout, minute),
+            (
+                "server.max_connection_idle",
+                self.max_connection_idle,
+                hour * 24,
+            ),
+            ("server.keepalive_interval", self.keepalive_interval, hour),
+            ("server.keepalive_timeout", self.keepalive_timeout, hour),
+            ("server.answer_timeout", self.answer_timeout, hour),
+        ] {
+            checks.duration(key, time, Duration::from_millis(100)..=longest);
+        }
+        for (key, time, longest) in [
+            ("server.drain_delay", self.drain_delay, minute * 10),
+            ("server.drain_timeout", self.drain_timeout, hour),
+        ] {
+            checks.duration(key, time, Duration::ZERO..=longest);
+        }
     }
 }
 
