@@ -5,14 +5,18 @@ use std::{
     collections::BTreeMap,
     pin::Pin,
     sync::{Arc, Mutex, PoisonError, Weak},
-    task::{Context, Poll},
+    task::{Context, Poll, ready},
     time::Duration,
 };
 
-use http_body::{Frame, SizeHint};
+use http_body::{Body as _, Frame, SizeHint};
 use prost::bytes::Bytes;
 use tokio::time::Instant;
 use tonic::{Status, body::Body};
+
+/// Bytes that are handed on at once. The framework keeps what it was handed until there is a window, so
+/// that is what an unread answer still takes after it was dropped.
+const PIECE: usize = 16 * 1024;
 
 /// Unread answers, the oldest first.
 #[derive(Debug)]
@@ -28,7 +32,38 @@ struct Answers<T> {
 }
 
 /// An answer with its place, until it is read or dropped.
-type Answer<T> = Mutex<Option<(Body, T)>>;
+type Answer<T> = Mutex<Option<Content<T>>>;
+
+#[derive(Debug)]
+struct Content<T> {
+    body: Body,
+    /// Bytes of the body that were not handed on yet.
+    rest: Bytes,
+    _place: T,
+}
+
+impl<T> Content<T> {
+    fn poll_piece(
+        &mut self,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
+        if self.rest.is_empty() {
+            let frame = ready!(Pin::new(&mut self.body).poll_frame(context));
+            let Some(Ok(frame)) = frame else {
+                return Poll::Ready(frame);
+            };
+            match frame.into_data() {
+                Ok(data) if data.len() > PIECE => self.rest = data,
+                Ok(data) => return Poll::Ready(Some(Ok(Frame::data(data)))),
+                Err(other) => return Poll::Ready(Some(Ok(other))),
+            }
+        }
+        let piece = self.rest.split_to(PIECE.min(self.rest.len()));
+        // A copy: a slice would keep all of it.
+        let piece = Bytes::copy_from_slice(&piece);
+        Poll::Ready(Some(Ok(Frame::data(piece))))
+    }
+}
 
 impl<T: Send + 'static> Unread<T> {
     /// Answers that are dropped when they were not read for so long and there are others.
@@ -63,7 +98,11 @@ impl<T: Send + 'static> Unread<T> {
 
     /// The body, with which the place goes.
     pub(super) fn hold(self: &Arc<Self>, body: Body, place: T) -> Body {
-        let answer = Arc::new(Mutex::new(Some((body, place))));
+        let answer = Arc::new(Mutex::new(Some(Content {
+            body,
+            rest: Bytes::new(),
+            _place: place,
+        })));
         let mut answers = self.answers.lock().unwrap_or_else(PoisonError::into_inner);
         let id = answers.next;
         answers.next += 1;
@@ -86,9 +125,9 @@ struct Held<T> {
 }
 
 impl<T> Held<T> {
-    fn look<R>(&self, at: impl FnOnce(&mut Body) -> R) -> Option<R> {
+    fn look<R>(&self, at: impl FnOnce(&mut Content<T>) -> R) -> Option<R> {
         let mut answer = self.answer.lock().unwrap_or_else(PoisonError::into_inner);
-        answer.as_mut().map(|(body, _)| at(body))
+        answer.as_mut().map(at)
     }
 }
 
@@ -108,7 +147,7 @@ impl<T> http_body::Body for Held<T> {
         self: Pin<&mut Self>,
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Self::Data>, Self::Error>>> {
-        let frame = self.look(|body| Pin::new(body).poll_frame(context));
+        let frame = self.look(|content| content.poll_piece(context));
         frame.unwrap_or_else(|| {
             let late = Status::deadline_exceeded("the answer was not read in time");
             Poll::Ready(Some(Err(late)))
@@ -116,19 +155,28 @@ impl<T> http_body::Body for Held<T> {
     }
 
     fn is_end_stream(&self) -> bool {
-        self.look(|body| body.is_end_stream()).unwrap_or(false)
+        self.look(|content| content.rest.is_empty() && content.body.is_end_stream())
+            .unwrap_or(false)
     }
 
     fn size_hint(&self) -> SizeHint {
-        self.look(|body| body.size_hint()).unwrap_or_default()
+        self.look(|content| {
+            let hint = content.body.size_hint();
+            let mut whole = SizeHint::new();
+            let rest = content.rest.len() as u64;
+            if let Some(upper) = hint.upper() {
+                whole.set_upper(upper + rest);
+            }
+            whole.set_lower(hint.lower() + rest);
+            whole
+        })
+        .unwrap_or_default()
     }
 }
 
 #[cfg(test)]
 mod tests {
     use std::future::poll_fn;
-
-    use http_body::Body as _;
 
     use super::*;
 
@@ -149,6 +197,21 @@ mod tests {
         unread.drop_overdue(begun + TIMEOUT + Duration::from_secs(1));
         assert_eq!(Arc::strong_count(&place), 1);
         assert!(next(&mut body).await.unwrap().is_err());
+    }
+
+    #[tokio::test]
+    async fn a_large_answer_is_handed_on_in_pieces_that_keep_nothing_of_the_rest() {
+        let unread = Arc::new(Unread::new(TIMEOUT));
+        let text = "words ".repeat(10_000);
+        let mut body = unread.hold(Body::new(text.clone()), ());
+        let mut read = Vec::new();
+        while let Some(frame) = next(&mut body).await {
+            let piece = frame.unwrap().into_data().unwrap();
+            assert!(piece.len() <= PIECE);
+            assert_eq!(body.is_end_stream(), read.len() + piece.len() == text.len());
+            read.extend(piece);
+        }
+        assert_eq!(read, text.as_bytes());
     }
 
     #[tokio::test]
