@@ -21,7 +21,7 @@ use crate::{
     clock::{Clock, SystemClock},
     config::{Config, Environment, LimitsConfig},
     grpc::{
-        admin_port, connection,
+        admin_port, admission, connection,
         gate::Gate,
         health,
         readiness::{Closed, Readiness},
@@ -337,9 +337,22 @@ fn bounds(config: &Config) -> server::Bounds {
         connections: connection::Bounds {
             most: config.server.max_connections,
             patience: config.server.handshake_timeout,
+            control_frames: config.server.max_control_frames_per_second,
+            idle: config.server.max_connection_idle,
         },
-        max_concurrent_streams: config.server.max_concurrent_streams,
-        max_requests: config.server.max_requests,
+        http2: server::Http2 {
+            max_concurrent_streams: config.server.max_concurrent_streams,
+            max_header_bytes: config.server.max_header_bytes,
+            max_pending_resets: config.server.max_pending_resets,
+            max_error_resets: config.server.max_error_resets,
+            keepalive_interval: config.server.keepalive_interval,
+            keepalive_timeout: config.server.keepalive_timeout,
+        },
+        capacity: admission::Capacity {
+            requests: config.server.max_requests,
+            streams: config.server.max_open_streams,
+            answer_timeout: config.server.answer_timeout,
+        },
         reader: Waiting {
             events: config.stream.reader_events,
             bytes: config.stream.reader_bytes,

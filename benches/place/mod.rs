@@ -19,6 +19,7 @@ use contextd::{
     postgres::{DATABASE, Postgres, Settings},
 };
 use tempfile::TempDir;
+use tonic::transport::{Channel, Endpoint};
 
 /// A directory that PostgreSQL's own user can enter.
 pub(crate) fn directory() -> TempDir {
@@ -60,10 +61,25 @@ impl Served {
         script: &str,
         settings: &str,
     ) -> Self {
+        Self::logging(place, postgres, script, settings, "error", Stdio::inherit())
+    }
+
+    /// The same with a log of these levels, which goes there.
+    pub(crate) fn logging(
+        place: &TempDir,
+        postgres: &Postgres,
+        script: &str,
+        settings: &str,
+        levels: &str,
+        log: Stdio,
+    ) -> Self {
         let scripts = place.path().join("scripts");
         fs::create_dir_all(&scripts).unwrap();
         fs::write(scripts.join("bench.json"), script).unwrap();
-        let config = place.path().join("contextd.toml");
+        // A file of its own: other servers of the place have theirs.
+        let config = place
+            .path()
+            .join(format!("contextd-{}.toml", uuid::Uuid::now_v7()));
         fs::write(&config, settings).unwrap();
         let url = format!(
             "postgresql:///{DATABASE}?host={}&user={}",
@@ -77,7 +93,7 @@ impl Served {
             "127.0.0.1:0",
             "--migrate",
             "--log",
-            "error",
+            levels,
             "--database-url",
             &url,
         ]);
@@ -86,11 +102,7 @@ impl Served {
             .arg(&config)
             .arg("--script-dir")
             .arg(&scripts);
-        let mut child = command
-            .stdout(Stdio::piped())
-            .stderr(Stdio::inherit())
-            .spawn()
-            .unwrap();
+        let mut child = command.stdout(Stdio::piped()).stderr(log).spawn().unwrap();
         let mut ready = String::new();
         let mut stdout = std::io::BufReader::new(child.stdout.take().unwrap());
         std::io::BufRead::read_line(&mut stdout, &mut ready).unwrap();
@@ -100,6 +112,11 @@ impl Served {
             .unwrap()
             .to_owned();
         Self { child, address }
+    }
+
+    /// How it is reached in plain text.
+    pub(crate) fn endpoint(&self) -> Endpoint {
+        Channel::from_shared(self.url()).unwrap()
     }
 
     /// Where it is reached.

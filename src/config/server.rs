@@ -28,11 +28,40 @@ pub struct ServerConfig {
     /// How long a client may take for its TLS handshake, and then for the first bytes of HTTP/2.
     #[serde(with = "duration")]
     pub handshake_timeout: Duration,
+    /// How long a connection may have no RPC before it is closed.
+    #[serde(with = "duration")]
+    pub max_connection_idle: Duration,
+    /// After how long of silence a client is asked by an HTTP/2 PING whether it is there.
+    #[serde(with = "duration")]
+    pub keepalive_interval: Duration,
+    /// How long it may take to answer; then the connection is closed.
+    #[serde(with = "duration")]
+    pub keepalive_timeout: Duration,
     /// Most RPCs at once on one connection.
     pub max_concurrent_streams: u32,
+    /// Bytes of the headers of a request, unpacked. Larger ones are refused; four times as much closes
+    /// the connection.
+    pub max_header_bytes: u32,
+    /// Requests that a client may have cancelled before the server looked at them. Beyond it the connection
+    /// is closed ("rapid reset", CVE-2023-44487).
+    pub max_pending_resets: usize,
+    /// Requests that the server may have to end on one connection because of the client's malformed frames.
+    /// Beyond it the connection is closed (CVE-2025-8671).
+    pub max_error_resets: usize,
+    /// HTTP/2 frames per second that carry neither a request nor data (PING, SETTINGS, WINDOW_UPDATE,
+    /// PRIORITY, RST_STREAM, and DATA of less than 16 bytes) on one connection, beside one for each 64 bytes
+    /// that the client is sent. A client may be ahead by those of ten seconds; beyond it the connection is
+    /// closed.
+    pub max_control_frames_per_second: u32,
     /// Most requests that are being answered at once. Further ones are refused as OVERLOADED, which
-    /// takes no time. A stream counts until its first answer.
+    /// takes no time. An RPC with a single answer counts until that is read, a stream until it begins.
     pub max_requests: usize,
+    /// Most streams (such as ExecuteTurn and WatchEvents) that are open at once. Further ones are refused as
+    /// OVERLOADED.
+    pub max_open_streams: usize,
+    /// How long a single answer may stay unread by its client while others want its place.
+    #[serde(with = "duration")]
+    pub answer_timeout: Duration,
     /// Answer gRPC reflection, so that tools such as grpcurl need no proto files.
     pub reflection: bool,
     /// After a signal to stop: how long to keep serving while health says NOT_SERVING.
@@ -52,8 +81,17 @@ impl Default for ServerConfig {
             max_request_bytes: 4 << 20,
             max_connections: 10_000,
             handshake_timeout: Duration::from_secs(10),
+            max_connection_idle: Duration::from_mins(30),
+            keepalive_interval: Duration::from_secs(30),
+            keepalive_timeout: Duration::from_secs(20),
             max_concurrent_streams: 1000,
+            max_header_bytes: 16 << 10,
+            max_pending_resets: 20,
+            max_error_resets: 1024,
+            max_control_frames_per_second: 2000,
             max_requests: 512,
+            max_open_streams: 10_000,
+            answer_timeout: Duration::from_secs(30),
             reflection: true,
             drain_delay: Duration::ZERO,
             drain_timeout: Duration::from_secs(20),
@@ -67,14 +105,7 @@ impl ServerConfig {
             listen,
             admin_listen,
             insecure_no_auth,
-            max_request_bytes,
-            max_connections,
-            handshake_timeout,
-            max_concurrent_streams,
-            max_requests,
-            reflection: _,
-            drain_delay,
-            drain_timeout,
+            ..
         } = self;
         checks.require(
             *admin_listen != Some(*listen),
@@ -97,45 +128,93 @@ impl ServerConfig {
                  --tls-key, or say that a proxy or mesh encrypts with --tls-terminated-elsewhere (tls.terminated_elsewhere = true)"
             )
         });
+        self.check_sizes(checks);
+        self.check_times(checks);
+    }
+
+    fn check_sizes(&self, checks: &mut Checks) {
+        let bytes = 64 << 10..=64 << 20;
         checks.number(
             "server.max_request_bytes",
-            *max_request_bytes,
-            64 << 10..=64 << 20,
+            self.max_request_bytes,
+            bytes,
             "bytes",
         );
+        let bytes = 4 << 10..=1 << 20;
+        checks.number(
+            "server.max_header_bytes",
+            self.max_header_bytes,
+            bytes,
+            "bytes",
+        );
+        let most = 1..=1_000_000;
         checks.number(
             "server.max_connections",
-            *max_connections,
-            1..=1_000_000,
+            self.max_connections,
+            most.clone(),
             "connections",
         );
         checks.number(
+            "server.max_requests",
+            self.max_requests,
+            most.clone(),
+            "requests",
+        );
+        checks.number(
+            "server.max_open_streams",
+            self.max_open_streams,
+            most.clone(),
+            "streams",
+        );
+        checks.number(
+            "server.max_error_resets",
+            self.max_error_resets,
+            most,
+            "requests",
+        );
+        let most = 1..=10_000;
+        checks.number(
+            "server.max_pending_resets",
+            self.max_pending_resets,
+            most,
+            "requests",
+        );
+        checks.number(
             "server.max_concurrent_streams",
-            *max_concurrent_streams,
+            self.max_concurrent_streams,
             1..=100_000,
             "streams",
         );
         checks.number(
-            "server.max_requests",
-            *max_requests,
-            1..=1_000_000,
-            "requests",
+            "server.max_control_frames_per_second",
+            self.max_control_frames_per_second,
+            100..=1_000_000,
+            "frames",
         );
-        checks.duration(
-            "server.handshake_timeout",
-            *handshake_timeout,
-            Duration::from_millis(100)..=Duration::from_mins(1),
-        );
-        checks.duration(
-            "server.drain_delay",
-            *drain_delay,
-            Duration::ZERO..=Duration::from_mins(10),
-        );
-        checks.duration(
-            "server.drain_timeout",
-            *drain_timeout,
-            Duration::ZERO..=Duration::from_hours(1),
-        );
+    }
+
+    fn check_times(&self, checks: &mut Checks) {
+        let hour = Duration::from_hours(1);
+        let minute = Duration::from_mins(1);
+        for (key, time, longest) in [
+            ("server.handshake_timeout", self.handshake_timeout, minute),
+            (
+                "server.max_connection_idle",
+                self.max_connection_idle,
+                hour * 24,
+            ),
+            ("server.keepalive_interval", self.keepalive_interval, hour),
+            ("server.keepalive_timeout", self.keepalive_timeout, hour),
+            ("server.answer_timeout", self.answer_timeout, hour),
+        ] {
+            checks.duration(key, time, Duration::from_millis(100)..=longest);
+        }
+        for (key, time, longest) in [
+            ("server.drain_delay", self.drain_delay, minute * 10),
+            ("server.drain_timeout", self.drain_timeout, hour),
+        ] {
+            checks.duration(key, time, Duration::ZERO..=longest);
+        }
     }
 }
 

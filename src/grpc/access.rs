@@ -1,7 +1,10 @@
 //! The access that each RPC takes, read from the option `contextd.v1.access` of the protos. What has
 //! none is refused to everybody.
 
-use std::{collections::BTreeMap, sync::LazyLock};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::LazyLock,
+};
 
 use crate::{codec::description::POOL, model::Access, pb};
 
@@ -33,6 +36,22 @@ static DECLARED: LazyLock<BTreeMap<String, Option<Access>>> = LazyLock::new(|| {
         })
         .collect()
 });
+
+/// The paths of RPCs that answer with a stream.
+static STREAMS: LazyLock<BTreeSet<String>> = LazyLock::new(|| {
+    let methods = POOL
+        .services()
+        .flat_map(|service| service.methods().collect::<Vec<_>>());
+    methods
+        .filter(prost_reflect::MethodDescriptor::is_server_streaming)
+        .map(|method| format!("/{}/{}", method.parent_service().full_name(), method.name()))
+        .collect()
+});
+
+/// Whether the RPC of a path answers with a stream.
+pub fn streams(path: &str) -> bool {
+    STREAMS.contains(path)
+}
 
 /// What the RPC of a path takes.
 pub fn needs(path: &str) -> Needs {

@@ -21,6 +21,9 @@ use crate::telemetry::Telemetry;
 const BOUNDS: Bounds = Bounds {
     most: 100,
     patience: Duration::from_secs(10),
+    // HTTP/1 has no frames, and no calls are counted here.
+    control_frames: u32::MAX,
+    idle: Duration::from_hours(24 * 365),
 };
 
 /// What the pages show.
@@ -40,6 +43,7 @@ pub async fn serve(
     stop: impl Future<Output = ()>,
 ) {
     let Pages { gate, telemetry } = pages;
+    let incoming = connection::accept(listener, None, BOUNDS, telemetry.metrics().clone());
     let pages = Router::new()
         .route("/livez", get(async || "alive\n"))
         .route("/readyz", get(readyz))
@@ -48,7 +52,7 @@ pub async fn serve(
     let served = Server::builder()
         .accept_http1(true)
         .add_routes(Routes::from(pages).add_service(health))
-        .serve_with_incoming_shutdown(connection::accept(listener, None, BOUNDS), stop)
+        .serve_with_incoming_shutdown(incoming, stop)
         .await;
     if let Err(error) = served {
         tracing::error!(%error, "the admin port is not served any more");

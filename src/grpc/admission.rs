@@ -1,18 +1,22 @@
-//! How many requests are taken: what is beyond a tenant's limit or the server's is refused before
-//! anything is done for it. Health and reflection are always answered.
+//! How many requests are taken, and how many streams are open: what is beyond a tenant's limit or the
+//! server's is refused before anything is done for it. Health and reflection are always answered.
 
 use std::{
     collections::HashMap,
     pin::Pin,
     sync::{Arc, Mutex, PoisonError},
     task::{Context, Poll},
+    time::Duration,
 };
 
 use http::{Request, Response};
+use http_body::{Body as _, Frame, SizeHint};
+use prost::bytes::Bytes;
+use tokio::time::Instant;
 use tonic::{Status, body::Body};
 use tower::{Layer, Service};
 
-use super::status;
+use super::{access, status, unread::Unread};
 use crate::{
     model::{Principal, TenantId, quota::has_fair_room},
     quota::Quotas,
@@ -22,7 +26,21 @@ use crate::{
 #[derive(Debug, Clone)]
 pub struct Admission {
     quotas: Arc<Quotas>,
-    room: Arc<Room>,
+    requests: Arc<Room>,
+    streams: Arc<Room>,
+    unread: Arc<Unread<Place>>,
+}
+
+/// What there is room for.
+#[derive(Debug, Clone, Copy)]
+pub struct Capacity {
+    /// Requests that are answered at once. One with a single answer counts until that is read, a stream
+    /// until it begins.
+    pub requests: usize,
+    /// Streams that are open at once.
+    pub streams: usize,
+    /// How long a single answer may stay unread when there are other requests.
+    pub answer_timeout: Duration,
 }
 
 /// Room for requests, shared by all tenants.
@@ -48,25 +66,62 @@ struct Place {
 }
 
 impl Admission {
-    /// Takes at most so many at once.
-    pub fn new(quotas: Arc<Quotas>, most: usize, is_shared: bool) -> Self {
-        let room = Arc::new(Room {
-            most,
-            is_shared,
-            taken: Mutex::default(),
-        });
-        Self { quotas, room }
+    /// Takes at most so many at once; `is_shared` if there can be more than one tenant.
+    pub fn new(quotas: Arc<Quotas>, capacity: Capacity, is_shared: bool) -> Self {
+        Self {
+            quotas,
+            requests: Room::new(capacity.requests, is_shared),
+            streams: Room::new(capacity.streams, is_shared),
+            unread: Arc::new(Unread::new(capacity.answer_timeout)),
+        }
     }
 
-    fn admit(&self, tenant: &TenantId) -> Result<Place, Status> {
-        let place = self.room.enter(tenant).ok_or_else(status::overloaded)?;
+    fn admit(&self, tenant: &TenantId, path: &str) -> Result<Admittance, Status> {
+        self.unread.drop_overdue(Instant::now());
+        let enter = |room: &Arc<Room>| room.enter(tenant).ok_or_else(status::overloaded);
+        let admittance = Admittance {
+            request: enter(&self.requests)?,
+            stream: access::streams(path)
+                .then(|| enter(&self.streams))
+                .transpose()?,
+        };
         let taken = self.quotas.request(tenant);
         taken.map_err(|exceeded| status::limit_reached(&exceeded))?;
-        Ok(place)
+        Ok(admittance)
+    }
+
+    /// The answer, which keeps its place.
+    fn hold(&self, answer: Response<Body>, admittance: Admittance) -> Response<Body> {
+        if answer.body().is_end_stream() {
+            return answer;
+        }
+        let Admittance { request, stream } = admittance;
+        answer.map(|body| match stream {
+            Some(place) => Body::new(Streamed {
+                body,
+                _place: place,
+            }),
+            None => self.unread.hold(body, request),
+        })
     }
 }
 
+/// The places of a request.
+#[derive(Debug)]
+struct Admittance {
+    request: Place,
+    stream: Option<Place>,
+}
+
 impl Room {
+    fn new(most: usize, is_shared: bool) -> Arc<Self> {
+        Arc::new(Self {
+            most,
+            is_shared,
+            taken: Mutex::default(),
+        })
+    }
+
     fn enter(self: &Arc<Self>, tenant: &TenantId) -> Option<Place> {
         let mut taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
         let own = taken.by_tenant.get(tenant).copied().unwrap_or_default();
@@ -137,17 +192,43 @@ where
         let Some(caller) = request.extensions().get::<Principal>() else {
             return Box::pin(self.inner.call(request));
         };
-        match self.admission.admit(&caller.tenant) {
-            Ok(place) => {
+        match self.admission.admit(&caller.tenant, request.uri().path()) {
+            Ok(admittance) => {
+                let admission = self.admission.clone();
                 let answer = self.inner.call(request);
                 Box::pin(async move {
-                    let answer = answer.await;
-                    drop(place);
-                    answer
+                    let answer = answer.await?;
+                    Ok(admission.hold(answer, admittance))
                 })
             }
             Err(refusal) => Box::pin(async move { Ok(refusal.into_http()) }),
         }
+    }
+}
+
+/// The body of a stream that is open.
+struct Streamed {
+    body: Body,
+    _place: Place,
+}
+
+impl http_body::Body for Streamed {
+    type Data = Bytes;
+    type Error = Status;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Self::Data>, Self::Error>>> {
+        Pin::new(&mut self.body).poll_frame(context)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
     }
 }
 
@@ -157,11 +238,7 @@ mod tests {
 
     #[test]
     fn places_are_free_again_and_one_tenant_leaves_some_to_others() {
-        let room = Arc::new(Room {
-            most: 100,
-            is_shared: true,
-            taken: Mutex::default(),
-        });
+        let room = Room::new(100, true);
         let tenant = TenantId::new;
         let mut places: Vec<Place> = std::iter::from_fn(|| room.enter(&tenant("busy"))).collect();
         assert_eq!(places.len(), 90);
@@ -176,11 +253,7 @@ mod tests {
 
     #[test]
     fn the_only_tenant_takes_all_places() {
-        let room = Arc::new(Room {
-            most: 100,
-            is_shared: false,
-            taken: Mutex::default(),
-        });
+        let room = Room::new(100, false);
         let tenant = TenantId::new("default");
         let places: Vec<Place> = std::iter::from_fn(|| room.enter(&tenant)).collect();
         assert_eq!(places.len(), 100);

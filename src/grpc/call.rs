@@ -19,7 +19,7 @@ use uuid::Uuid;
 
 use super::{
     access::{self, Needs},
-    connection::Peer,
+    connection::{OpenCall, Peer},
 };
 use crate::{
     auth::Denied,
@@ -60,6 +60,7 @@ pub struct Call {
     session: OnceLock<String>,
     turn: OnceLock<String>,
     denied: OnceLock<Denied>,
+    _open: Option<OpenCall>,
 }
 
 impl Call {
@@ -75,6 +76,7 @@ impl Call {
             session: OnceLock::new(),
             turn: OnceLock::new(),
             denied: OnceLock::new(),
+            _open: peer.map(Peer::begin_call),
         }
     }
 
@@ -148,6 +150,7 @@ impl Call {
             session,
             turn,
             denied,
+            _open: _,
         } = self;
         // To the microsecond.
         let duration = begun.elapsed().as_micros() as f64 / 1000.0;

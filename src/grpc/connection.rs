@@ -1,11 +1,15 @@
 //! Connections of clients: accepted up to a bound, in TLS or plain text, and closed if their client
-//! does not begin to speak.
+//! does not begin to speak, sends nothing but control frames, or calls nothing for long.
 
 use std::{
+    collections::VecDeque,
     io,
     net::SocketAddr,
     pin::Pin,
-    sync::Arc,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, AtomicUsize, Ordering},
+    },
     task::{Context, Poll, ready},
     time::Duration,
 };
@@ -14,20 +18,24 @@ use tokio::{
     io::{AsyncRead, AsyncWrite, ReadBuf},
     net::{TcpListener, TcpStream},
     sync::{OwnedSemaphorePermit, Semaphore, mpsc},
-    time::{Sleep, sleep, timeout},
+    task::AbortHandle,
+    time::{Instant, Sleep, sleep, timeout},
 };
 use tokio_rustls::server::TlsStream;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::transport::server::Connected;
 
-use super::tls::Tls;
+use super::{
+    frames::{Frames, PREFACE},
+    tls::Tls,
+};
+use crate::telemetry::{ConnectionEnd, Metrics};
 
-/// Handshakes at once; connections beyond them are closed.
+/// Handshakes at once. A further one takes the place of the oldest: clients finish theirs within a
+/// round trip, so it is one that does not come.
 const MOST_HANDSHAKES: usize = 256;
 /// Connections that wait to be served.
 const WAITING: usize = 64;
-/// Bytes with which each client of HTTP/2 begins (RFC 9113, section 3.4).
-const PREFACE: usize = 24;
 /// How long to wait after a connection that could not be accepted: the process has no more files.
 const PAUSE: Duration = Duration::from_millis(50);
 
@@ -38,6 +46,10 @@ pub struct Bounds {
     pub most: usize,
     /// How long a TLS handshake may take, and then the first bytes of HTTP/2.
     pub patience: Duration,
+    /// Frames per second that carry neither a request nor data, of one connection.
+    pub control_frames: u32,
+    /// How long a connection may have no call.
+    pub idle: Duration,
 }
 
 /// Who is at the other end.
@@ -45,9 +57,34 @@ pub struct Bounds {
 pub struct Peer {
     address: Option<SocketAddr>,
     certificate: Option<Arc<[u8]>>,
+    calls: Arc<CallCount>,
+}
+
+/// Calls on one connection.
+#[derive(Debug, Default)]
+struct CallCount {
+    begun: AtomicU64,
+    open: AtomicUsize,
+}
+
+/// A call on a connection, for as long as it is held.
+#[derive(Debug)]
+pub struct OpenCall(Arc<CallCount>);
+
+impl Drop for OpenCall {
+    fn drop(&mut self) {
+        self.0.open.fetch_sub(1, Ordering::Relaxed);
+    }
 }
 
 impl Peer {
+    /// Counts a call: the connection is not idle while it is open.
+    pub fn begin_call(&self) -> OpenCall {
+        self.calls.begun.fetch_add(1, Ordering::Relaxed);
+        self.calls.open.fetch_add(1, Ordering::Relaxed);
+        OpenCall(Arc::clone(&self.calls))
+    }
+
     /// Its address, for logs.
     pub fn address(&self) -> String {
         self.address
@@ -66,13 +103,14 @@ pub fn accept(
     listener: TcpListener,
     tls: Option<Arc<Tls>>,
     bounds: Bounds,
+    metrics: Metrics,
 ) -> ReceiverStream<io::Result<Connection>> {
     let (send, receive) = mpsc::channel(WAITING);
     tokio::spawn(async move {
         let gone = send.clone();
         tokio::select! {
             () = gone.closed() => {}
-            () = accept_all(listener, tls, bounds, send) => {}
+            () = accept_all(listener, tls, bounds, metrics, send) => {}
         }
     });
     ReceiverStream::new(receive)
@@ -82,11 +120,11 @@ async fn accept_all(
     listener: TcpListener,
     tls: Option<Arc<Tls>>,
     bounds: Bounds,
+    metrics: Metrics,
     send: mpsc::Sender<io::Result<Connection>>,
 ) {
-    let patience = bounds.patience;
     let places = Arc::new(Semaphore::new(bounds.most));
-    let handshakes = Arc::new(Semaphore::new(MOST_HANDSHAKES));
+    let mut handshakes = Handshakes::default();
     loop {
         let Ok(place) = Arc::clone(&places).acquire_owned().await else {
             return;
@@ -101,9 +139,10 @@ async fn accept_all(
         };
         // Small frames go out at once.
         let _ = stream.set_nodelay(true);
+        let watch = Watch::new(place, bounds, metrics.clone());
         let Some(tls) = tls.clone() else {
             if send
-                .send(Ok(Connection::plain(stream, place, patience)))
+                .send(Ok(Connection::plain(stream, watch)))
                 .await
                 .is_err()
             {
@@ -111,22 +150,94 @@ async fn accept_all(
             }
             continue;
         };
-        let Ok(turn) = Arc::clone(&handshakes).try_acquire_owned() else {
-            continue;
-        };
-        let send = send.clone();
-        tokio::spawn(async move {
-            match timeout(patience, tls.acceptor().accept(stream)).await {
-                Ok(Ok(stream)) => {
-                    drop(turn);
-                    let _ = send
-                        .send(Ok(Connection::encrypted(stream, place, patience)))
-                        .await;
+        if handshakes.make_room() {
+            metrics.connection_ended(ConnectionEnd::HandshakeDisplaced);
+        }
+        handshakes.begin(tls, stream, watch, send.clone());
+    }
+}
+
+/// TLS handshakes that have begun, the oldest first.
+#[derive(Default)]
+struct Handshakes(VecDeque<AbortHandle>);
+
+impl Handshakes {
+    /// Makes room for one more; whether another one had to go.
+    fn make_room(&mut self) -> bool {
+        self.0.retain(|handshake| !handshake.is_finished());
+        if self.0.len() < MOST_HANDSHAKES {
+            return false;
+        }
+        if let Some(oldest) = self.0.pop_front() {
+            oldest.abort();
+        }
+        true
+    }
+
+    fn begin(
+        &mut self,
+        tls: Arc<Tls>,
+        stream: TcpStream,
+        watch: Watch,
+        send: mpsc::Sender<io::Result<Connection>>,
+    ) {
+        let handshake = tokio::spawn(async move {
+            match timeout(watch.patience, tls.acceptor().accept(stream)).await {
+                Ok(Ok(stream)) => Some(Connection::encrypted(stream, watch)),
+                Ok(Err(error)) => {
+                    tracing::debug!(%error, "a TLS handshake failed");
+                    watch.ended(ConnectionEnd::HandshakeFailed);
+                    None
                 }
-                Ok(Err(error)) => tracing::debug!(%error, "a TLS handshake failed"),
-                Err(_) => tracing::debug!("a TLS handshake took too long"),
+                Err(_) => {
+                    tracing::debug!("a TLS handshake took too long");
+                    watch.ended(ConnectionEnd::HandshakeTimeout);
+                    None
+                }
             }
         });
+        self.0.push_back(handshake.abort_handle());
+        tokio::spawn(async move {
+            if let Ok(Some(connection)) = handshake.await {
+                let _ = send.send(Ok(connection)).await;
+            }
+        });
+    }
+}
+
+/// What is watched of a connection, from the moment when it is accepted.
+#[derive(Debug)]
+struct Watch {
+    patience: Duration,
+    idle: Duration,
+    frames: Frames,
+    begun: Instant,
+    metrics: Metrics,
+    _place: OwnedSemaphorePermit,
+}
+
+impl Watch {
+    fn new(place: OwnedSemaphorePermit, bounds: Bounds, metrics: Metrics) -> Self {
+        Self {
+            patience: bounds.patience,
+            idle: bounds.idle,
+            frames: Frames::new(bounds.control_frames),
+            begun: Instant::now(),
+            metrics,
+            _place: place,
+        }
+    }
+
+    fn ended(&self, why: ConnectionEnd) {
+        self.metrics.connection_ended(why);
+    }
+
+    fn received(&mut self, bytes: &[u8]) -> io::Result<()> {
+        let checked = self.frames.received(bytes, self.begun.elapsed());
+        checked.map_err(|flood| {
+            self.ended(ConnectionEnd::Flood);
+            io::Error::new(io::ErrorKind::ConnectionAborted, flood)
+        })
     }
 }
 
@@ -135,9 +246,8 @@ async fn accept_all(
 pub struct Connection {
     stream: Stream,
     peer: Peer,
-    /// Until the client has begun to speak: how much it has still to send, and until when.
-    silent: Option<(usize, Pin<Box<Sleep>>)>,
-    _place: OwnedSemaphorePermit,
+    watch: Watch,
+    silence: Silence,
 }
 
 #[derive(Debug)]
@@ -146,36 +256,91 @@ enum Stream {
     Encrypted(Box<TlsStream<TcpStream>>),
 }
 
+/// For how long a client may be silent.
+#[derive(Debug)]
+struct Silence {
+    /// Bytes that it has still to send until it has begun to speak.
+    missing: usize,
+    /// Calls that it had begun when the time was set.
+    calls: u64,
+    until: Pin<Box<Sleep>>,
+}
+
 impl Connection {
-    fn plain(stream: TcpStream, place: OwnedSemaphorePermit, patience: Duration) -> Self {
+    fn plain(stream: TcpStream, watch: Watch) -> Self {
         let peer = Peer {
             address: stream.peer_addr().ok(),
             certificate: None,
+            calls: Arc::default(),
         };
-        Self::new(Stream::Plain(stream), peer, place, patience)
+        Self::new(Stream::Plain(stream), peer, watch)
     }
 
-    fn encrypted(
-        stream: TlsStream<TcpStream>,
-        place: OwnedSemaphorePermit,
-        patience: Duration,
-    ) -> Self {
+    fn encrypted(stream: TlsStream<TcpStream>, watch: Watch) -> Self {
         let (socket, session) = stream.get_ref();
         let certificates = session.peer_certificates().unwrap_or_default();
         let peer = Peer {
             address: socket.peer_addr().ok(),
             certificate: certificates.first().map(|first| Arc::from(first.as_ref())),
+            calls: Arc::default(),
         };
-        Self::new(Stream::Encrypted(Box::new(stream)), peer, place, patience)
+        Self::new(Stream::Encrypted(Box::new(stream)), peer, watch)
     }
 
-    fn new(stream: Stream, peer: Peer, place: OwnedSemaphorePermit, patience: Duration) -> Self {
+    fn new(stream: Stream, peer: Peer, watch: Watch) -> Self {
+        let silence = Silence {
+            missing: PREFACE,
+            calls: 0,
+            until: Box::pin(sleep(watch.patience)),
+        };
         Self {
             stream,
             peer,
-            silent: Some((PREFACE, Box::pin(sleep(patience)))),
-            _place: place,
+            watch,
+            silence,
         }
+    }
+
+    fn heard(&mut self, bytes: &[u8]) -> io::Result<()> {
+        if self.silence.missing > 0 {
+            self.silence.missing = self.silence.missing.saturating_sub(bytes.len());
+            if self.silence.missing == 0 {
+                self.wait_for_calls();
+            }
+        }
+        self.watch.received(bytes)
+    }
+
+    fn wait_for_calls(&mut self) {
+        self.silence.calls = self.peer.calls.begun.load(Ordering::Relaxed);
+        let until = Instant::now() + self.watch.idle;
+        self.silence.until.as_mut().reset(until);
+    }
+
+    /// Comes when the client has been silent for too long: an error where it never spoke, else the end of
+    /// the connection.
+    fn poll_silence(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        loop {
+            ready!(self.silence.until.as_mut().poll(context));
+            if self.silence.missing > 0 {
+                self.watch.ended(ConnectionEnd::Silent);
+                return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
+            }
+            let calls = &self.peer.calls;
+            let called = calls.begun.load(Ordering::Relaxed) != self.silence.calls;
+            if !called && calls.open.load(Ordering::Relaxed) == 0 {
+                self.watch.ended(ConnectionEnd::Idle);
+                return Poll::Ready(Ok(()));
+            }
+            self.wait_for_calls();
+        }
+    }
+
+    fn wrote(&mut self, written: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
+        if let Poll::Ready(Ok(bytes)) = written {
+            self.watch.frames.sent(bytes);
+        }
+        written
     }
 }
 
@@ -198,18 +363,11 @@ impl AsyncRead for Connection {
             Stream::Plain(stream) => Pin::new(stream).poll_read(context, buffer),
             Stream::Encrypted(stream) => Pin::new(stream).poll_read(context, buffer),
         };
-        let Some((missing, patience)) = &mut self.silent else {
-            return read;
-        };
-        if read.is_ready() {
-            *missing = missing.saturating_sub(buffer.filled().len() - before);
-            if *missing == 0 {
-                self.silent = None;
-            }
-            return read;
+        match read {
+            Poll::Ready(Ok(())) => Poll::Ready(self.heard(&buffer.filled()[before..])),
+            Poll::Ready(Err(error)) => Poll::Ready(Err(error)),
+            Poll::Pending => self.poll_silence(context),
         }
-        ready!(patience.as_mut().poll(context));
-        Poll::Ready(Err(io::ErrorKind::TimedOut.into()))
     }
 }
 
@@ -219,10 +377,11 @@ impl AsyncWrite for Connection {
         context: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
-        match &mut self.stream {
+        let written = match &mut self.stream {
             Stream::Plain(stream) => Pin::new(stream).poll_write(context, bytes),
             Stream::Encrypted(stream) => Pin::new(stream).poll_write(context, bytes),
-        }
+        };
+        self.wrote(written)
     }
 
     fn poll_write_vectored(
@@ -230,10 +389,11 @@ impl AsyncWrite for Connection {
         context: &mut Context<'_>,
         slices: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        match &mut self.stream {
+        let written = match &mut self.stream {
             Stream::Plain(stream) => Pin::new(stream).poll_write_vectored(context, slices),
             Stream::Encrypted(stream) => Pin::new(stream).poll_write_vectored(context, slices),
-        }
+        };
+        self.wrote(written)
     }
 
     fn is_write_vectored(&self) -> bool {
@@ -269,7 +429,17 @@ mod tests {
         Bounds {
             most,
             patience: Duration::from_millis(50),
+            control_frames: 1_000,
+            idle: Duration::from_hours(1),
         }
+    }
+
+    fn accept(
+        listener: TcpListener,
+        tls: Option<Arc<Tls>>,
+        bounds: Bounds,
+    ) -> ReceiverStream<io::Result<Connection>> {
+        super::accept(listener, tls, bounds, Metrics::default())
     }
 
     async fn listener() -> (TcpListener, SocketAddr) {
@@ -307,6 +477,25 @@ mod tests {
         connection.read_exact(&mut [0; PREFACE]).await.unwrap();
         let silent = timeout(Duration::from_millis(250), connection.read_u8()).await;
         assert!(silent.is_err(), "{silent:?}");
+    }
+
+    #[tokio::test]
+    async fn a_connection_ends_when_it_has_had_no_call_for_its_time() {
+        let (listener, address) = listener().await;
+        let bounds = Bounds {
+            idle: Duration::from_millis(100),
+            ..bounds(10)
+        };
+        let mut accepted = accept(listener, None, bounds);
+        let mut client = TcpStream::connect(address).await.unwrap();
+        client.write_all(&[0; PREFACE]).await.unwrap();
+        let mut connection = next(&mut accepted).await;
+        connection.read_exact(&mut [0; PREFACE]).await.unwrap();
+        let call = connection.connect_info().begin_call();
+        let open = timeout(Duration::from_millis(400), connection.read(&mut [0])).await;
+        assert!(open.is_err(), "{open:?}");
+        drop(call);
+        assert_eq!(connection.read(&mut [0]).await.unwrap(), 0);
     }
 
     #[tokio::test]

@@ -8,7 +8,7 @@ use tonic_health::server::HealthReporter;
 
 use super::{
     admin::{Admin, Limits},
-    admission::Admission,
+    admission::{Admission, Capacity},
     blob::Blobs,
     call::Calls,
     connection,
@@ -41,10 +41,6 @@ use crate::{
 const MAX_RESPONSE_BYTES: usize = 64 * 1024 * 1024;
 /// What a message has on top of its chunk, in bytes.
 const CHUNK_FRAME: usize = 1024;
-/// How often a silent connection is asked whether it lives.
-const KEEPALIVE: Duration = Duration::from_secs(30);
-/// How long it may take to answer.
-const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// The server's bounds.
 #[derive(Debug, Clone, Copy)]
@@ -55,14 +51,31 @@ pub struct Bounds {
     pub max_blob_bytes: u64,
     /// Of connections.
     pub connections: connection::Bounds,
-    /// RPCs at once on one connection.
-    pub max_concurrent_streams: u32,
-    /// Requests that are answered at once.
-    pub max_requests: usize,
+    /// Of what a client may do on one of them.
+    pub http2: Http2,
+    /// Of requests and streams.
+    pub capacity: Capacity,
     /// What may wait for a reader.
     pub reader: Waiting,
     /// Whether reflection is served.
     pub reflection: bool,
+}
+
+/// What a client may do on one connection.
+#[derive(Debug, Clone, Copy)]
+pub struct Http2 {
+    /// RPCs at once.
+    pub max_concurrent_streams: u32,
+    /// Bytes of the headers of a request, unpacked.
+    pub max_header_bytes: u32,
+    /// Requests that it cancelled before the server saw them.
+    pub max_pending_resets: usize,
+    /// Requests that the server had to end because the client's frames were wrong.
+    pub max_error_resets: usize,
+    /// How often a silent connection is asked whether it lives.
+    pub keepalive_interval: Duration,
+    /// How long it may take to answer.
+    pub keepalive_timeout: Duration,
 }
 
 /// A health service and what sets it, that reports NOT_SERVING until it is set to something else.
@@ -96,8 +109,9 @@ pub async fn serve(
     bounds: Bounds,
     stop: impl Future<Output = ()>,
 ) -> anyhow::Result<()> {
+    let metrics = engine.metrics().clone();
     let calls = Calls {
-        metrics: engine.metrics().clone(),
+        metrics: metrics.clone(),
         traces: engine.traces().clone(),
     };
     let read = bounds.max_request_bytes;
@@ -115,19 +129,14 @@ pub async fn serve(
     let queue = QueueServiceServer::new(Queue::new(Arc::clone(&engine)));
     let contexts = ContextServiceServer::new(Contexts::new(Arc::clone(&engine)));
     let turns = TurnServiceServer::new(Turns::new(engine, bounds.reader));
-    let router = Server::builder()
-        .max_concurrent_streams(bounds.max_concurrent_streams)
-        .http2_keepalive_interval(Some(KEEPALIVE))
-        .http2_keepalive_timeout(Some(KEEPALIVE_TIMEOUT))
+    let router = bounds
+        .http2
+        .server()
         .layer(calls)
         .layer(gate)
         .layer(Deadlines)
         .layer(Guard::new(Arc::clone(&auth)))
-        .layer(Admission::new(
-            quotas,
-            bounds.max_requests,
-            auth.is_required(),
-        ))
+        .layer(Admission::new(quotas, bounds.capacity, auth.is_required()))
         .layer(WholeBodies)
         .layer(WireErrors {
             max_request_bytes: bounds.max_request_bytes,
@@ -167,9 +176,21 @@ pub async fn serve(
     } else {
         router
     };
-    let incoming = connection::accept(listener, tls, bounds.connections);
+    let incoming = connection::accept(listener, tls, bounds.connections, metrics);
     router.serve_with_incoming_shutdown(incoming, stop).await?;
     Ok(())
+}
+
+impl Http2 {
+    fn server(&self) -> Server {
+        Server::builder()
+            .max_concurrent_streams(self.max_concurrent_streams)
+            .http2_max_header_list_size(self.max_header_bytes)
+            .http2_max_pending_accept_reset_streams(Some(self.max_pending_resets))
+            .http2_max_local_error_reset_streams(Some(self.max_error_resets))
+            .http2_keepalive_interval(Some(self.keepalive_interval))
+            .http2_keepalive_timeout(Some(self.keepalive_timeout))
+    }
 }
 
 /// What reflection knows.

@@ -5,6 +5,7 @@ use std::{
     sync::{Mutex, PoisonError},
 };
 
+use super::metrics::ConnectionEnd;
 use crate::model::{
     CancelCause, CompactionState, CompletionReason, Ending, FailureReason, FinishReason,
     UsagePurpose,
@@ -39,6 +40,18 @@ impl Bounded {
         }
         known.insert(name.to_owned());
         name.to_owned()
+    }
+}
+
+/// Why the server ended a connection.
+pub(super) fn connection_end(why: ConnectionEnd) -> &'static str {
+    match why {
+        ConnectionEnd::Flood => "flood",
+        ConnectionEnd::Silent => "silent",
+        ConnectionEnd::Idle => "idle",
+        ConnectionEnd::HandshakeFailed => "handshake_failed",
+        ConnectionEnd::HandshakeTimeout => "handshake_timeout",
+        ConnectionEnd::HandshakeDisplaced => "handshake_displaced",
     }
 }
 

@@ -28,6 +28,7 @@ struct Instruments {
     rpc_duration: Histogram<f64>,
     rpc_active: UpDownCounter<i64>,
     rpc_rejected: Counter<u64>,
+    connections_ended: Counter<u64>,
     turn_started: Counter<u64>,
     turn_ended: Counter<u64>,
     turn_running: UpDownCounter<i64>,
@@ -55,6 +56,34 @@ struct Instruments {
     removed: Counter<u64>,
     models: Bounded,
     reasons: Bounded,
+}
+
+/// Why the server ended a connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ConnectionEnd {
+    /// It sent more control frames than it may.
+    Flood,
+    /// It never began to speak.
+    Silent,
+    /// It had no call for too long.
+    Idle,
+    /// Its TLS handshake failed.
+    HandshakeFailed,
+    /// Its TLS handshake took too long.
+    HandshakeTimeout,
+    /// Its TLS handshake gave its place to a newer one.
+    HandshakeDisplaced,
+}
+
+impl ConnectionEnd {
+    const ALL: [Self; 6] = [
+        Self::Flood,
+        Self::Silent,
+        Self::Idle,
+        Self::HandshakeFailed,
+        Self::HandshakeTimeout,
+        Self::HandshakeDisplaced,
+    ];
 }
 
 /// What began a turn.
@@ -152,6 +181,7 @@ impl Metrics {
             rpc_duration: histogram(&meter, &names::RPC_DURATION),
             rpc_active: up_down(&meter, &names::RPC_ACTIVE),
             rpc_rejected: counter(&meter, &names::RPC_REJECTED),
+            connections_ended: counter(&meter, &names::CONNECTIONS_ENDED),
             turn_started: counter(&meter, &names::TURN_STARTED),
             turn_ended: counter(&meter, &names::TURN_ENDED),
             turn_running: up_down(&meter, &names::TURN_RUNNING),
@@ -207,6 +237,9 @@ impl Metrics {
         for direction in [Direction::Sent, Direction::Heard] {
             self.wakeups(direction, 0);
         }
+        for why in ConnectionEnd::ALL {
+            self.count_connection_ended(0, why);
+        }
     }
 
     /// An RPC came; `method` is fully qualified, `None` for what is no RPC of ours.
@@ -232,6 +265,16 @@ impl Metrics {
     pub fn rpc_rejected(&self, reason: &str) {
         let reason = KeyValue::new(attribute::REASON, self.0.reasons.label(reason));
         self.0.rpc_rejected.add(1, &[reason]);
+    }
+
+    /// The server ended a connection.
+    pub fn connection_ended(&self, why: ConnectionEnd) {
+        self.count_connection_ended(1, why);
+    }
+
+    fn count_connection_ended(&self, connections: u64, why: ConnectionEnd) {
+        let why = KeyValue::new(attribute::REASON, labels::connection_end(why));
+        self.0.connections_ended.add(connections, &[why]);
     }
 
     /// A turn was started here.

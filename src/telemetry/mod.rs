@@ -11,6 +11,7 @@ use crate::config::{LogFormat, TelemetryConfig};
 mod collector;
 pub mod export;
 mod labels;
+mod log;
 pub mod metrics;
 pub mod names;
 pub mod progress;
@@ -18,7 +19,7 @@ pub mod spans;
 pub mod traces;
 
 pub use export::Telemetry;
-pub use metrics::Metrics;
+pub use metrics::{ConnectionEnd, Metrics};
 pub use traces::{Span, Trace, Traces};
 
 /// Telemetry cannot be set up.
@@ -45,11 +46,12 @@ pub fn init(config: &TelemetryConfig) -> Result<(), TelemetryError> {
         lines.set_ansi(false);
     }
     let lines = match config.log_format {
-        LogFormat::Text => lines.boxed(),
+        LogFormat::Text => lines.map_event_format(log::Traced).boxed(),
         LogFormat::Json => lines
             .json()
             .flatten_event(true)
             .with_span_list(false)
+            .map_event_format(log::Traced)
             .boxed(),
     };
     tracing_subscriber::registry()

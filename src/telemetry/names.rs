@@ -106,6 +106,7 @@ instruments! {
     RPC_DURATION = Kind::Histogram(RPC), "rpc.server.call.duration", "s", "Duration of RPCs; of streams, until they end";
     RPC_ACTIVE = Kind::UpDownCounter, "contextd.rpc.active", "{call}", "RPCs that are being answered";
     RPC_REJECTED = Kind::Counter, "contextd.rpc.rejected", "{call}", "RPCs refused for who calls, for a limit, or because the server is not ready";
+    CONNECTIONS_ENDED = Kind::Counter, "contextd.connection.ended", "{connection}", "Connections of clients that the server ended for what they did or did not do";
     BUILD_INFO = Kind::Gauge, "contextd.build.info", "", "Always 1; its labels say which build this is";
     READY = Kind::Gauge, "contextd.ready", "", "1 while the server takes requests";
     TURN_STARTED = Kind::Counter, "contextd.turn.started", "{turn}", "Turns started on this replica";
@@ -196,7 +197,8 @@ pub mod attribute {
     pub const RPC_STATUS: &str = "rpc.response.status_code";
     /// What went wrong, of few values.
     pub const ERROR_TYPE: &str = "error.type";
-    /// Of a rejection: the reason of its ErrorInfo, or why a caller was not known.
+    /// Of a rejection: the reason of its ErrorInfo, or why a caller was not known. Of a connection: why it
+    /// was ended.
     pub const REASON: &str = "contextd.reason";
     /// Of a turn's start: `execute` or `queue`.
     pub const TURN_ORIGIN: &str = "contextd.turn.origin";

@@ -3,6 +3,7 @@
 mod access;
 mod keys;
 mod limits;
+mod series;
 mod tenants;
 mod tls;
 mod tokens;

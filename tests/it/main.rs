@@ -22,6 +22,7 @@ mod anthropic;
 mod api_surface;
 mod append_messages;
 mod approvals;
+mod attacks;
 mod auth;
 mod backup;
 mod bad_input;

@@ -89,6 +89,24 @@ pub async fn post(mut channel: Channel, rpc: &str, body: &str) -> Result<(), Sta
     Err(Status::from_header_map(response.headers()).expect("a refusal comes without a body"))
 }
 
+/// Posts a body in an encoding. Gives the status that answers it, if it comes without a body.
+pub async fn post_encoded(
+    mut channel: Channel,
+    rpc: &str,
+    encoding: &str,
+    body: Vec<u8>,
+) -> Result<(), Status> {
+    let body = http_body_util::Full::new(bytes::Bytes::from(body));
+    let request = http::Request::post(path(rpc).as_str())
+        .header("content-type", "application/grpc")
+        .header("grpc-encoding", encoding)
+        .header("te", "trailers")
+        .body(Body::new(body))
+        .unwrap();
+    let response = channel.ready().await.unwrap().call(request).await.unwrap();
+    Err(Status::from_header_map(response.headers()).expect("a refusal comes without a body"))
+}
+
 fn path(rpc: &str) -> PathAndQuery {
     PathAndQuery::try_from(format!("/{rpc}")).unwrap()
 }
