@@ -1,5 +1,6 @@
 //! How many requests are taken: what is beyond a tenant's limit or the server's is refused before
-//! anything is done for it. Health and reflection are always answered.
+//! anything is done for it, and so is what a tenant asks for that is being deleted. Health and
+//! reflection are always answered.
 
 use std::{
     collections::HashMap,
@@ -14,9 +15,12 @@ use tower::{Layer, Service};
 
 use super::status;
 use crate::{
-    model::{Principal, TenantId, quota::has_fair_room},
+    model::{Access, Principal, TenantId, quota::has_fair_room},
     quota::Quotas,
 };
+
+/// What operators may call also while their own tenant is being deleted.
+const ADMIN: &str = "/contextd.v1.AdminService/";
 
 /// Counts the requests that are being answered, and asks the limits of their tenants.
 #[derive(Debug, Clone)]
@@ -58,7 +62,12 @@ impl Admission {
         Self { quotas, room }
     }
 
-    fn admit(&self, tenant: &TenantId) -> Result<Place, Status> {
+    fn admit(&self, caller: &Principal, path: &str) -> Result<Place, Status> {
+        let tenant = &caller.tenant;
+        let operates = caller.access == Access::Operator && path.starts_with(ADMIN);
+        if !operates && self.quotas.is_deleted(tenant) {
+            return Err(status::tenant_being_deleted(tenant));
+        }
         let place = self.room.enter(tenant).ok_or_else(status::overloaded)?;
         let taken = self.quotas.request(tenant);
         taken.map_err(|exceeded| status::limit_reached(&exceeded))?;
@@ -137,7 +146,7 @@ where
         let Some(caller) = request.extensions().get::<Principal>() else {
             return Box::pin(self.inner.call(request));
         };
-        match self.admission.admit(&caller.tenant) {
+        match self.admission.admit(caller, request.uri().path()) {
             Ok(place) => {
                 let answer = self.inner.call(request);
                 Box::pin(async move {

@@ -106,7 +106,7 @@ fn requests(rpc: &str, ids: &Ids) -> Vec<Value> {
     let name = rpc.rsplit_once('/').unwrap().1;
     match name {
         "GetServerInfo" | "ListModels" | "GetModel" | "CreateKey" | "PutBlob"
-        | "GetTenantLimits" | "SetTenantLimits" => vec![],
+        | "GetTenantLimits" | "SetTenantLimits" | "DeleteTenant" | "GetTenantDeletion" => vec![],
         "ListKeys" => vec![json!({"page_token": token})],
         "RevokeKey" => vec![json!({"key_id": key})],
         "GetBlob" => vec![json!({"blob_id": blob})],
