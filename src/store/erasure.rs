@@ -76,7 +76,7 @@ const ERASURE: Erasure = erasure! {
     "compactions"; "usage_totals"; "session_context"; "session_revisions"; "session_activity"; "idempotency"; "toolsets"; "blob_chunks";
     "blobs" returning "size_bytes"
         adding "blobs = d.blobs + (select count(*) from gone), blob_bytes = d.blob_bytes + (select sum(size_bytes) from gone)";
-    "tenant_limits"; "tenant_running"; "tenant_use";
+    "tenant_calibration"; "tenant_limits"; "tenant_running"; "tenant_use";
     "api_keys" returning "key_id" adding "keys = d.keys + (select count(*) from gone)";
 };
 
