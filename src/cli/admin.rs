@@ -340,12 +340,12 @@ fn show_deletion(deletion: Option<pb::TenantDeletion>) -> anyhow::Result<()> {
     let Some(deletion) = deletion else {
         return say("it was never deleted");
     };
-    let time = |at: Option<prost_types::Timestamp>| at.map(|at| at.to_string());
-    let done = time(deletion.done_time).unwrap_or_else(|| "not yet".to_owned());
+    let asked = deletion.request_time.unwrap_or_default();
+    let done = deletion.done_time.map(|at| at.to_string());
+    let done = done.unwrap_or_else(|| "not yet".to_owned());
     say(format_args!("tenant        {}", deletion.tenant_id))?;
     say(format_args!(
-        "asked for     {} by {}",
-        time(deletion.request_time).unwrap_or_default(),
+        "asked for     {asked} by {}",
         deletion.requested_by
     ))?;
     say(format_args!("done          {done}"))?;
