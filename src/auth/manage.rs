@@ -96,8 +96,9 @@ impl Auth {
         Ok(key)
     }
 
-    /// The change is made; that this replica does not see it at once is no error.
-    async fn look_again(&self) {
+    /// Reads keys again after a change. The change is made; that this replica does not see it at once
+    /// is no error.
+    pub async fn look_again(&self) {
         if let Err(error) = self.refresh().await {
             tracing::warn!(%error, "keys cannot be read again yet");
         }

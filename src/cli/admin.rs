@@ -19,7 +19,8 @@ use crate::{
     pb::{self, admin_service_client::AdminServiceClient},
 };
 
-/// Manage API keys and the limits of tenants, find sessions, and show what a server takes its caller for.
+/// Manage API keys, limits of tenants and tenants, find sessions, and show what a server takes its caller
+/// for.
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
     #[command(subcommand)]
@@ -37,6 +38,9 @@ enum Action {
     /// What tenants may use.
     #[command(subcommand)]
     Limits(LimitsAction),
+    /// Tenants.
+    #[command(subcommand)]
+    Tenant(TenantAction),
     /// Show the server's version and limits, and what it takes the caller for.
     Info(Server),
 }
@@ -179,6 +183,24 @@ enum LimitsAction {
     },
 }
 
+#[derive(Debug, Subcommand)]
+enum TenantAction {
+    /// Delete a tenant with everything that it has. It cannot be undone.
+    Delete {
+        #[command(flatten)]
+        server: Server,
+        /// The tenant.
+        name: String,
+    },
+    /// Show how far the deletion of a tenant is.
+    Status {
+        #[command(flatten)]
+        server: Server,
+        /// The tenant.
+        name: String,
+    },
+}
+
 /// The access of a name.
 fn access_of(name: &str) -> Result<Access, String> {
     Access::from_name(name).ok_or_else(|| "read, write, admin or operator".to_owned())
@@ -189,6 +211,7 @@ pub(super) async fn run(args: Args) -> anyhow::Result<ExitCode> {
         Action::Info(server) => info(&server).await?,
         Action::Session(action) => session::run(action).await?,
         Action::Limits(action) => limits(action).await?,
+        Action::Tenant(action) => tenant(action).await?,
         Action::Key(KeyAction::Generate {
             name,
             tenant,
@@ -303,6 +326,42 @@ async fn limits(action: LimitsAction) -> anyhow::Result<()> {
             set_limits(&mut client, found.tenant_id, None).await
         }
     }
+}
+
+async fn tenant(action: TenantAction) -> anyhow::Result<()> {
+    match action {
+        TenantAction::Delete { server, name } => {
+            let request = pb::DeleteTenantRequest { tenant_id: name };
+            let answer = client(&server).await?.delete_tenant(request).await;
+            show_deletion(answered(answer)?.deletion)
+        }
+        TenantAction::Status { server, name } => {
+            let request = pb::GetTenantDeletionRequest { tenant_id: name };
+            let answer = client(&server).await?.get_tenant_deletion(request).await;
+            show_deletion(answered(answer)?.deletion)
+        }
+    }
+}
+
+fn show_deletion(deletion: Option<pb::TenantDeletion>) -> anyhow::Result<()> {
+    let Some(deletion) = deletion else {
+        return say("it was never deleted");
+    };
+    let asked = deletion.request_time.unwrap_or_default();
+    let done = deletion.done_time.map(|at| at.to_string());
+    let done = done.unwrap_or_else(|| "not yet".to_owned());
+    say(format_args!("tenant        {}", deletion.tenant_id))?;
+    say(format_args!(
+        "asked for     {asked} by {}",
+        deletion.requested_by
+    ))?;
+    say(format_args!("done          {done}"))?;
+    say(format_args!("sessions      {}", deletion.sessions))?;
+    say(format_args!(
+        "blobs         {} of {} bytes",
+        deletion.blobs, deletion.blob_bytes
+    ))?;
+    say(format_args!("API keys      {}", deletion.keys))
 }
 
 async fn limits_of(

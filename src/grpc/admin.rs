@@ -1,4 +1,4 @@
-//! AdminService: the server, its caller, API keys, and the limits of tenants.
+//! AdminService: the server, its caller, API keys, the limits of tenants, and their deletion.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use crate::{
         manage::{CreatedKey, tenant_of},
     },
     codec::time::{duration_to_pb, timestamp_to_pb},
-    model::{ApiKey, TenantLimits},
+    model::{ApiKey, TenantDeletion, TenantLimits},
     pb::{self, admin_service_server::AdminService},
     quota::TenantState,
     store,
@@ -71,6 +71,8 @@ impl AdminService for Admin {
     ) -> Result<Response<pb::CreateKeyResponse>, Status> {
         let caller = caller(&request)?;
         let create = decode::create_key(request.into_inner())?;
+        self.engine
+            .check_tenant(create.tenant.as_ref().unwrap_or(&caller.tenant))?;
         let CreatedKey { key, secret } = self.auth.create_key(&caller, create).await?;
         Ok(Response::new(pb::CreateKeyResponse {
             key: Some(api_key(key)),
@@ -147,10 +149,60 @@ impl AdminService for Admin {
     ) -> Result<Response<pb::SetTenantLimitsResponse>, Status> {
         caller(&request)?;
         let decode::SetLimits { tenant, limits } = decode::set_tenant_limits(request.into_inner())?;
+        self.engine.check_tenant(&tenant)?;
         let in_force = self.engine.set_limits(tenant, limits).await?;
         Ok(Response::new(pb::SetTenantLimitsResponse {
             in_force: Some(tenant_limits(in_force)),
         }))
+    }
+
+    async fn delete_tenant(
+        &self,
+        request: Request<pb::DeleteTenantRequest>,
+    ) -> Result<Response<pb::DeleteTenantResponse>, Status> {
+        let caller = caller(&request)?;
+        let tenant = decode::delete_tenant(request.into_inner())?;
+        let deletion = self.engine.delete_tenant(tenant, caller.subject).await?;
+        self.auth.look_again().await;
+        Ok(Response::new(pb::DeleteTenantResponse {
+            deletion: Some(tenant_deletion(deletion)),
+        }))
+    }
+
+    async fn get_tenant_deletion(
+        &self,
+        request: Request<pb::GetTenantDeletionRequest>,
+    ) -> Result<Response<pb::GetTenantDeletionResponse>, Status> {
+        let caller = caller(&request)?;
+        let wanted = decode::get_tenant_deletion(request.into_inner())?;
+        let tenant = tenant_of(&caller, wanted)?;
+        let deletion = self.engine.tenant_deletion(&tenant).await?;
+        Ok(Response::new(pb::GetTenantDeletionResponse {
+            deletion: deletion.map(tenant_deletion),
+        }))
+    }
+}
+
+fn tenant_deletion(deletion: TenantDeletion) -> pb::TenantDeletion {
+    let TenantDeletion {
+        tenant,
+        asked_at,
+        asked_by,
+        done_at,
+        sessions,
+        blobs,
+        blob_bytes,
+        keys,
+    } = deletion;
+    pb::TenantDeletion {
+        tenant_id: tenant.into_string(),
+        request_time: Some(timestamp_to_pb(asked_at)),
+        requested_by: asked_by,
+        done_time: done_at.map(timestamp_to_pb),
+        sessions: number(sessions),
+        blobs: number(blobs),
+        blob_bytes: number(blob_bytes),
+        keys: number(keys),
     }
 }
 

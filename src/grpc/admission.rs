@@ -1,5 +1,6 @@
 //! How many requests are taken, and how many streams are open: what is beyond a tenant's limit or the
-//! server's is refused before anything is done for it. Health and reflection are always answered.
+//! server's is refused before anything is done for it, and so is what a tenant asks for that is being
+//! deleted. Health and reflection are always answered.
 
 use std::{
     collections::HashMap,
@@ -18,9 +19,12 @@ use tower::{Layer, Service};
 
 use super::{access, status, unread::Unread};
 use crate::{
-    model::{Principal, TenantId, quota::has_fair_room},
+    model::{Access, Principal, TenantId, quota::has_fair_room},
     quota::Quotas,
 };
+
+/// What operators may call also while their own tenant is being deleted.
+const ADMIN: &str = "/contextd.v1.AdminService/";
 
 /// Counts the requests that are being answered, and asks the limits of their tenants.
 #[derive(Debug, Clone)]
@@ -76,7 +80,12 @@ impl Admission {
         }
     }
 
-    fn admit(&self, tenant: &TenantId, path: &str) -> Result<Admittance, Status> {
+    fn admit(&self, caller: &Principal, path: &str) -> Result<Admittance, Status> {
+        let tenant = &caller.tenant;
+        let operates = caller.access == Access::Operator && path.starts_with(ADMIN);
+        if !operates && self.quotas.is_deleted(tenant) {
+            return Err(status::tenant_being_deleted(tenant));
+        }
         self.unread.drop_overdue(Instant::now());
         let enter = |room: &Arc<Room>| room.enter(tenant).ok_or_else(status::overloaded);
         let admittance = Admittance {
@@ -192,7 +201,7 @@ where
         let Some(caller) = request.extensions().get::<Principal>() else {
             return Box::pin(self.inner.call(request));
         };
-        match self.admission.admit(&caller.tenant, request.uri().path()) {
+        match self.admission.admit(caller, request.uri().path()) {
             Ok(admittance) => {
                 let admission = self.admission.clone();
                 let answer = self.inner.call(request);

@@ -5,11 +5,13 @@ use std::sync::Arc;
 use tonic::{Request, Response, Status};
 
 use super::{
+    caller,
     decode::{self, ListModels, PageRequest},
     page,
 };
 use crate::{
     codec,
+    model::TenantId,
     pb::{self, model_service_server::ModelService},
     provider::{
         ModelInfo,
@@ -31,7 +33,11 @@ impl Models {
         Self { engine }
     }
 
-    async fn page(&self, wanted: ListModels) -> Result<pb::ListModelsResponse, Status> {
+    async fn page(
+        &self,
+        tenant: &TenantId,
+        wanted: ListModels,
+    ) -> Result<pb::ListModelsResponse, Status> {
         const LIST: &str = "ListModels";
         let ListModels {
             provider,
@@ -55,18 +61,22 @@ impl Models {
             .filter(|_| more)
             .map(|last| page::encode(LIST, filter, &last.reference));
         Ok(pb::ListModelsResponse {
-            models: self.shown(models).await?,
+            models: self.shown(tenant, models).await?,
             next_page_token: last.unwrap_or_default(),
         })
     }
 
-    /// Models as clients see them, with what was learnt of each.
-    async fn shown(&self, models: Vec<Resolved>) -> Result<Vec<pb::Model>, Status> {
+    /// Models as clients see them, with what a tenant's calls taught of each.
+    async fn shown(
+        &self,
+        tenant: &TenantId,
+        models: Vec<Resolved>,
+    ) -> Result<Vec<pb::Model>, Status> {
         let references: Vec<&str> = models
             .iter()
             .map(|model| model.reference.as_str())
             .collect();
-        let learnt = self.engine.calibrations(&references).await?;
+        let learnt = self.engine.calibrations(tenant, &references).await?;
         let ratio = |model: &Resolved| {
             learnt
                 .get(&model.reference)
@@ -86,19 +96,19 @@ impl ModelService for Models {
         &self,
         request: Request<pb::ListModelsRequest>,
     ) -> Result<Response<pb::ListModelsResponse>, Status> {
-        Ok(Response::new(
-            self.page(decode::list_models(request.into_inner())?)
-                .await?,
-        ))
+        let tenant = caller(&request)?.tenant;
+        let wanted = decode::list_models(request.into_inner())?;
+        Ok(Response::new(self.page(&tenant, wanted).await?))
     }
 
     async fn get_model(
         &self,
         request: Request<pb::GetModelRequest>,
     ) -> Result<Response<pb::GetModelResponse>, Status> {
+        let tenant = caller(&request)?.tenant;
         let reference = decode::get_model(request.into_inner())?;
         let model = self.engine.model(&reference)?;
-        let model = self.shown(vec![model]).await?.pop();
+        let model = self.shown(&tenant, vec![model]).await?.pop();
         Ok(Response::new(pb::GetModelResponse { model }))
     }
 }

@@ -70,6 +70,8 @@ none!(
     RevokeKeyRequest,
     GetTenantLimitsRequest,
     SetTenantLimitsRequest,
+    DeleteTenantRequest,
+    GetTenantDeletionRequest,
 );
 session!(
     AppendMessagesRequest,

@@ -19,7 +19,7 @@ use super::{
 use crate::{
     auth, codec,
     model::{
-        Access, CallId, Exceeded, RequestId, Seq,
+        Access, CallId, Exceeded, RequestId, Seq, TenantId,
         import::{Flaw, Place},
         ledger::Occupant,
     },
@@ -113,6 +113,14 @@ pub fn limit_reached(exceeded: &Exceeded) -> Status {
         None => row,
     }
     .status()
+}
+
+/// A tenant that is being deleted.
+pub fn tenant_being_deleted(tenant: &TenantId) -> Status {
+    let message = format!("the tenant {tenant} is being deleted");
+    Row::new(ErrorReason::TenantBeingDeleted, message)
+        .precondition(tenant, "wait until its deletion is done")
+        .status()
 }
 
 /// A server that answers as many requests as it may.
@@ -280,6 +288,7 @@ impl From<turn::Error> for Status {
             Error::UploadAbandoned => return upload_broke_off(),
             Error::TooManyUploads | Error::Overloaded => row(R::Overloaded).retry_after(RETRY_BUSY),
             Error::Exceeded(exceeded) => return limit_reached(&exceeded),
+            Error::TenantBeingDeleted(tenant) => return tenant_being_deleted(&tenant),
             Error::Store(error) => return error.into(),
             Error::Internal(_) => return internal(&message),
         };

@@ -1,13 +1,13 @@
 //! What calls taught about the size of prompts.
 
-/// Ratios stay within these bounds, lowest first, as the CHECK of the table `calibration` says:
+/// Ratios stay within these bounds, lowest first, as the CHECK of the table `tenant_calibration` says:
 /// beyond them something else is wrong than the prediction.
 pub const RATIOS: (f64, f64) = (0.5, 2.0);
 
 /// So many calls weigh in a ratio; older ones fade (feature row A12).
 pub const MEMORY: f64 = 16.0;
 
-/// Reported over predicted tokens of one model of one provider, learnt from its calls.
+/// Reported over predicted tokens of one model of one provider, learnt from a tenant's calls.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Calibration {
     /// The ratio; 1 before the first call.

@@ -5,7 +5,7 @@
 //! admit meanwhile.
 
 use std::{
-    collections::{BTreeMap, HashMap},
+    collections::{BTreeMap, BTreeSet, HashMap},
     sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock},
     time::Duration,
 };
@@ -76,6 +76,8 @@ pub struct Quotas {
     defaults: TenantLimits,
     /// The tenants' own limits, and their version once they were read.
     own: RwLock<Arc<HashMap<TenantId, TenantLimits>>>,
+    /// The tenants that are being deleted, which may use nothing.
+    deleted: RwLock<Arc<BTreeSet<TenantId>>>,
     version: tokio::sync::Mutex<Option<i64>>,
     used: Mutex<HashMap<TenantId, Use>>,
     /// Fires when limits or use may allow what they did not.
@@ -90,6 +92,7 @@ impl Quotas {
             store,
             defaults,
             own: RwLock::default(),
+            deleted: RwLock::default(),
             version: tokio::sync::Mutex::default(),
             used: Mutex::default(),
             changed: Notify::new(),
@@ -106,6 +109,16 @@ impl Quotas {
     fn own_limits(&self, tenant: &TenantId) -> TenantLimits {
         let own = self.own.read().unwrap_or_else(PoisonError::into_inner);
         own.get(tenant).copied().unwrap_or_default()
+    }
+
+    /// Whether a tenant is being deleted.
+    pub fn is_deleted(&self, tenant: &TenantId) -> bool {
+        self.deleted_tenants().contains(tenant)
+    }
+
+    /// The tenants that are being deleted.
+    pub fn deleted_tenants(&self) -> Arc<BTreeSet<TenantId>> {
+        Arc::clone(&self.deleted.read().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// The limits of a tenant and what it uses, of which so many turns run here.
@@ -211,6 +224,9 @@ impl Quotas {
 
     /// Notes tokens that a call of a model took.
     pub fn spent(&self, tenant: &TenantId, tokens: u64) {
+        if self.is_deleted(tenant) {
+            return;
+        }
         let limit = self.limits(tenant).tokens_per_minute;
         let Some(cost) = limit.and_then(|limit| cost(tokens, limit, TOKEN_BURST)) else {
             return;
@@ -254,7 +270,9 @@ impl Quotas {
         if shared.is_empty() {
             return Ok(());
         }
-        let is_limited = |tenant: &&TenantId| self.limits(tenant).running_turns.is_some();
+        let is_limited = |tenant: &&TenantId| {
+            self.limits(tenant).running_turns.is_some() && !self.is_deleted(tenant)
+        };
         let running = running.keys().filter(is_limited).map(|tenant| {
             let turns = running.get(tenant).copied().unwrap_or_default();
             (tenant.clone(), turns)
@@ -303,7 +321,8 @@ impl Quotas {
         self.read_limits().await
     }
 
-    async fn read_limits(&self) -> Result<(), store::Error> {
+    /// Reads the limits of tenants, and which are being deleted, if either has changed.
+    pub async fn read_limits(&self) -> Result<(), store::Error> {
         let mut known = self.version.lock().await;
         // The version is read first: a change that comes between is seen once more.
         let version = self.store.limits_version().await?;
@@ -311,7 +330,10 @@ impl Quotas {
             return Ok(());
         }
         let own: HashMap<_, _> = self.store.tenant_limits().await?.into_iter().collect();
+        let deleted: BTreeSet<_> = self.store.erasures().await?.into_iter().collect();
         *self.own.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(own);
+        self.lock().retain(|tenant, _| !deleted.contains(tenant));
+        *self.deleted.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(deleted);
         *known = Some(version);
         self.changed.notify_waiters();
         Ok(())
@@ -325,7 +347,8 @@ impl Quotas {
     /// The tenants that asked for something lately and have such limits. Others are forgotten.
     fn followed(&self, has: impl Fn(&TenantLimits) -> bool) -> Vec<TenantId> {
         let mut used = self.lock();
-        used.retain(|_, used| used.asked.elapsed() < FORGET);
+        let deleted = self.deleted_tenants();
+        used.retain(|tenant, used| used.asked.elapsed() < FORGET && !deleted.contains(tenant));
         let tenants: Vec<TenantId> = used.keys().cloned().collect();
         drop(used);
         let limited = |tenant: &TenantId| has(&self.limits(tenant));

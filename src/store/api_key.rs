@@ -10,7 +10,7 @@ use super::{
 };
 use crate::model::{Access, ApiKey, TenantId};
 
-const NEXT_VERSION: &str = "-- store::api_key::next_version
+pub(super) const NEXT_VERSION: &str = "-- store::api_key::next_version
     update api_keys_version set version = version + 1";
 
 /// Keys that expired or were revoked are listed for 30 days.

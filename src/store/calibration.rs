@@ -1,34 +1,41 @@
-//! What was learnt about the size of prompts, per model of a provider. No tenant's: a ratio says
-//! nothing about anybody's words.
+//! What was learnt about the size of prompts, by tenant and model of a provider.
 
 use std::{collections::BTreeMap, sync::LazyLock};
 
 use super::{Error, Store, named::Named, pipeline::Param, row::get};
 use crate::model::{
-    Calibration,
+    Calibration, TenantId,
     calibration::{MEMORY, RATIOS},
 };
 
 static LEARN: LazyLock<Named> = named_alone!("sql/learn.sql");
 
 impl Store {
-    /// What was learnt of these models; of others nothing yet.
+    /// What a tenant's calls taught of these models; of others nothing yet.
     pub async fn calibrations(
         &self,
+        tenant: &TenantId,
         models: &[&str],
     ) -> Result<BTreeMap<String, Calibration>, Error> {
         const SQL: &str = "-- store::calibration::calibrations
-            select model, ratio, calls from calibration where model = any($1)";
-        let rows = self.database.read(SQL, &[&models]).await?;
+            select model, ratio, calls from tenant_calibration where tenant_id = $1 and model = any($2)";
+        let rows = self
+            .database
+            .read(SQL, &[&tenant.as_str(), &models])
+            .await?;
         rows.iter()
             .map(|row| Ok((get(row, "model")?, learnt(row)?)))
             .collect()
     }
 
-    /// Adds what calls taught, of each model their number and mean ratio: a moving average, so that
+    /// Adds what calls taught, of each model of a tenant their number and mean ratio: a moving average, so that
     /// old calls fade.
-    pub async fn learn(&self, taught: &BTreeMap<String, Calibration>) -> Result<(), Error> {
-        let models: Vec<&str> = taught.keys().map(String::as_str).collect();
+    pub async fn learn(
+        &self,
+        taught: &BTreeMap<(TenantId, String), Calibration>,
+    ) -> Result<(), Error> {
+        let tenants: Vec<&str> = taught.keys().map(|(tenant, _)| tenant.as_str()).collect();
+        let models: Vec<&str> = taught.keys().map(|(_, model)| model.as_str()).collect();
         let ratios: Vec<f64> = taught.values().map(|taught| taught.ratio).collect();
         let calls: Vec<i64> = taught
             .values()
@@ -36,7 +43,8 @@ impl Store {
             .collect();
         self.database
             .write(&LEARN.query(&[
-                ("models", &models as Param<'_>),
+                ("tenants", &tenants as Param<'_>),
+                ("models", &models),
                 ("ratios", &ratios),
                 ("calls", &calls),
                 ("memory", &MEMORY),

@@ -232,7 +232,9 @@ impl Store {
         const FREE: &str = "-- store::delete::free
             with free as (
               delete from session_run r
-               where r.tenant_id = $1 and r.session_id = $2 and r.state = 3 and r.lease_until < now() returning 1)
+               where r.tenant_id = $1 and r.session_id = $2 and r.state = 3 and r.lease_until < now() returning 1),
+            counted as (
+              update tenant_deletions d set sessions = d.sessions + 1 from free where d.tenant_id = $1 and d.done_at is null)
             delete from session_activity a using free where a.tenant_id = $1 and a.session_id = $2";
         let key = Key::from(key);
         for batch in PURGE {

@@ -35,6 +35,7 @@ pub mod compaction;
 pub mod compaction_read;
 mod composite;
 pub mod delete;
+pub mod erasure;
 pub mod error;
 pub mod event;
 pub mod following;

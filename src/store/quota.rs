@@ -11,7 +11,7 @@ use super::{
 };
 use crate::model::{TenantId, TenantLimits};
 
-const NEXT_VERSION: &str = "-- store::quota::next_version
+pub(super) const NEXT_VERSION: &str = "-- store::quota::next_version
     update tenant_limits_version set version = version + 1";
 
 /// What a tenant uses, by all replicas' account.

@@ -214,10 +214,10 @@ impl Engine {
 
     /// Tells other replicas what tenants use here, and reads what they use there.
     pub async fn keep_quotas(&self) -> Result<(), Error> {
-        Ok(self
-            .quotas
-            .refresh(&self.leases.running_by_tenant())
-            .await?)
+        let running = self.leases.running_by_tenant();
+        self.quotas.refresh(&running).await?;
+        self.lessons.forget(&self.quotas.deleted_tenants());
+        Ok(())
     }
 
     /// The limits of a tenant, and what it uses.

@@ -2,8 +2,8 @@
 
 use crate::{
     model::{
-        BlobId, CallId, CompactionId, Exceeded, MessageId, RequestId, Seq, SessionId, TurnId,
-        import::Flaw, ledger::Occupant,
+        BlobId, CallId, CompactionId, Exceeded, MessageId, RequestId, Seq, SessionId, TenantId,
+        TurnId, import::Flaw, ledger::Occupant,
     },
     provider, store,
 };
@@ -158,6 +158,9 @@ pub enum Error {
     /// The server runs as many turns as it may.
     #[error("the server is at its limit of running turns")]
     Overloaded,
+    /// The tenant is being deleted, with everything that it has.
+    #[error("the tenant {0} is being deleted")]
+    TenantBeingDeleted(TenantId),
     /// The tenant is at one of its limits.
     #[error(transparent)]
     Exceeded(#[from] Exceeded),

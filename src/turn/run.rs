@@ -396,11 +396,15 @@ impl Run<'_> {
             End::Complete(assembled) => {
                 // Before the call teaches: what it reports is compared with what was known when it
                 // was made.
-                let ratio = self.engine.ratio(&scene.model.reference).await;
+                let ratio = self
+                    .engine
+                    .ratio(&self.key.tenant, &scene.model.reference)
+                    .await;
                 if let Some(usage) = &assembled.finish.usage {
                     let tokens = u64::from(usage.input) + u64::from(usage.output);
                     self.engine.quotas.spent(&self.key.tenant, tokens);
-                    self.engine.learn(scene.model, prompt, usage.input);
+                    self.engine
+                        .learn(&self.key.tenant, scene.model, prompt, usage.input);
                 }
                 self.commit(scene, &message, assembled, timing, (of_loop, ratio))
                     .await
@@ -515,7 +519,10 @@ impl Run<'_> {
             ..StepCost::default()
         };
         let mut rows = Self::no_rows(scene);
-        let ratio = self.engine.ratio(&scene.model.reference).await;
+        let ratio = self
+            .engine
+            .ratio(&self.key.tenant, &scene.model.reference)
+            .await;
         rows.event(&usage_recorded(scene.model, None, ratio, None), scene.at);
         let voided = shown.then(|| message.clone());
         if error.kind == Kind::TooLong {
@@ -666,7 +673,10 @@ impl Run<'_> {
                 scene.at,
             );
         }
-        let ratio = self.engine.ratio(&scene.model.reference).await;
+        let ratio = self
+            .engine
+            .ratio(&self.key.tenant, &scene.model.reference)
+            .await;
         rows.event(&usage_recorded(scene.model, None, ratio, written), scene.at);
         let cost = StepCost {
             model: &scene.model.reference,

@@ -1,9 +1,10 @@
-//! Sessions: created, changed, forked, imported, deleted; their uploads, and how long they are
-//! kept.
+//! Sessions: created, changed, forked, imported, deleted, alone or with their tenant; their uploads,
+//! and how long they are kept.
 
 pub mod append;
 pub mod create;
 pub mod delete;
+pub mod erase;
 pub mod fork;
 pub mod retention;
 pub mod update;

@@ -29,6 +29,9 @@ const SWEEP: Duration = Duration::from_mins(10);
 /// How often to look for content that nothing refers to.
 const SWEEP_BLOBS: Duration = Duration::from_hours(1);
 
+/// How often a replica goes on with the deletion of tenants.
+const ERASE: Duration = Duration::from_secs(1);
+
 /// How often what calls taught is written.
 const LESSONS: Duration = Duration::from_secs(30);
 
@@ -194,6 +197,10 @@ impl Loops<'_> {
         let measure = Pace::Each(quota::MEASURE);
         self.every("storage", measure, stop, |engine| async move {
             engine.measure_storage().await
+        });
+        let erase = Pace::Each(ERASE);
+        self.every("deleted tenants", erase, stop, |engine| async move {
+            engine.erase_tenants().await
         });
     }
 

@@ -31,13 +31,15 @@ const EXECUTE_TURN: &str = "contextd.v1.TurnService/ExecuteTurn";
 const SUBMIT_TOOL_RESULTS: &str = "contextd.v1.TurnService/SubmitToolResults";
 
 /// RPCs that do their work.
-const BUILT: [&str; 39] = [
+const BUILT: [&str; 41] = [
     "contextd.v1.AdminService/GetServerInfo",
     "contextd.v1.AdminService/CreateKey",
     "contextd.v1.AdminService/ListKeys",
     "contextd.v1.AdminService/RevokeKey",
     "contextd.v1.AdminService/GetTenantLimits",
     "contextd.v1.AdminService/SetTenantLimits",
+    "contextd.v1.AdminService/DeleteTenant",
+    "contextd.v1.AdminService/GetTenantDeletion",
     "contextd.v1.ModelService/ListModels",
     "contextd.v1.ModelService/GetModel",
     COUNT_TOKENS,

@@ -1,6 +1,7 @@
 //! Who may call, and what each caller sees.
 
 mod access;
+mod erasure;
 mod keys;
 mod limits;
 mod series;

@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use contextd::{
-    model::{Calibration, Prompt},
+    model::{Calibration, Prompt, TenantId},
     pb::{self, ContextCategory, TokenBasis, context_service_client::ContextServiceClient},
     provider::{Answer, ModelInfo, Provider, catalog::Catalog},
 };
@@ -221,7 +221,8 @@ async fn calibration_corrects_count_tokens() {
         ..hello()
     };
     let (plain, _) = count(&mut contexts, long.clone()).await;
-    let learnt = "insert into calibration (model, ratio, calls) values ('openai/gpt-4o', 1.5, 9)";
+    let learnt = "insert into tenant_calibration (tenant_id, model, ratio, calls)
+                  values ('other', 'openai/gpt-4o', 0.7, 9), ('default', 'openai/gpt-4o', 1.5, 9)";
     database.client().await.batch_execute(learnt).await.unwrap();
     let (corrected, _) = count(&mut contexts, long).await;
     assert_eq!(corrected.basis(), TokenBasis::Calibrated);
@@ -258,14 +259,18 @@ async fn calls_update_the_calibration() {
     let row = database
         .client()
         .await
-        .query_one("select model, ratio, calls from calibration", &[])
+        .query_one(
+            "select model, ratio, calls from tenant_calibration where tenant_id = 'default'",
+            &[],
+        )
         .await
         .unwrap();
     let (model, ratio, calls): (&str, f64, i64) = (row.get(0), row.get(1), row.get(2));
     assert_eq!((model, calls), ("scripted/large", 1));
     assert!((1.6..1.7).contains(&ratio), "{ratio}");
+    let tenant = TenantId::new("default");
     let again = [(
-        "scripted/large".to_owned(),
+        (tenant.clone(), "scripted/large".to_owned()),
         Calibration {
             ratio: 9.0,
             calls: 4,
@@ -276,7 +281,7 @@ async fn calls_update_the_calibration() {
     let learnt = replica
         .engine
         .store()
-        .calibrations(&["scripted/large", "other"])
+        .calibrations(&tenant, &["scripted/large", "other"])
         .await
         .unwrap();
     // Five calls, four of them at the bound.

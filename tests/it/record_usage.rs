@@ -783,7 +783,7 @@ async fn record_usage_does_not_wait_for_the_calibration_write() {
         .await;
     let blocker = host.database.client().await;
     blocker
-        .batch_execute("begin; lock table calibration in exclusive mode")
+        .batch_execute("begin; lock table tenant_calibration in exclusive mode")
         .await
         .unwrap();
     let mut ratios = Vec::new();

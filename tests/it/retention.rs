@@ -248,7 +248,7 @@ async fn tables_stop_growing_once_retention_applies() {
         "turns",
         "events",
         "tool_calls",
-        "calibration",
+        "tenant_calibration",
     ];
     for name in names.iter().filter(|name| !grows.contains(&name.as_str())) {
         let before = &sizes[9..17];
@@ -330,7 +330,7 @@ async fn growth(options: Options, ask: &str) -> BTreeMap<String, [i64; 2]> {
     });
     // Chunks are gone with the commit of their message, and there is one ratio per model.
     after.retain(|table, [rows, _]| {
-        *rows > 0 && !["partial_chunks", "calibration"].contains(&table.as_str())
+        *rows > 0 && !["partial_chunks", "tenant_calibration"].contains(&table.as_str())
     });
     after
 }

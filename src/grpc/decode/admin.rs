@@ -1,4 +1,4 @@
-//! The requests about API keys and the limits of tenants.
+//! The requests about API keys, the limits of tenants, and their deletion.
 
 use std::{ops::RangeInclusive, time::Duration};
 
@@ -24,6 +24,11 @@ pub const REVOKE_KEY: &str = "contextd.v1.AdminService/RevokeKey";
 pub const GET_TENANT_LIMITS: &str = "contextd.v1.AdminService/GetTenantLimits";
 /// Name of the RPC.
 pub const SET_TENANT_LIMITS: &str = "contextd.v1.AdminService/SetTenantLimits";
+
+/// Name of the RPC.
+const DELETE_TENANT: &str = "contextd.v1.AdminService/DeleteTenant";
+/// Name of the RPC.
+const GET_TENANT_DELETION: &str = "contextd.v1.AdminService/GetTenantDeletion";
 
 /// Most characters of a key's name.
 const LONGEST_NAME: AtMost = AtMost::Chars(200);
@@ -153,6 +158,27 @@ pub fn set_tenant_limits(request: pb::SetTenantLimitsRequest) -> Result<SetLimit
         tenant: tenant.unwrap_or_else(|| TenantId::new("")),
         limits,
     })
+}
+
+/// Reads a DeleteTenantRequest: which.
+pub fn delete_tenant(request: pb::DeleteTenantRequest) -> Result<TenantId, Refused> {
+    let mut found = Findings::of(DELETE_TENANT);
+    let pb::DeleteTenantRequest { tenant_id } = request;
+    if tenant_id.is_empty() {
+        found.required(Path::to("tenant_id"));
+    }
+    let tenant = tenant(tenant_id, &mut found);
+    found.finish(tenant.unwrap_or_else(|| TenantId::new("")))
+}
+
+/// Reads a GetTenantDeletionRequest: whose. `None`: the caller's tenant's.
+pub fn get_tenant_deletion(
+    request: pb::GetTenantDeletionRequest,
+) -> Result<Option<TenantId>, Refused> {
+    let mut found = Findings::of(GET_TENANT_DELETION);
+    let pb::GetTenantDeletionRequest { tenant_id } = request;
+    let tenant = tenant(tenant_id, &mut found);
+    found.finish(tenant)
 }
 
 fn tenant(id: String, found: &mut Findings) -> Option<TenantId> {

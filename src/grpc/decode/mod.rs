@@ -58,7 +58,8 @@ mod tests;
 
 pub use admin::{
     CREATE_KEY, GET_TENANT_LIMITS, LIST_KEYS, ListKeys, REVOKE_KEY, RevokeKey, SET_TENANT_LIMITS,
-    SetLimits, create_key, get_tenant_limits, list_keys, revoke_key, set_tenant_limits,
+    SetLimits, create_key, delete_tenant, get_tenant_deletion, get_tenant_limits, list_keys,
+    revoke_key, set_tenant_limits,
 };
 pub use answers::{SUBMIT_TOOL_RESULTS, submit_tool_results};
 pub use append_messages::{APPEND_MESSAGES, Append, append_messages};

@@ -128,7 +128,8 @@ pub(super) const fn code(reason: ErrorReason) -> Code {
         | R::ContextOverflow
         | R::ContextWindowUnknown
         | R::CompactionNoGain
-        | R::CompactionSuperseded => Code::FailedPrecondition,
+        | R::CompactionSuperseded
+        | R::TenantBeingDeleted => Code::FailedPrecondition,
         R::RequestTooLarge | R::QueueFull | R::RateLimited | R::QuotaExceeded => {
             Code::ResourceExhausted
         }

@@ -141,6 +141,7 @@ fn samples() -> Vec<Status> {
             largest: Occupant::User,
         }
         .into(),
+        turn::Error::TenantBeingDeleted(TenantId::new("acme")).into(),
         turn::Error::Overloaded.into(),
         turn::Error::Draining.into(),
         store::Error::Unavailable("connection refused".into()).into(),

@@ -510,7 +510,12 @@ impl Engine {
             info: &codec::compaction::encode(&compaction),
             completed: &codec::event::encode(&completed).payload,
             cost,
-            accounts: accounts(cost, id, summary.as_ref(), self.ratio(&cost.model).await),
+            accounts: accounts(
+                cost,
+                id,
+                summary.as_ref(),
+                self.ratio(&key.tenant, &cost.model).await,
+            ),
         };
         let swapped = self
             .insist(|| self.store.swap_compaction(key, id, &replacement))
@@ -551,7 +556,7 @@ impl Engine {
         self.metrics.compacted(&compaction);
         let info = codec::compaction::encode(&compaction);
         let failed = codec::event::encode(&Payload::CompactionFailed(Box::new(compaction))).payload;
-        let ratio = self.ratio(&cost.model).await;
+        let ratio = self.ratio(&key.tenant, &cost.model).await;
         let accounts: Vec<_> = accounts(cost, id, None, ratio)
             .iter()
             .map(|call| codec::event::encode(call).payload)

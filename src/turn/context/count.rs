@@ -85,7 +85,7 @@ impl Engine {
         let before = arranged(&messages[..messages.len() - single]);
         let counting = Counting {
             template: template(&model),
-            calibration: self.calibration(&model.reference).await?,
+            calibration: self.calibration(&tenant, &model.reference).await?,
             system: ground.system,
             tools: tools.tools.iter().filter(told).cloned().collect(),
             generation: ground.generation,
@@ -151,9 +151,14 @@ impl Engine {
         Ok(model.provider.count(Arc::new(prompt)).await?)
     }
 
-    /// What was learnt from the calls of a model.
-    pub(in crate::turn) async fn calibration(&self, reference: &str) -> Result<Calibration, Error> {
-        let learnt = self.calibrations(&[reference]).await?.remove(reference);
+    /// What was learnt from a tenant's calls of a model.
+    pub(in crate::turn) async fn calibration(
+        &self,
+        tenant: &TenantId,
+        reference: &str,
+    ) -> Result<Calibration, Error> {
+        let learnt = self.calibrations(tenant, &[reference]).await?;
+        let learnt = learnt.get(reference).copied();
         Ok(learnt.unwrap_or_default())
     }
 }

@@ -4,7 +4,7 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use crate::{
-    model::{Calibration, Content, Prompt},
+    model::{Calibration, Content, Prompt, TenantId},
     provider::registry::Resolved,
     turn::{
         Error,
@@ -28,11 +28,12 @@ impl Engine {
     /// Compares a prompt's prediction with what was reported, aside from the turn.
     pub(in crate::turn) fn learn(
         self: &Arc<Self>,
+        tenant: &TenantId,
         model: &Resolved,
         prompt: Arc<Prompt>,
         reported: u32,
     ) {
-        if !teaches(&prompt, reported) {
+        if !teaches(&prompt, reported) || self.quotas.is_deleted(tenant) {
             return;
         }
         let Ok(place) = Arc::clone(&self.lessons.places).try_acquire_owned() else {
@@ -40,21 +41,27 @@ impl Engine {
         };
         let engine = Arc::clone(self);
         let model = model.clone();
+        let tenant = tenant.clone();
         self.tasks.spawn_blocking(move || {
             let predicted = predicted(&model, &prompt);
-            let reference = model.reference;
-            engine.lessons.note(reference, predicted, reported);
+            let subject = (tenant, model.reference);
+            engine.lessons.note(subject, predicted, reported);
             drop(place);
         });
     }
 
     /// Whether the report of a call teaches something that is worth the reading of a transcript of
     /// so many tokens.
-    pub(in crate::turn) fn is_instructive(&self, model: &Resolved, transcript: i64) -> bool {
+    pub(in crate::turn) fn is_instructive(
+        &self,
+        tenant: &TenantId,
+        model: &Resolved,
+        transcript: i64,
+    ) -> bool {
         transcript <= MOST_TOKENS
             && self
                 .lessons
-                .of(&model.reference)
+                .of(&(tenant.clone(), model.reference.clone()))
                 .is_none_or(|known| known.calls < ENOUGH)
     }
 
@@ -62,11 +69,12 @@ impl Engine {
     /// others.
     pub(in crate::turn) async fn learn_now(
         &self,
+        tenant: &TenantId,
         model: &Resolved,
         prompt: Prompt,
         reported: u32,
     ) -> Result<(), Error> {
-        if !teaches(&prompt, reported) {
+        if !teaches(&prompt, reported) || self.quotas.is_deleted(tenant) {
             return Ok(());
         }
         let Ok(place) = Arc::clone(&self.lessons.places).acquire_owned().await else {
@@ -77,24 +85,26 @@ impl Engine {
         drop(place);
         let predicted =
             predicted.map_err(|error| Error::Internal(format!("counting failed: {error}")))?;
-        self.lessons
-            .note(model.reference.clone(), predicted, reported);
+        let subject = (tenant.clone(), model.reference.clone());
+        self.lessons.note(subject, predicted, reported);
         Ok(())
     }
 
-    /// What is known of these models: what the database holds, with what this replica has learnt
+    /// What a tenant's calls taught of these models: what the database holds, with what this replica has learnt
     /// and not yet written; of others nothing yet.
     pub async fn calibrations(
         &self,
+        tenant: &TenantId,
         models: &[&str],
     ) -> Result<BTreeMap<String, Calibration>, Error> {
         let writes = self.lessons.writes();
-        let mut stored = self.store.calibrations(models).await?;
+        let mut stored = self.store.calibrations(tenant, models).await?;
         let known = models.iter().filter_map(|model| {
             let stored = stored.remove(*model);
-            self.lessons.remember(model, stored, writes);
+            let subject = (tenant.clone(), (*model).to_owned());
+            self.lessons.remember(&subject, stored, writes);
             self.lessons
-                .added(model, stored)
+                .added(&subject, stored)
                 .map(|known| ((*model).to_owned(), known))
         });
         Ok(known.collect())
@@ -103,13 +113,13 @@ impl Engine {
     /// The ratio of a model as [`Engine::calibrations`] has it, for each call of the model: from
     /// memory, where what was read is at most 30 s old. Where the database gives no answer it
     /// is what memory has, or 1: it is only shown.
-    pub(in crate::turn) async fn ratio(&self, reference: &str) -> f64 {
+    pub(in crate::turn) async fn ratio(&self, tenant: &TenantId, reference: &str) -> f64 {
         let ratio = |known: Option<Calibration>| known.map_or(1.0, |known| known.ratio);
-        let (known, is_fresh) = self.lessons.known(reference);
+        let (known, is_fresh) = self.lessons.known(&(tenant.clone(), reference.to_owned()));
         if is_fresh {
             return ratio(known);
         }
-        match self.calibration(reference).await {
+        match self.calibration(tenant, reference).await {
             Ok(learnt) => learnt.ratio,
             Err(error) => {
                 tracing::debug!(model = reference, %error, "calibration ratio not read");

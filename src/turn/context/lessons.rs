@@ -1,14 +1,17 @@
 //! What calls have taught about the size of prompts, in memory.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::{Duration, Instant},
 };
 
 use tokio::sync::Semaphore;
 
-use crate::model::Calibration;
+use crate::model::{Calibration, TenantId};
+
+/// Whose calls, and of which model.
+pub(in crate::turn) type Subject = (TenantId, String);
 
 /// Prompts that are counted at once. What comes when all are taken teaches nothing.
 const AT_ONCE: usize = 4;
@@ -16,7 +19,7 @@ const AT_ONCE: usize = 4;
 /// How long what was read of a model is taken for what the database holds now.
 const FRESH: Duration = Duration::from_secs(30);
 
-/// Models of which what was read is kept at once; when there are more, all are read again.
+/// Models of tenants of which what was read is kept at once; when there are more, all are read again.
 const MOST_MODELS: usize = 1_000;
 
 /// What was learnt and not yet written, and what the database was last known to hold.
@@ -26,22 +29,22 @@ pub(in crate::turn) struct Lessons {
     pub(in crate::turn) places: Arc<Semaphore>,
 }
 
-/// Number and mean ratio of calls, by model.
+/// Number and mean ratio of calls, by tenant and model.
 #[derive(Debug, Default)]
 pub(super) struct Taught {
-    pub(in crate::turn) waiting: BTreeMap<String, Calibration>,
+    pub(in crate::turn) waiting: BTreeMap<Subject, Calibration>,
     /// On its way to the database.
-    pub(in crate::turn) writing: BTreeMap<String, Calibration>,
+    pub(in crate::turn) writing: BTreeMap<Subject, Calibration>,
     /// What was read of a model, and when. `None` means the database had nothing.
-    pub(in crate::turn) read: BTreeMap<String, (Option<Calibration>, Instant)>,
+    pub(in crate::turn) read: BTreeMap<Subject, (Option<Calibration>, Instant)>,
     /// Writes that have ended, well or not.
     pub(in crate::turn) writes: u64,
 }
 
 impl Taught {
-    pub(in crate::turn) fn of(&self, model: &str) -> Option<Calibration> {
-        let waiting = self.waiting.get(model).copied();
-        let writing = self.writing.get(model).copied();
+    pub(in crate::turn) fn of(&self, subject: &Subject) -> Option<Calibration> {
+        let waiting = self.waiting.get(subject).copied();
+        let writing = self.writing.get(subject).copied();
         writing.map_or(waiting, |first| {
             Some(waiting.map_or(first, |then| first.plus(then)))
         })
@@ -49,10 +52,10 @@ impl Taught {
 
     pub(in crate::turn) fn added(
         &self,
-        model: &str,
+        subject: &Subject,
         stored: Option<Calibration>,
     ) -> Option<Calibration> {
-        let Some(more) = self.of(model) else {
+        let Some(more) = self.of(subject) else {
             return stored;
         };
         Some(stored.map_or_else(|| more.alone(), |known| known.and(more)))
@@ -69,38 +72,38 @@ impl Default for Lessons {
 }
 
 impl Lessons {
-    pub(in crate::turn) fn note(&self, model: String, predicted: u32, reported: u32) {
+    pub(in crate::turn) fn note(&self, subject: Subject, predicted: u32, reported: u32) {
         let Some(call) = Calibration::of_call(predicted, reported) else {
             return;
         };
         let mut taught = self.lock();
-        let known = taught.waiting.get(&model).copied();
+        let known = taught.waiting.get(&subject).copied();
         let with_it = known.map_or(call, |known| known.plus(call));
-        taught.waiting.insert(model, with_it);
+        taught.waiting.insert(subject, with_it);
     }
 
     /// What was learnt of a model and may not be written yet.
-    pub(in crate::turn) fn of(&self, model: &str) -> Option<Calibration> {
-        self.lock().of(model)
+    pub(in crate::turn) fn of(&self, subject: &Subject) -> Option<Calibration> {
+        self.lock().of(subject)
     }
 
     /// What is known of a model whose row is `stored`, with what is not yet written. `None` means
     /// nothing.
     pub(in crate::turn) fn added(
         &self,
-        model: &str,
+        subject: &Subject,
         stored: Option<Calibration>,
     ) -> Option<Calibration> {
-        self.lock().added(model, stored)
+        self.lock().added(subject, stored)
     }
 
     /// What memory has of a model, and whether the part of it that was read is fresh.
-    pub(in crate::turn) fn known(&self, model: &str) -> (Option<Calibration>, bool) {
+    pub(in crate::turn) fn known(&self, subject: &Subject) -> (Option<Calibration>, bool) {
         let taught = self.lock();
-        let read = taught.read.get(model);
+        let read = taught.read.get(subject);
         let stored = read.and_then(|(stored, _)| *stored);
         (
-            taught.added(model, stored),
+            taught.added(subject, stored),
             read.is_some_and(|(_, at)| at.elapsed() < FRESH),
         )
     }
@@ -113,32 +116,48 @@ impl Lessons {
 
     /// Remembers what was read of a model after so many writes. `None` means the database has
     /// nothing.
-    pub(in crate::turn) fn remember(&self, model: &str, stored: Option<Calibration>, writes: u64) {
+    pub(in crate::turn) fn remember(
+        &self,
+        subject: &Subject,
+        stored: Option<Calibration>,
+        writes: u64,
+    ) {
         let mut taught = self.lock();
         if taught.writes != writes {
             return;
         }
-        if taught.read.len() >= MOST_MODELS && !taught.read.contains_key(model) {
+        if taught.read.len() >= MOST_MODELS && !taught.read.contains_key(subject) {
             taught.read.clear();
         }
         taught
             .read
-            .insert(model.to_owned(), (stored, Instant::now()));
+            .insert(subject.clone(), (stored, Instant::now()));
     }
 
     /// Everything that waits, to be written.
-    pub(in crate::turn) fn take(&self) -> BTreeMap<String, Calibration> {
+    pub(in crate::turn) fn take(&self) -> BTreeMap<Subject, Calibration> {
         let mut taught = self.lock();
         let waiting = std::mem::take(&mut taught.waiting);
         taught.writing.clone_from(&waiting);
         waiting
     }
 
+    /// Forgets what calls of these tenants taught.
+    pub(in crate::turn) fn forget(&self, tenants: &BTreeSet<TenantId>) {
+        let mut taught = self.lock();
+        taught
+            .waiting
+            .retain(|(tenant, _), _| !tenants.contains(tenant));
+        taught
+            .read
+            .retain(|(tenant, _), _| !tenants.contains(tenant));
+    }
+
     /// What was taken is written, or lost.
     pub(in crate::turn) fn settle(&self) {
         let mut taught = self.lock();
-        for model in std::mem::take(&mut taught.writing).into_keys() {
-            taught.read.remove(&model);
+        for subject in std::mem::take(&mut taught.writing).into_keys() {
+            taught.read.remove(&subject);
         }
         taught.writes += 1;
     }
@@ -152,33 +171,49 @@ impl Lessons {
 mod tests {
     use super::*;
 
+    fn of(model: &str) -> Subject {
+        (TenantId::new("acme"), model.to_owned())
+    }
+
+    #[test]
+    fn what_a_tenants_calls_teach_is_no_others_and_is_forgotten_with_it() {
+        let lessons = Lessons::default();
+        let other = (TenantId::new("other"), "a/b".to_owned());
+        lessons.note(of("a/b"), 100, 190);
+        assert_eq!(lessons.of(&other), None);
+        lessons.note(other.clone(), 100, 100);
+        lessons.forget(&[TenantId::new("acme")].into());
+        assert_eq!(lessons.of(&of("a/b")), None);
+        assert_eq!(lessons.of(&other).map(|known| known.calls), Some(1));
+    }
+
     /// Row A12
     #[test]
     fn calibration_is_averaged_until_it_is_written() {
         let lessons = Lessons::default();
-        lessons.note("a/b".to_owned(), 100, 110);
-        lessons.note("a/b".to_owned(), 100, 130);
-        lessons.note("a/b".to_owned(), 0, 130);
-        lessons.note("a/c".to_owned(), 10, 10);
+        lessons.note(of("a/b"), 100, 110);
+        lessons.note(of("a/b"), 100, 130);
+        lessons.note(of("a/b"), 0, 130);
+        lessons.note(of("a/c"), 10, 10);
         assert_eq!(
-            lessons.of("a/c"),
+            lessons.of(&of("a/c")),
             Some(Calibration {
                 ratio: 1.0,
                 calls: 1
             })
         );
-        assert_eq!(lessons.of("a/d"), None);
+        assert_eq!(lessons.of(&of("a/d")), None);
         let taught = lessons.take();
-        assert_eq!(taught.keys().collect::<Vec<_>>(), ["a/b", "a/c"]);
-        assert!((taught["a/b"].ratio - 1.2).abs() < 1e-9);
-        assert_eq!(taught["a/b"].calls, 2);
-        lessons.note("a/b".to_owned(), 100, 180);
-        let known = lessons.of("a/b").unwrap();
+        assert_eq!(taught.keys().collect::<Vec<_>>(), [&of("a/b"), &of("a/c")]);
+        assert!((taught[&of("a/b")].ratio - 1.2).abs() < 1e-9);
+        assert_eq!(taught[&of("a/b")].calls, 2);
+        lessons.note(of("a/b"), 100, 180);
+        let known = lessons.of(&of("a/b")).unwrap();
         assert_eq!(known.calls, 3, "what is being written counts");
         assert!((known.ratio - 1.4).abs() < 1e-9);
         lessons.settle();
-        assert_eq!(lessons.of("a/b").map(|known| known.calls), Some(1));
-        assert_eq!(lessons.of("a/c"), None);
+        assert_eq!(lessons.of(&of("a/b")).map(|known| known.calls), Some(1));
+        assert_eq!(lessons.of(&of("a/c")), None);
         assert_eq!(lessons.take().len(), 1);
     }
 
@@ -189,17 +224,21 @@ mod tests {
             ratio: 1.5,
             calls: 50,
         };
-        assert_eq!(lessons.known("a/b"), (None, false), "it was never read");
-        lessons.remember("a/b", Some(stored), lessons.writes());
-        lessons.remember("a/c", None, lessons.writes());
-        assert_eq!(lessons.known("a/b"), (Some(stored), true));
         assert_eq!(
-            lessons.known("a/c"),
+            lessons.known(&of("a/b")),
+            (None, false),
+            "it was never read"
+        );
+        lessons.remember(&of("a/b"), Some(stored), lessons.writes());
+        lessons.remember(&of("a/c"), None, lessons.writes());
+        assert_eq!(lessons.known(&of("a/b")), (Some(stored), true));
+        assert_eq!(
+            lessons.known(&of("a/c")),
             (None, true),
             "that there is nothing is known too"
         );
-        lessons.note("a/b".to_owned(), 100, 100);
-        let learnt = lessons.known("a/b").0.unwrap();
+        lessons.note(of("a/b"), 100, 100);
+        let learnt = lessons.known(&of("a/b")).0.unwrap();
         assert!(
             learnt.calls == 51 && learnt.ratio < 1.5,
             "what is learnt is added: {learnt:?}"
@@ -207,20 +246,20 @@ mod tests {
         let before = lessons.writes();
         drop(lessons.take());
         assert_eq!(
-            lessons.known("a/b"),
+            lessons.known(&of("a/b")),
             (Some(learnt), true),
             "so is what is being written"
         );
         lessons.settle();
         assert_eq!(
-            lessons.known("a/b"),
+            lessons.known(&of("a/b")),
             (None, false),
             "the row is another one now"
         );
-        assert_eq!(lessons.known("a/c"), (None, true));
-        lessons.remember("a/b", Some(stored), before);
+        assert_eq!(lessons.known(&of("a/c")), (None, true));
+        lessons.remember(&of("a/b"), Some(stored), before);
         assert_eq!(
-            lessons.known("a/b"),
+            lessons.known(&of("a/b")),
             (None, false),
             "a read that began before the write may not have seen it"
         );

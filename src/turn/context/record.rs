@@ -86,7 +86,10 @@ impl Engine {
                 return Err(Error::IdempotencyMismatch(request.clone()));
             }
             let recorded = codec::receipt::read_recorded(result).map_err(store::Error::from)?;
-            return Ok(Some((recorded, self.calibration(reference).await?.ratio)));
+            return Ok(Some((
+                recorded,
+                self.calibration(&key.tenant, reference).await?.ratio,
+            )));
         }
         crate::turn::session::append::refuse_live(key, &tail)?;
         let (message, since) = self.written_by(key, command).await?;
@@ -121,7 +124,7 @@ impl Engine {
                 command.purpose,
                 reference,
                 &command.usage,
-                (recorded.estimate, self.ratio(reference).await),
+                (recorded.estimate, self.ratio(&key.tenant, reference).await),
                 command.message.as_ref(),
             ),
             message: command.message.as_ref().zip(info.as_ref()),
@@ -134,12 +137,15 @@ impl Engine {
         };
         self.nudge(key, last);
         if let (Some(model), Some(_)) = (&model, described)
-            && self.is_instructive(model, tail.tokens)
+            && self.is_instructive(&key.tenant, model, tail.tokens)
         {
             self.learn_from(key, model, message.as_ref(), command.usage.input)
                 .await;
         }
-        Ok(Some((recorded, self.calibration(reference).await?.ratio)))
+        Ok(Some((
+            recorded,
+            self.calibration(&key.tenant, reference).await?.ratio,
+        )))
     }
 
     /// The message that the call wrote, and how it stands to the end of the transcript.
@@ -221,7 +227,7 @@ impl Engine {
                 cannot_read(model, media, role)
             });
             let prompt = self.prompt(&view, model)?;
-            self.learn_now(model, prompt, reported).await
+            self.learn_now(&key.tenant, model, prompt, reported).await
         };
         if let Err(error) = learnt.await {
             tracing::warn!(session.id = %key.session, %error, "usage report not used for calibration");

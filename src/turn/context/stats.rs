@@ -111,7 +111,7 @@ impl Engine {
             budget,
             model.provider.is_local(),
         );
-        let learnt = self.ratio(&model.reference).await;
+        let learnt = self.ratio(&key.tenant, &model.reference).await;
         let compactions = match stats.has_compactions {
             true => self.store().compactions(key, None, RECENT).await?,
             false => Vec::new(),

@@ -68,7 +68,10 @@ impl Run<'_> {
         let restarts = if step == scene.at.step { before + 1 } else { 1 };
         let words = format!("the answer filled the window of {}", scene.model.reference);
         let mut rows = Self::no_rows(scene);
-        let ratio = self.engine.ratio(&scene.model.reference).await;
+        let ratio = self
+            .engine
+            .ratio(&self.key.tenant, &scene.model.reference)
+            .await;
         rows.event(&usage_recorded(scene.model, None, ratio, None), scene.at);
         let cost = StepCost {
             model: &scene.model.reference,

@@ -141,6 +141,7 @@ impl Arriving<'_> {
     }
 
     async fn write(&mut self, batch: &[u8]) -> Result<(), Error> {
+        self.engine.check_tenant(self.tenant)?;
         let chunks: Vec<&[u8]> = batch.chunks(CHUNK_BYTES).collect();
         self.engine
             .store

@@ -74,8 +74,14 @@ async fn each_access_level_may_call_its_rpcs_and_no_others() {
     let keys = Access::ALL.map(|access| (access, file.add("acme", access)));
     let (_database, replica) = Replica::alone(file.required()).await;
     let channel = replica.channel().await;
-    let admin = ["CreateKey", "ListKeys", "RevokeKey", "GetTenantLimits"];
-    let operator = ["SetTenantLimits"];
+    let admin = [
+        "CreateKey",
+        "ListKeys",
+        "RevokeKey",
+        "GetTenantLimits",
+        "GetTenantDeletion",
+    ];
+    let operator = ["SetTenantLimits", "DeleteTenant"];
     let reads = ["Get", "List", "Watch", "Count", "Render"];
     for (rpc, _) in rpcs() {
         let name = rpc.rsplit_once('/').unwrap().1;

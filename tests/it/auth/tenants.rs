@@ -4,7 +4,8 @@ use contextd::{
     model::Access,
     pb::{
         self, admin_service_client::AdminServiceClient, blob_service_client::BlobServiceClient,
-        context_service_client::ContextServiceClient, event::Payload, put_blob_request::Data,
+        context_service_client::ContextServiceClient, event::Payload,
+        model_service_client::ModelServiceClient, put_blob_request::Data,
         queue_service_client::QueueServiceClient, session_service_client::SessionServiceClient,
         turn_service_client::TurnServiceClient,
     },
@@ -17,8 +18,8 @@ use super::{Key, KeysFile, call, connect, rpcs};
 use crate::harness::{
     Replica,
     errors::refusal,
-    events::until,
-    host::{MODEL, answering, call as called},
+    events::{all, until},
+    host::{MODEL, answering, call as called, script as host_script, until as wait_until},
     requests::{enqueue, input, tools, turn},
 };
 
@@ -106,7 +107,7 @@ fn requests(rpc: &str, ids: &Ids) -> Vec<Value> {
     let name = rpc.rsplit_once('/').unwrap().1;
     match name {
         "GetServerInfo" | "ListModels" | "GetModel" | "CreateKey" | "PutBlob"
-        | "GetTenantLimits" | "SetTenantLimits" => vec![],
+        | "GetTenantLimits" | "SetTenantLimits" | "DeleteTenant" | "GetTenantDeletion" => vec![],
         "ListKeys" => vec![json!({"page_token": token})],
         "RevokeKey" => vec![json!({"key_id": key})],
         "GetBlob" => vec![json!({"blob_id": blob})],
@@ -402,4 +403,36 @@ async fn what_is_anothers_is_answered_as_what_does_not_exist() {
             "{rpc}"
         );
     }
+}
+
+async fn ratio(models: &ModelServiceClient<super::Keyed>) -> f64 {
+    let request = pb::GetModelRequest {
+        model: MODEL.to_owned(),
+    };
+    let read = models.clone().get_model(request).await.unwrap();
+    read.into_inner().model.unwrap().calibration_ratio
+}
+
+/// Row A12
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_tenants_calls_teach_changes_no_other_tenants_predictions() {
+    let mut file = KeysFile::new();
+    let keys = ["acme", "other"].map(|tenant| file.add(tenant, Access::Write));
+    let usage = json!({"input": 1000, "output": 2});
+    let answer = json!([{"text": "Fine."}, {"finish": {"reason": "stop", "usage": usage}}]);
+    let options = file.required().script("it", host_script(&[answer]));
+    let (_database, replica) = Replica::alone(options).await;
+    let [acme, other] = [
+        connect(&replica, &keys[0]).await,
+        connect(&replica, &keys[1]).await,
+    ];
+    let models = [acme.clone(), other].map(ModelServiceClient::new);
+    let odd = turn("s", MODEL, &"hello ".repeat(594));
+    let stream = TurnServiceClient::new(acme).execute_turn(odd).await;
+    all(&mut stream.unwrap().into_inner()).await;
+    wait_until("the call to teach its tenant", || async {
+        ratio(&models[0]).await > 1.5
+    })
+    .await;
+    assert_eq!(ratio(&models[1]).await, 1.0);
 }

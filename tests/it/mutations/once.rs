@@ -13,11 +13,13 @@ use super::{ALL, Case, Rpc, options};
 use crate::harness::{Host, host::until, raw};
 
 /// These change no session and take no request_id: a key whose secret was lost is revoked, and a
-/// revocation may be repeated (`auth::keys`), and so may the setting of limits.
-const ADMIN: [&str; 3] = [
+/// revocation may be repeated (`auth::keys`), and so may the setting of limits and the deletion of a
+/// tenant.
+const ADMIN: [&str; 4] = [
     "contextd.v1.AdminService/CreateKey",
     "contextd.v1.AdminService/RevokeKey",
     "contextd.v1.AdminService/SetTenantLimits",
+    "contextd.v1.AdminService/DeleteTenant",
 ];
 
 /// How often a request is sent again that the database had no answer for.

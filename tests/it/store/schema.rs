@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use crate::harness::TestDatabase;
 
-/// Not a tenant's: whether keys or limits have changed, what models teach all tenants, and the migrations' own history.
+/// Not a tenant's: whether keys or limits have changed, what models taught all tenants (no longer read), and the migrations' own history.
 const GLOBAL: [&str; 4] = [
     "api_keys_version",
     "calibration",
