@@ -163,6 +163,29 @@ fn features_and_faults_and_their_tests_name_each_other() {
 }
 
 #[test]
+fn every_test_named_in_guarding_exists() {
+    let mut files = sources("tests");
+    files.extend(sources("src"));
+    let tests: Vec<TestFn> = files
+        .iter()
+        .flat_map(|(path, text)| test_functions(path, text))
+        .collect();
+    let text = fs::read_to_string(root().join("docs/guarding.md")).expect("the document is there");
+    let named: Vec<&str> = text
+        .split('`')
+        .skip(1)
+        .step_by(2)
+        .filter(|name| name.contains("::"))
+        .collect();
+    let missing: Vec<&&str> = named
+        .iter()
+        .filter(|name| !tests.iter().any(|test| test.is(name)))
+        .collect();
+    assert!(!named.is_empty());
+    assert_eq!(missing, Vec::<&&str>::new());
+}
+
+#[test]
 fn every_path_named_in_architecture_exists() {
     let text = fs::read_to_string(root().join("ARCHITECTURE.md")).expect("the map is there");
     let exists = |path: &str| root().join(path).exists();

@@ -303,7 +303,6 @@ async fn a_deletion_goes_on_in_another_process_when_its_own_is_killed() {
         let request = pb::CreateSessionRequest {
             session: Some(pb::Session {
                 session_id: format!("s-{n:02}"),
-                model: "scripted/echo".to_owned(),
                 ..pb::Session::default()
             }),
             ..pb::CreateSessionRequest::default()
