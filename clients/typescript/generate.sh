@@ -3,7 +3,7 @@
 # The generators are pinned in package.json and package-lock.json.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")"
-[ -d node_modules/ts-proto ] || npm ci --silent --no-audit --no-fund
+[ -d node_modules/ts-proto ] || npm install --silent --no-save --no-audit --no-fund
 
 rm -rf build/generated
 node_modules/.bin/buf generate ../../proto --template buf.gen.yaml --include-imports --include-wkt

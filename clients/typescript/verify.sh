@@ -3,7 +3,7 @@
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")"
 : "${CONTEXTD_BIN:?set it to a contextd binary}"
-npm ci --silent --no-audit --no-fund
+npm install --silent --no-save --no-audit --no-fund
 ./generate.sh --check
 node scripts/build.mjs
 npx biome check --error-on-warnings

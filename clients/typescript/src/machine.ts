@@ -88,6 +88,11 @@ export class Machine {
     if (options.turnId) this.ours.add(options.turnId);
   }
 
+  /** The id of the input in the queue, while it waits there. */
+  get waitsAs(): string | undefined {
+    return this.queued;
+  }
+
   /** Begins. */
   start(): Action[] {
     return [{ do: "open", after: this.after, delay: 0 }];

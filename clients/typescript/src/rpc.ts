@@ -63,9 +63,13 @@ const SERVICES = [
 export function serviceConfig(): string {
   const method: { service: string; method: string }[] = [];
   for (const service of SERVICES) {
-    for (const it of Object.values(service.methods) as (Method<unknown, unknown> & { requestStream: boolean })[]) {
+    for (const it of Object.values(service.methods) as (Method<unknown, unknown> & {
+      requestStream: boolean;
+      responseStream: boolean;
+    })[]) {
       const repeatable = it.options.idempotencyLevel || "requestId" in (it.requestType.fromPartial({}) as object);
-      if (repeatable && !it.requestStream) method.push({ service: service.fullName, method: it.name });
+      if (repeatable && !it.requestStream && !it.responseStream)
+        method.push({ service: service.fullName, method: it.name });
     }
   }
   const retryPolicy = {

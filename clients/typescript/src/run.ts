@@ -1,7 +1,14 @@
 /** A run: does what the machine says. Streams, tools, timers and the consumer are here. */
 import { asContextdError, ContextdError, TurnFailedError } from "./errors.js";
 import type { RunEvent } from "./events.js";
-import { type Approval, type Event, type ToolCall, TurnServiceDefinition, type UsageTotals } from "./gen/index.js";
+import {
+  type Approval,
+  type Event,
+  QueueServiceDefinition,
+  type ToolCall,
+  TurnServiceDefinition,
+  type UsageTotals,
+} from "./gen/index.js";
 import { type Action, type Answer, type Ending, Machine, type MachineOptions, textPart } from "./machine.js";
 import { type Rpc, sleep } from "./rpc.js";
 import type { Tool, ToolContext } from "./tools.js";
@@ -62,6 +69,8 @@ export class Run implements AsyncIterable<RunEvent>, AsyncDisposable {
   private readonly buffer: RunEvent[] = [];
   private readonly ending: Promise<Ending>;
   private settle!: { resolve(ending: Ending): void; reject(error: unknown): void };
+  private readonly known: Promise<void>;
+  private admitted!: () => void;
   private wake: (() => void) | undefined;
   private wanted = true;
   private closed = false;
@@ -74,6 +83,9 @@ export class Run implements AsyncIterable<RunEvent>, AsyncDisposable {
     this.machine = new Machine({ ...setup.machine, patience: setup.rpc.settings.patience });
     this.ending = new Promise((resolve, reject) => {
       this.settle = { resolve, reject };
+    });
+    this.known = new Promise((resolve) => {
+      this.admitted = resolve;
     });
     this.ending.catch(() => {}).finally(() => this.close());
     const cancel = () => void this.cancel("aborted").catch(() => {});
@@ -112,6 +124,16 @@ export class Run implements AsyncIterable<RunEvent>, AsyncDisposable {
 
   /** Cancels the turn. The run ends with its `turn_cancelled`. */
   async cancel(reason = ""): Promise<void> {
+    // Until the request is admitted it is not known what to cancel.
+    await Promise.race([this.known, this.ending.catch(() => {})]);
+    if (this.closed) return;
+    const queuedMessageId = this.machine.waitsAs;
+    if (queuedMessageId) {
+      const { cancelQueuedMessage } = QueueServiceDefinition.methods;
+      const request = { sessionId: this.sessionId, queuedMessageId };
+      const { queuedMessage } = await this.setup.rpc.unary(QueueServiceDefinition, cancelQueuedMessage, request);
+      if (queuedMessage?.state === "cancelled") return;
+    }
     const request = { sessionId: this.sessionId, turnId: this.turn, reason: reason.slice(0, 1024) };
     await this.setup.rpc.unary(TurnServiceDefinition, TurnServiceDefinition.methods.cancelTurn, request);
   }
@@ -193,8 +215,10 @@ export class Run implements AsyncIterable<RunEvent>, AsyncDisposable {
     let error: ContextdError | undefined;
     try {
       for await (const { event } of this.setup.open(after, this.stop.signal)) {
-        if (event?.turnId) this.turn = event.turnId;
-        if (event) this.act(this.machine.event(event));
+        if (!event) continue;
+        this.act(this.machine.event(event));
+        if (event.turnId && !this.machine.waitsAs) this.turn = event.turnId;
+        this.admitted();
       }
     } catch (thrown) {
       error = asContextdError(thrown);

@@ -93,6 +93,24 @@ test("an abort signal cancels the turn", async () => {
   assert.match(result.text, /^on /);
 });
 
+test("a signal that is aborted from the beginning cancels the turn", async () => {
+  const session = await client.session({ model: "scripted/slow" });
+  const result = await session.run("Go", { signal: AbortSignal.abort() }).result();
+  assert.equal(result.status, "cancelled");
+});
+
+test("a run that waits is withdrawn, and the turn before it goes on", async () => {
+  const session = await client.session({ model: "scripted/slow" });
+  const first = session.run("Go");
+  for await (const event of first) if (event.type === "text_delta") break;
+  const second = session.run("And then?");
+  await second.cancel();
+  assert.equal((await second.result()).reason, "withdrawn");
+  assert.equal((await session.get()).state, "running");
+  await first.cancel();
+  assert.equal((await first.result()).status, "cancelled");
+});
+
 test("errors have reason and fields", async () => {
   const missing = await client.open("nowhere").catch((it) => it);
   assert.ok(missing instanceof ContextdError);

@@ -25,8 +25,9 @@ before(async () => {
   const packed = await execute("npm", ["pack", "--silent", "--ignore-scripts", "--pack-destination", place]);
   const tarball = packed.stdout.trim().split("\n").at(-1) ?? "";
   writeFileSync(join(place, "package.json"), '{ "type": "module", "private": true }');
-  await run("npm", "install", "--silent", "--no-audit", "--no-fund", `./${tarball}`, "zod");
-  for (const name of ["agent.ts", "coding-agent.ts"]) cpSync(`../../examples/typescript/${name}`, join(place, name));
+  await run("npm", "install", "--silent", "--no-audit", "--no-fund", `./${tarball}`, "zod", "ai@7");
+  for (const name of ["agent.ts", "coding-agent.ts", "ai-sdk.ts"])
+    cpSync(`../../examples/typescript/${name}`, join(place, name));
   const types = ["--typeRoots", resolve("node_modules/@types"), "--types", "node"];
   const strict = [
     "--strict",
@@ -38,7 +39,7 @@ before(async () => {
     "--lib",
     "es2023,esnext.disposable",
   ];
-  await run(resolve("node_modules/.bin/tsc"), ...strict, ...types, "agent.ts", "coding-agent.ts");
+  await run(resolve("node_modules/.bin/tsc"), ...strict, ...types, "agent.ts", "coding-agent.ts", "ai-sdk.ts");
 });
 after(async () => {
   await server.close();
@@ -46,9 +47,9 @@ after(async () => {
 });
 
 test("README's quick start runs as it stands", async () => {
-  const code = /```js\n(\/\/ trip\.mjs\n[^]*?)```/.exec(readFileSync("README.md", "utf8"))?.[1] ?? "";
+  const code = /```js\n(\/\/ trip\.mjs\n[\s\S]*?)```/.exec(readFileSync("README.md", "utf8"))?.[1] ?? "";
   writeFileSync(join(place, "trip.mjs"), code);
-  assert.match(await run("node", "trip.mjs"), /18 °C and sunny in Paris[^]*\[stop\] \d+ tokens/);
+  assert.match(await run("node", "trip.mjs"), /18 °C and sunny in Paris[\s\S]*\[stop\] \d+ tokens/);
 });
 
 test("the package can be required", async () => {
@@ -72,4 +73,15 @@ test("the coding agent fills its window and is compacted", async () => {
   const said = await run("node", "coding-agent.js", "folder", "Read on.", "scripted/coder");
   assert.match(said, /\[(compacted|pruned)/);
   assert.match(said, /\[(stop|max_steps)\] \d+ of 16000 tokens/);
+});
+
+test("a conversation of the AI SDK goes in, and a UI message comes out", async () => {
+  const parts = JSON.parse(await run("node", "ai-sdk.js"));
+  const said = parts
+    .filter((part: { type: string }) => part.type === "text")
+    .map((part: { text: string }) => part.text);
+  assert.match(said.at(-1), /18 °C in Paris/);
+  const call = parts.find((part: { type: string }) => part.type === "dynamic-tool");
+  assert.equal(call.state, "output-available");
+  assert.deepEqual(call.input, { city: "Paris" });
 });
