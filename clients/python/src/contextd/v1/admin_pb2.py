@@ -27,7 +27,7 @@ from google.protobuf import duration_pb2 as google_dot_protobuf_dot_duration__pb
 from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x17\x63ontextd/v1/admin.proto\x12\x0b\x63ontextd.v1\x1a\x18\x63ontextd/v1/access.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xd8\x01\n\x0cTenantLimits\x12\x1a\n\rrunning_turns\x18\x01 \x01(\x03H\x00\x88\x01\x01\x12 \n\x13requests_per_second\x18\x02 \x01(\x03H\x01\x88\x01\x01\x12\x1e\n\x11tokens_per_minute\x18\x03 \x01(\x03H\x02\x88\x01\x01\x12\x19\n\x0cstored_bytes\x18\x04 \x01(\x03H\x03\x88\x01\x01\x42\x10\n\x0e_running_turnsB\x16\n\x14_requests_per_secondB\x14\n\x12_tokens_per_minuteB\x0f\n\r_stored_bytes\"~\n\tTenantUse\x12\x15\n\rrunning_turns\x18\x01 \x01(\x03\x12.\n\x0btokens_owed\x18\x02 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x19\n\x0cstored_bytes\x18\x03 \x01(\x03H\x00\x88\x01\x01\x42\x0f\n\r_stored_bytes\"\xf1\x01\n\x06\x41piKey\x12\x0e\n\x06key_id\x18\x01 \x01(\t\x12\x11\n\ttenant_id\x18\x02 \x01(\t\x12#\n\x06\x61\x63\x63\x65ss\x18\x03 \x01(\x0e\x32\x13.contextd.v1.Access\x12\x0c\n\x04name\x18\x04 \x01(\t\x12/\n\x0b\x63reate_time\x18\x05 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12/\n\x0b\x65xpire_time\x18\x06 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12/\n\x0brevoke_time\x18\x07 \x01(\x0b\x32\x1a.google.protobuf.TimestampBG\n\x0f\x64\x65v.contextd.v1B\nAdminProtoP\x01Z&contextd.dev/go/contextd/v1;contextdv1b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x17\x63ontextd/v1/admin.proto\x12\x0b\x63ontextd.v1\x1a\x18\x63ontextd/v1/access.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xd8\x01\n\x0cTenantLimits\x12\x1a\n\rrunning_turns\x18\x01 \x01(\x03H\x00\x88\x01\x01\x12 \n\x13requests_per_second\x18\x02 \x01(\x03H\x01\x88\x01\x01\x12\x1e\n\x11tokens_per_minute\x18\x03 \x01(\x03H\x02\x88\x01\x01\x12\x19\n\x0cstored_bytes\x18\x04 \x01(\x03H\x03\x88\x01\x01\x42\x10\n\x0e_running_turnsB\x16\n\x14_requests_per_secondB\x14\n\x12_tokens_per_minuteB\x0f\n\r_stored_bytes\"~\n\tTenantUse\x12\x15\n\rrunning_turns\x18\x01 \x01(\x03\x12.\n\x0btokens_owed\x18\x02 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x19\n\x0cstored_bytes\x18\x03 \x01(\x03H\x00\x88\x01\x01\x42\x0f\n\r_stored_bytes\"\xdd\x01\n\x0eTenantDeletion\x12\x11\n\ttenant_id\x18\x01 \x01(\t\x12\x30\n\x0crequest_time\x18\x02 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x14\n\x0crequested_by\x18\x03 \x01(\t\x12-\n\tdone_time\x18\x04 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x10\n\x08sessions\x18\x05 \x01(\x03\x12\r\n\x05\x62lobs\x18\x06 \x01(\x03\x12\x12\n\nblob_bytes\x18\x07 \x01(\x03\x12\x0c\n\x04keys\x18\x08 \x01(\x03\"\xf1\x01\n\x06\x41piKey\x12\x0e\n\x06key_id\x18\x01 \x01(\t\x12\x11\n\ttenant_id\x18\x02 \x01(\t\x12#\n\x06\x61\x63\x63\x65ss\x18\x03 \x01(\x0e\x32\x13.contextd.v1.Access\x12\x0c\n\x04name\x18\x04 \x01(\t\x12/\n\x0b\x63reate_time\x18\x05 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12/\n\x0b\x65xpire_time\x18\x06 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12/\n\x0brevoke_time\x18\x07 \x01(\x0b\x32\x1a.google.protobuf.TimestampBG\n\x0f\x64\x65v.contextd.v1B\nAdminProtoP\x01Z&contextd.dev/go/contextd/v1;contextdv1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -39,6 +39,8 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_TENANTLIMITS']._serialized_end=348
   _globals['_TENANTUSE']._serialized_start=350
   _globals['_TENANTUSE']._serialized_end=476
-  _globals['_APIKEY']._serialized_start=479
-  _globals['_APIKEY']._serialized_end=720
+  _globals['_TENANTDELETION']._serialized_start=479
+  _globals['_TENANTDELETION']._serialized_end=700
+  _globals['_APIKEY']._serialized_start=703
+  _globals['_APIKEY']._serialized_end=944
 # @@protoc_insertion_point(module_scope)

@@ -118,6 +118,60 @@ class TenantUse(_message.Message):
 Global___TenantUse: _TypeAlias = TenantUse  # noqa: Y015
 
 @_typing.final
+class TenantDeletion(_message.Message):
+    """The deletion of a tenant: all that is left of it in the database."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TENANT_ID_FIELD_NUMBER: _builtins.int
+    REQUEST_TIME_FIELD_NUMBER: _builtins.int
+    REQUESTED_BY_FIELD_NUMBER: _builtins.int
+    DONE_TIME_FIELD_NUMBER: _builtins.int
+    SESSIONS_FIELD_NUMBER: _builtins.int
+    BLOBS_FIELD_NUMBER: _builtins.int
+    BLOB_BYTES_FIELD_NUMBER: _builtins.int
+    KEYS_FIELD_NUMBER: _builtins.int
+    tenant_id: _builtins.str
+    """The tenant."""
+    requested_by: _builtins.str
+    """The caller that asked, as logs name it, e.g. `key:<key_id>`."""
+    sessions: _builtins.int
+    """Sessions that were removed so far, those among them that had been deleted a moment before."""
+    blobs: _builtins.int
+    """Blobs that were removed so far."""
+    blob_bytes: _builtins.int
+    """Bytes of these blobs."""
+    keys: _builtins.int
+    """API keys that were removed so far."""
+    @_builtins.property
+    def request_time(self) -> _timestamp_pb2.Timestamp:
+        """When it was asked for."""
+
+    @_builtins.property
+    def done_time(self) -> _timestamp_pb2.Timestamp:
+        """When nothing was left. Absent: it goes on."""
+
+    def __init__(
+        self,
+        *,
+        tenant_id: _builtins.str = ...,
+        request_time: _timestamp_pb2.Timestamp | None = ...,
+        requested_by: _builtins.str = ...,
+        done_time: _timestamp_pb2.Timestamp | None = ...,
+        sessions: _builtins.int = ...,
+        blobs: _builtins.int = ...,
+        blob_bytes: _builtins.int = ...,
+        keys: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["done_time", b"done_time", "request_time", b"request_time"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["blob_bytes", b"blob_bytes", "blobs", b"blobs", "done_time", b"done_time", "keys", b"keys", "request_time", b"request_time", "requested_by", b"requested_by", "sessions", b"sessions", "tenant_id", b"tenant_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___TenantDeletion: _TypeAlias = TenantDeletion  # noqa: Y015
+
+@_typing.final
 class ApiKey(_message.Message):
     """An API key, without its secret: that is stored as a hash only."""
 

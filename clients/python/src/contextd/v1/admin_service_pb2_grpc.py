@@ -26,7 +26,7 @@ if _version_not_supported:
 
 
 class AdminServiceStub(object):
-    """Says what the server is and who the caller is, and manages API keys.
+    """Says what the server is and who the caller is, and manages API keys and tenants.
     """
 
     def __init__(self, channel):
@@ -65,10 +65,20 @@ class AdminServiceStub(object):
                 request_serializer=contextd_dot_v1_dot_admin__service__pb2.SetTenantLimitsRequest.SerializeToString,
                 response_deserializer=contextd_dot_v1_dot_admin__service__pb2.SetTenantLimitsResponse.FromString,
                 _registered_method=True)
+        self.DeleteTenant = channel.unary_unary(
+                '/contextd.v1.AdminService/DeleteTenant',
+                request_serializer=contextd_dot_v1_dot_admin__service__pb2.DeleteTenantRequest.SerializeToString,
+                response_deserializer=contextd_dot_v1_dot_admin__service__pb2.DeleteTenantResponse.FromString,
+                _registered_method=True)
+        self.GetTenantDeletion = channel.unary_unary(
+                '/contextd.v1.AdminService/GetTenantDeletion',
+                request_serializer=contextd_dot_v1_dot_admin__service__pb2.GetTenantDeletionRequest.SerializeToString,
+                response_deserializer=contextd_dot_v1_dot_admin__service__pb2.GetTenantDeletionResponse.FromString,
+                _registered_method=True)
 
 
 class AdminServiceServicer(object):
-    """Says what the server is and who the caller is, and manages API keys.
+    """Says what the server is and who the caller is, and manages API keys and tenants.
     """
 
     def GetServerInfo(self, request, context):
@@ -123,6 +133,27 @@ class AdminServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def DeleteTenant(self, request, context):
+        """Deletes a tenant with everything that it has: sessions, blobs, API keys, limits. It returns when that
+        has begun: the API keys are revoked, and the tenant's calls are refused with TENANT_BEING_DELETED, by
+        this replica at once and by every other one within 5 seconds; operators may still call AdminService.
+        Live turns are cancelled, and streams end as when their session is deleted. The rest takes half a
+        minute at least, goes on when a replica stops, and ends with done_time in GetTenantDeletion. Repeated
+        meanwhile, it returns the same deletion; afterwards it deletes what has come since. When it is done, the
+        id is free: credentials of other origin (keys file, tokens, certificates) begin an empty tenant.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def GetTenantDeletion(self, request, context):
+        """Reads the newest deletion of a tenant. What is known of a deletion is kept for good.
+        Errors: PERMISSION_DENIED for another tenant.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_AdminServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -156,6 +187,16 @@ def add_AdminServiceServicer_to_server(servicer, server):
                     request_deserializer=contextd_dot_v1_dot_admin__service__pb2.SetTenantLimitsRequest.FromString,
                     response_serializer=contextd_dot_v1_dot_admin__service__pb2.SetTenantLimitsResponse.SerializeToString,
             ),
+            'DeleteTenant': grpc.unary_unary_rpc_method_handler(
+                    servicer.DeleteTenant,
+                    request_deserializer=contextd_dot_v1_dot_admin__service__pb2.DeleteTenantRequest.FromString,
+                    response_serializer=contextd_dot_v1_dot_admin__service__pb2.DeleteTenantResponse.SerializeToString,
+            ),
+            'GetTenantDeletion': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetTenantDeletion,
+                    request_deserializer=contextd_dot_v1_dot_admin__service__pb2.GetTenantDeletionRequest.FromString,
+                    response_serializer=contextd_dot_v1_dot_admin__service__pb2.GetTenantDeletionResponse.SerializeToString,
+            ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
             'contextd.v1.AdminService', rpc_method_handlers)
@@ -165,7 +206,7 @@ def add_AdminServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class AdminService(object):
-    """Says what the server is and who the caller is, and manages API keys.
+    """Says what the server is and who the caller is, and manages API keys and tenants.
     """
 
     @staticmethod
@@ -320,6 +361,60 @@ class AdminService(object):
             '/contextd.v1.AdminService/SetTenantLimits',
             contextd_dot_v1_dot_admin__service__pb2.SetTenantLimitsRequest.SerializeToString,
             contextd_dot_v1_dot_admin__service__pb2.SetTenantLimitsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def DeleteTenant(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/contextd.v1.AdminService/DeleteTenant',
+            contextd_dot_v1_dot_admin__service__pb2.DeleteTenantRequest.SerializeToString,
+            contextd_dot_v1_dot_admin__service__pb2.DeleteTenantResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetTenantDeletion(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/contextd.v1.AdminService/GetTenantDeletion',
+            contextd_dot_v1_dot_admin__service__pb2.GetTenantDeletionRequest.SerializeToString,
+            contextd_dot_v1_dot_admin__service__pb2.GetTenantDeletionResponse.FromString,
             options,
             channel_credentials,
             insecure,

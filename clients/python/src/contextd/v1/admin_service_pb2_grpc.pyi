@@ -27,7 +27,7 @@ GRPC_GENERATED_VERSION: str
 GRPC_VERSION: str
 
 class AdminServiceStub:
-    """Says what the server is and who the caller is, and manages API keys."""
+    """Says what the server is and who the caller is, and manages API keys and tenants."""
 
     @_typing.overload
     def __new__(cls, channel: _grpc.Channel) -> _Self: ...
@@ -60,10 +60,23 @@ class AdminServiceStub:
     """Sets a tenant's own limits: in force on this replica at once, and on every other one within 5
     seconds. What is running goes on, and tokens that were owed are forgiven.
     """
+    DeleteTenant: _grpc.UnaryUnaryMultiCallable[_admin_service_pb2.DeleteTenantRequest, _admin_service_pb2.DeleteTenantResponse]
+    """Deletes a tenant with everything that it has: sessions, blobs, API keys, limits. It returns when that
+    has begun: the API keys are revoked, and the tenant's calls are refused with TENANT_BEING_DELETED, by
+    this replica at once and by every other one within 5 seconds; operators may still call AdminService.
+    Live turns are cancelled, and streams end as when their session is deleted. The rest takes half a
+    minute at least, goes on when a replica stops, and ends with done_time in GetTenantDeletion. Repeated
+    meanwhile, it returns the same deletion; afterwards it deletes what has come since. When it is done, the
+    id is free: credentials of other origin (keys file, tokens, certificates) begin an empty tenant.
+    """
+    GetTenantDeletion: _grpc.UnaryUnaryMultiCallable[_admin_service_pb2.GetTenantDeletionRequest, _admin_service_pb2.GetTenantDeletionResponse]
+    """Reads the newest deletion of a tenant. What is known of a deletion is kept for good.
+    Errors: PERMISSION_DENIED for another tenant.
+    """
 
 @_typing.type_check_only
 class AdminServiceAsyncStub(AdminServiceStub):
-    """Says what the server is and who the caller is, and manages API keys."""
+    """Says what the server is and who the caller is, and manages API keys and tenants."""
 
     def __init__(self, channel: _aio.Channel) -> None: ...
     GetServerInfo: _aio.UnaryUnaryMultiCallable[_admin_service_pb2.GetServerInfoRequest, _admin_service_pb2.GetServerInfoResponse]  # type: ignore[assignment]
@@ -93,9 +106,22 @@ class AdminServiceAsyncStub(AdminServiceStub):
     """Sets a tenant's own limits: in force on this replica at once, and on every other one within 5
     seconds. What is running goes on, and tokens that were owed are forgiven.
     """
+    DeleteTenant: _aio.UnaryUnaryMultiCallable[_admin_service_pb2.DeleteTenantRequest, _admin_service_pb2.DeleteTenantResponse]  # type: ignore[assignment]
+    """Deletes a tenant with everything that it has: sessions, blobs, API keys, limits. It returns when that
+    has begun: the API keys are revoked, and the tenant's calls are refused with TENANT_BEING_DELETED, by
+    this replica at once and by every other one within 5 seconds; operators may still call AdminService.
+    Live turns are cancelled, and streams end as when their session is deleted. The rest takes half a
+    minute at least, goes on when a replica stops, and ends with done_time in GetTenantDeletion. Repeated
+    meanwhile, it returns the same deletion; afterwards it deletes what has come since. When it is done, the
+    id is free: credentials of other origin (keys file, tokens, certificates) begin an empty tenant.
+    """
+    GetTenantDeletion: _aio.UnaryUnaryMultiCallable[_admin_service_pb2.GetTenantDeletionRequest, _admin_service_pb2.GetTenantDeletionResponse]  # type: ignore[assignment]
+    """Reads the newest deletion of a tenant. What is known of a deletion is kept for good.
+    Errors: PERMISSION_DENIED for another tenant.
+    """
 
 class AdminServiceServicer(metaclass=_abc_1.ABCMeta):
-    """Says what the server is and who the caller is, and manages API keys."""
+    """Says what the server is and who the caller is, and manages API keys and tenants."""
 
     @_abc_1.abstractmethod
     def GetServerInfo(
@@ -158,6 +184,31 @@ class AdminServiceServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_admin_service_pb2.SetTenantLimitsResponse, _abc.Awaitable[_admin_service_pb2.SetTenantLimitsResponse]]:
         """Sets a tenant's own limits: in force on this replica at once, and on every other one within 5
         seconds. What is running goes on, and tokens that were owed are forgiven.
+        """
+
+    @_abc_1.abstractmethod
+    def DeleteTenant(
+        self,
+        request: _admin_service_pb2.DeleteTenantRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_admin_service_pb2.DeleteTenantResponse, _abc.Awaitable[_admin_service_pb2.DeleteTenantResponse]]:
+        """Deletes a tenant with everything that it has: sessions, blobs, API keys, limits. It returns when that
+        has begun: the API keys are revoked, and the tenant's calls are refused with TENANT_BEING_DELETED, by
+        this replica at once and by every other one within 5 seconds; operators may still call AdminService.
+        Live turns are cancelled, and streams end as when their session is deleted. The rest takes half a
+        minute at least, goes on when a replica stops, and ends with done_time in GetTenantDeletion. Repeated
+        meanwhile, it returns the same deletion; afterwards it deletes what has come since. When it is done, the
+        id is free: credentials of other origin (keys file, tokens, certificates) begin an empty tenant.
+        """
+
+    @_abc_1.abstractmethod
+    def GetTenantDeletion(
+        self,
+        request: _admin_service_pb2.GetTenantDeletionRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_admin_service_pb2.GetTenantDeletionResponse, _abc.Awaitable[_admin_service_pb2.GetTenantDeletionResponse]]:
+        """Reads the newest deletion of a tenant. What is known of a deletion is kept for good.
+        Errors: PERMISSION_DENIED for another tenant.
         """
 
 def add_AdminServiceServicer_to_server(servicer: AdminServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

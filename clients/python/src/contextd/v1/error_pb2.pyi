@@ -165,6 +165,10 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     """INTERNAL + RequestInfo. An internal error. The details are in its log under the request
     id.
     """
+    ERROR_REASON_TENANT_BEING_DELETED: _ErrorReason.ValueType  # 45
+    """FAILED_PRECONDITION + PreconditionFailure. The tenant is being deleted with everything that it has, and
+    its calls are refused until that is done (DeleteTenant).
+    """
 
 class ErrorReason(_ErrorReason, metaclass=_ErrorReasonEnumTypeWrapper):
     """The `reason` of the google.rpc.ErrorInfo that every non-OK status carries (domain
@@ -312,6 +316,10 @@ request asks for. `field` is the path of that field, and absent when it is the w
 ERROR_REASON_INTERNAL: ErrorReason.ValueType  # 44
 """INTERNAL + RequestInfo. An internal error. The details are in its log under the request
 id.
+"""
+ERROR_REASON_TENANT_BEING_DELETED: ErrorReason.ValueType  # 45
+"""FAILED_PRECONDITION + PreconditionFailure. The tenant is being deleted with everything that it has, and
+its calls are refused until that is done (DeleteTenant).
 """
 Global___ErrorReason: _TypeAlias = ErrorReason  # noqa: Y015
 

@@ -61,6 +61,30 @@ export interface TenantUse {
   storedBytes?: number | undefined;
 }
 
+/** The deletion of a tenant: all that is left of it in the database. */
+export interface TenantDeletion {
+  /** The tenant. */
+  tenantId: string;
+  /** When it was asked for. */
+  requestTime?:
+    | Date
+    | undefined;
+  /** The caller that asked, as logs name it, e.g. `key:<key_id>`. */
+  requestedBy: string;
+  /** When nothing was left. Absent: it goes on. */
+  doneTime?:
+    | Date
+    | undefined;
+  /** Sessions that were removed so far, those among them that had been deleted a moment before. */
+  sessions: number;
+  /** Blobs that were removed so far. */
+  blobs: number;
+  /** Bytes of these blobs. */
+  blobBytes: number;
+  /** API keys that were removed so far. */
+  keys: number;
+}
+
 /** An API key, without its secret: that is stored as a hash only. */
 export interface ApiKey {
   /** Server-assigned id, e.g. `0198c0de-...`. It is no secret. */
@@ -251,6 +275,154 @@ export const TenantUse: MessageFns<TenantUse> = {
       ? Duration.fromPartial(object.tokensOwed)
       : undefined;
     message.storedBytes = object.storedBytes ?? undefined;
+    return message;
+  },
+};
+
+function createBaseTenantDeletion(): TenantDeletion {
+  return {
+    tenantId: "",
+    requestTime: undefined,
+    requestedBy: "",
+    doneTime: undefined,
+    sessions: 0,
+    blobs: 0,
+    blobBytes: 0,
+    keys: 0,
+  };
+}
+
+export const TenantDeletion: MessageFns<TenantDeletion> = {
+  encode(message: TenantDeletion, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
+    if (message.tenantId !== "") {
+      writer.uint32(10).string(message.tenantId);
+    }
+    if (message.requestTime !== undefined) {
+      Timestamp.encode(toTimestamp(message.requestTime), writer.uint32(18).fork()).join();
+    }
+    if (message.requestedBy !== "") {
+      writer.uint32(26).string(message.requestedBy);
+    }
+    if (message.doneTime !== undefined) {
+      Timestamp.encode(toTimestamp(message.doneTime), writer.uint32(34).fork()).join();
+    }
+    if (message.sessions !== 0) {
+      writer.uint32(40).int64(message.sessions);
+    }
+    if (message.blobs !== 0) {
+      writer.uint32(48).int64(message.blobs);
+    }
+    if (message.blobBytes !== 0) {
+      writer.uint32(56).int64(message.blobBytes);
+    }
+    if (message.keys !== 0) {
+      writer.uint32(64).int64(message.keys);
+    }
+    return writer;
+  },
+
+  decode(input: BinaryReader | Uint8Array, length?: number): TenantDeletion {
+    const reader = input instanceof BinaryReader ? input : new BinaryReader(input);
+    const previousRecursionDepth = (reader as any).__tsProtoDecodeDepth ?? 0;
+    if (previousRecursionDepth >= 100) {
+      throw new globalThis.Error("protobuf decode recursion limit exceeded");
+    }
+    (reader as any).__tsProtoDecodeDepth = previousRecursionDepth + 1;
+    try {
+      const end = length === undefined ? reader.len : reader.pos + length;
+      const message = createBaseTenantDeletion();
+      while (reader.pos < end) {
+        const tag = reader.uint32();
+        switch (tag >>> 3) {
+          case 1: {
+            if (tag !== 10) {
+              break;
+            }
+
+            message.tenantId = reader.string();
+            continue;
+          }
+          case 2: {
+            if (tag !== 18) {
+              break;
+            }
+
+            message.requestTime = fromTimestamp(Timestamp.decode(reader, reader.uint32()));
+            continue;
+          }
+          case 3: {
+            if (tag !== 26) {
+              break;
+            }
+
+            message.requestedBy = reader.string();
+            continue;
+          }
+          case 4: {
+            if (tag !== 34) {
+              break;
+            }
+
+            message.doneTime = fromTimestamp(Timestamp.decode(reader, reader.uint32()));
+            continue;
+          }
+          case 5: {
+            if (tag !== 40) {
+              break;
+            }
+
+            message.sessions = longToNumber(reader.int64());
+            continue;
+          }
+          case 6: {
+            if (tag !== 48) {
+              break;
+            }
+
+            message.blobs = longToNumber(reader.int64());
+            continue;
+          }
+          case 7: {
+            if (tag !== 56) {
+              break;
+            }
+
+            message.blobBytes = longToNumber(reader.int64());
+            continue;
+          }
+          case 8: {
+            if (tag !== 64) {
+              break;
+            }
+
+            message.keys = longToNumber(reader.int64());
+            continue;
+          }
+        }
+        if ((tag & 7) === 4 || tag === 0) {
+          break;
+        }
+        reader.skip(tag & 7);
+      }
+      return message;
+    } finally {
+      (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
+    }
+  },
+
+  create(base?: DeepPartial<TenantDeletion>): TenantDeletion {
+    return TenantDeletion.fromPartial(base ?? {});
+  },
+  fromPartial(object: DeepPartial<TenantDeletion>): TenantDeletion {
+    const message = createBaseTenantDeletion();
+    message.tenantId = object.tenantId ?? "";
+    message.requestTime = object.requestTime ?? undefined;
+    message.requestedBy = object.requestedBy ?? "";
+    message.doneTime = object.doneTime ?? undefined;
+    message.sessions = object.sessions ?? 0;
+    message.blobs = object.blobs ?? 0;
+    message.blobBytes = object.blobBytes ?? 0;
+    message.keys = object.keys ?? 0;
     return message;
   },
 };

@@ -8,7 +8,7 @@
 import { BinaryReader, BinaryWriter } from "@bufbuild/protobuf/wire";
 import { Duration } from "../../google/protobuf/duration.js";
 import { Access, accessFromJSON, accessToNumber } from "./access.js";
-import { ApiKey, TenantLimits, TenantUse } from "./admin.js";
+import { ApiKey, TenantDeletion, TenantLimits, TenantUse } from "./admin.js";
 
 /** Which server this is. */
 export interface GetServerInfoRequest {
@@ -134,6 +134,30 @@ export interface SetTenantLimitsRequest {
 export interface SetTenantLimitsResponse {
   /** The limits in force: its own, else the server's. */
   inForce?: TenantLimits | undefined;
+}
+
+/** The tenant to delete. */
+export interface DeleteTenantRequest {
+  /** The tenant, required. */
+  tenantId: string;
+}
+
+/** A deletion that has begun. */
+export interface DeleteTenantResponse {
+  /** The deletion. */
+  deletion?: TenantDeletion | undefined;
+}
+
+/** Whose deletion to read. */
+export interface GetTenantDeletionRequest {
+  /** The tenant. Empty: the caller's own. Another one takes ACCESS_OPERATOR. */
+  tenantId: string;
+}
+
+/** The newest deletion. */
+export interface GetTenantDeletionResponse {
+  /** The deletion. Absent: the tenant was never deleted. */
+  deletion?: TenantDeletion | undefined;
 }
 
 function createBaseGetServerInfoRequest(): GetServerInfoRequest {
@@ -1027,7 +1051,231 @@ export const SetTenantLimitsResponse: MessageFns<SetTenantLimitsResponse> = {
   },
 };
 
-/** Says what the server is and who the caller is, and manages API keys. */
+function createBaseDeleteTenantRequest(): DeleteTenantRequest {
+  return { tenantId: "" };
+}
+
+export const DeleteTenantRequest: MessageFns<DeleteTenantRequest> = {
+  encode(message: DeleteTenantRequest, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
+    if (message.tenantId !== "") {
+      writer.uint32(10).string(message.tenantId);
+    }
+    return writer;
+  },
+
+  decode(input: BinaryReader | Uint8Array, length?: number): DeleteTenantRequest {
+    const reader = input instanceof BinaryReader ? input : new BinaryReader(input);
+    const previousRecursionDepth = (reader as any).__tsProtoDecodeDepth ?? 0;
+    if (previousRecursionDepth >= 100) {
+      throw new globalThis.Error("protobuf decode recursion limit exceeded");
+    }
+    (reader as any).__tsProtoDecodeDepth = previousRecursionDepth + 1;
+    try {
+      const end = length === undefined ? reader.len : reader.pos + length;
+      const message = createBaseDeleteTenantRequest();
+      while (reader.pos < end) {
+        const tag = reader.uint32();
+        switch (tag >>> 3) {
+          case 1: {
+            if (tag !== 10) {
+              break;
+            }
+
+            message.tenantId = reader.string();
+            continue;
+          }
+        }
+        if ((tag & 7) === 4 || tag === 0) {
+          break;
+        }
+        reader.skip(tag & 7);
+      }
+      return message;
+    } finally {
+      (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
+    }
+  },
+
+  create(base?: DeepPartial<DeleteTenantRequest>): DeleteTenantRequest {
+    return DeleteTenantRequest.fromPartial(base ?? {});
+  },
+  fromPartial(object: DeepPartial<DeleteTenantRequest>): DeleteTenantRequest {
+    const message = createBaseDeleteTenantRequest();
+    message.tenantId = object.tenantId ?? "";
+    return message;
+  },
+};
+
+function createBaseDeleteTenantResponse(): DeleteTenantResponse {
+  return { deletion: undefined };
+}
+
+export const DeleteTenantResponse: MessageFns<DeleteTenantResponse> = {
+  encode(message: DeleteTenantResponse, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
+    if (message.deletion !== undefined) {
+      TenantDeletion.encode(message.deletion, writer.uint32(10).fork()).join();
+    }
+    return writer;
+  },
+
+  decode(input: BinaryReader | Uint8Array, length?: number): DeleteTenantResponse {
+    const reader = input instanceof BinaryReader ? input : new BinaryReader(input);
+    const previousRecursionDepth = (reader as any).__tsProtoDecodeDepth ?? 0;
+    if (previousRecursionDepth >= 100) {
+      throw new globalThis.Error("protobuf decode recursion limit exceeded");
+    }
+    (reader as any).__tsProtoDecodeDepth = previousRecursionDepth + 1;
+    try {
+      const end = length === undefined ? reader.len : reader.pos + length;
+      const message = createBaseDeleteTenantResponse();
+      while (reader.pos < end) {
+        const tag = reader.uint32();
+        switch (tag >>> 3) {
+          case 1: {
+            if (tag !== 10) {
+              break;
+            }
+
+            message.deletion = TenantDeletion.decode(reader, reader.uint32());
+            continue;
+          }
+        }
+        if ((tag & 7) === 4 || tag === 0) {
+          break;
+        }
+        reader.skip(tag & 7);
+      }
+      return message;
+    } finally {
+      (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
+    }
+  },
+
+  create(base?: DeepPartial<DeleteTenantResponse>): DeleteTenantResponse {
+    return DeleteTenantResponse.fromPartial(base ?? {});
+  },
+  fromPartial(object: DeepPartial<DeleteTenantResponse>): DeleteTenantResponse {
+    const message = createBaseDeleteTenantResponse();
+    message.deletion = (object.deletion !== undefined && object.deletion !== null)
+      ? TenantDeletion.fromPartial(object.deletion)
+      : undefined;
+    return message;
+  },
+};
+
+function createBaseGetTenantDeletionRequest(): GetTenantDeletionRequest {
+  return { tenantId: "" };
+}
+
+export const GetTenantDeletionRequest: MessageFns<GetTenantDeletionRequest> = {
+  encode(message: GetTenantDeletionRequest, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
+    if (message.tenantId !== "") {
+      writer.uint32(10).string(message.tenantId);
+    }
+    return writer;
+  },
+
+  decode(input: BinaryReader | Uint8Array, length?: number): GetTenantDeletionRequest {
+    const reader = input instanceof BinaryReader ? input : new BinaryReader(input);
+    const previousRecursionDepth = (reader as any).__tsProtoDecodeDepth ?? 0;
+    if (previousRecursionDepth >= 100) {
+      throw new globalThis.Error("protobuf decode recursion limit exceeded");
+    }
+    (reader as any).__tsProtoDecodeDepth = previousRecursionDepth + 1;
+    try {
+      const end = length === undefined ? reader.len : reader.pos + length;
+      const message = createBaseGetTenantDeletionRequest();
+      while (reader.pos < end) {
+        const tag = reader.uint32();
+        switch (tag >>> 3) {
+          case 1: {
+            if (tag !== 10) {
+              break;
+            }
+
+            message.tenantId = reader.string();
+            continue;
+          }
+        }
+        if ((tag & 7) === 4 || tag === 0) {
+          break;
+        }
+        reader.skip(tag & 7);
+      }
+      return message;
+    } finally {
+      (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
+    }
+  },
+
+  create(base?: DeepPartial<GetTenantDeletionRequest>): GetTenantDeletionRequest {
+    return GetTenantDeletionRequest.fromPartial(base ?? {});
+  },
+  fromPartial(object: DeepPartial<GetTenantDeletionRequest>): GetTenantDeletionRequest {
+    const message = createBaseGetTenantDeletionRequest();
+    message.tenantId = object.tenantId ?? "";
+    return message;
+  },
+};
+
+function createBaseGetTenantDeletionResponse(): GetTenantDeletionResponse {
+  return { deletion: undefined };
+}
+
+export const GetTenantDeletionResponse: MessageFns<GetTenantDeletionResponse> = {
+  encode(message: GetTenantDeletionResponse, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
+    if (message.deletion !== undefined) {
+      TenantDeletion.encode(message.deletion, writer.uint32(10).fork()).join();
+    }
+    return writer;
+  },
+
+  decode(input: BinaryReader | Uint8Array, length?: number): GetTenantDeletionResponse {
+    const reader = input instanceof BinaryReader ? input : new BinaryReader(input);
+    const previousRecursionDepth = (reader as any).__tsProtoDecodeDepth ?? 0;
+    if (previousRecursionDepth >= 100) {
+      throw new globalThis.Error("protobuf decode recursion limit exceeded");
+    }
+    (reader as any).__tsProtoDecodeDepth = previousRecursionDepth + 1;
+    try {
+      const end = length === undefined ? reader.len : reader.pos + length;
+      const message = createBaseGetTenantDeletionResponse();
+      while (reader.pos < end) {
+        const tag = reader.uint32();
+        switch (tag >>> 3) {
+          case 1: {
+            if (tag !== 10) {
+              break;
+            }
+
+            message.deletion = TenantDeletion.decode(reader, reader.uint32());
+            continue;
+          }
+        }
+        if ((tag & 7) === 4 || tag === 0) {
+          break;
+        }
+        reader.skip(tag & 7);
+      }
+      return message;
+    } finally {
+      (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
+    }
+  },
+
+  create(base?: DeepPartial<GetTenantDeletionResponse>): GetTenantDeletionResponse {
+    return GetTenantDeletionResponse.fromPartial(base ?? {});
+  },
+  fromPartial(object: DeepPartial<GetTenantDeletionResponse>): GetTenantDeletionResponse {
+    const message = createBaseGetTenantDeletionResponse();
+    message.deletion = (object.deletion !== undefined && object.deletion !== null)
+      ? TenantDeletion.fromPartial(object.deletion)
+      : undefined;
+    return message;
+  },
+};
+
+/** Says what the server is and who the caller is, and manages API keys and tenants. */
 export type AdminServiceDefinition = typeof AdminServiceDefinition;
 export const AdminServiceDefinition = {
   name: "AdminService",
@@ -1106,6 +1354,35 @@ export const AdminServiceDefinition = {
       responseType: SetTenantLimitsResponse as typeof SetTenantLimitsResponse,
       responseStream: false,
       options: { idempotencyLevel: "IDEMPOTENT" },
+    },
+    /**
+     * Deletes a tenant with everything that it has: sessions, blobs, API keys, limits. It returns when that
+     * has begun: the API keys are revoked, and the tenant's calls are refused with TENANT_BEING_DELETED, by
+     * this replica at once and by every other one within 5 seconds; operators may still call AdminService.
+     * Live turns are cancelled, and streams end as when their session is deleted. The rest takes half a
+     * minute at least, goes on when a replica stops, and ends with done_time in GetTenantDeletion. Repeated
+     * meanwhile, it returns the same deletion; afterwards it deletes what has come since. When it is done, the
+     * id is free: credentials of other origin (keys file, tokens, certificates) begin an empty tenant.
+     */
+    deleteTenant: {
+      name: "DeleteTenant",
+      requestType: DeleteTenantRequest as typeof DeleteTenantRequest,
+      requestStream: false,
+      responseType: DeleteTenantResponse as typeof DeleteTenantResponse,
+      responseStream: false,
+      options: { idempotencyLevel: "IDEMPOTENT" },
+    },
+    /**
+     * Reads the newest deletion of a tenant. What is known of a deletion is kept for good.
+     * Errors: PERMISSION_DENIED for another tenant.
+     */
+    getTenantDeletion: {
+      name: "GetTenantDeletion",
+      requestType: GetTenantDeletionRequest as typeof GetTenantDeletionRequest,
+      requestStream: false,
+      responseType: GetTenantDeletionResponse as typeof GetTenantDeletionResponse,
+      responseStream: false,
+      options: { idempotencyLevel: "NO_SIDE_EFFECTS" },
     },
   },
 } as const;

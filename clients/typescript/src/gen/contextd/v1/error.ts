@@ -184,6 +184,11 @@ export const ErrorReason = {
    * id.
    */
   INTERNAL: "internal",
+  /**
+   * TENANT_BEING_DELETED - FAILED_PRECONDITION + PreconditionFailure. The tenant is being deleted with everything that it has, and
+   * its calls are refused until that is done (DeleteTenant).
+   */
+  TENANT_BEING_DELETED: "tenant_being_deleted",
   UNRECOGNIZED: "unrecognized",
 } as const;
 
@@ -230,6 +235,7 @@ export namespace ErrorReason {
   export type PERMISSION_DENIED = typeof ErrorReason.PERMISSION_DENIED;
   export type NOT_IMPLEMENTED = typeof ErrorReason.NOT_IMPLEMENTED;
   export type INTERNAL = typeof ErrorReason.INTERNAL;
+  export type TENANT_BEING_DELETED = typeof ErrorReason.TENANT_BEING_DELETED;
   export type UNRECOGNIZED = typeof ErrorReason.UNRECOGNIZED;
 }
 
@@ -315,6 +321,8 @@ export function errorReasonFromJSON(object: any): ErrorReason {
       return ErrorReason.NOT_IMPLEMENTED;
     case 44:
       return ErrorReason.INTERNAL;
+    case 45:
+      return ErrorReason.TENANT_BEING_DELETED;
     case -1:
     default:
       return ErrorReason.UNRECOGNIZED;
@@ -403,6 +411,8 @@ export function errorReasonToNumber(object: ErrorReason): number {
       return 43;
     case ErrorReason.INTERNAL:
       return 44;
+    case ErrorReason.TENANT_BEING_DELETED:
+      return 45;
     case ErrorReason.UNRECOGNIZED:
     default:
       return -1;

@@ -151,7 +151,13 @@ export interface Session {
     | Date
     | undefined;
   /** Output only. When its configuration or transcript last changed. */
-  updateTime?: Date | undefined;
+  updateTime?:
+    | Date
+    | undefined;
+  /** Output only. The replica that runs the live turn, by its `server.replica_id`; empty when none does. */
+  holder: string;
+  /** Output only. When another replica may take the turn over, unless the holder renews its lease before. */
+  leaseExpireTime?: Date | undefined;
 }
 
 export interface Session_MetadataEntry {
@@ -194,6 +200,8 @@ function createBaseSession(): Session {
     forkedAtSeq: 0,
     createTime: undefined,
     updateTime: undefined,
+    holder: "",
+    leaseExpireTime: undefined,
   };
 }
 
@@ -267,6 +275,12 @@ export const Session: MessageFns<Session> = {
     }
     if (message.updateTime !== undefined) {
       Timestamp.encode(toTimestamp(message.updateTime), writer.uint32(322).fork()).join();
+    }
+    if (message.holder !== "") {
+      writer.uint32(330).string(message.holder);
+    }
+    if (message.leaseExpireTime !== undefined) {
+      Timestamp.encode(toTimestamp(message.leaseExpireTime), writer.uint32(338).fork()).join();
     }
     return writer;
   },
@@ -471,6 +485,22 @@ export const Session: MessageFns<Session> = {
             message.updateTime = fromTimestamp(Timestamp.decode(reader, reader.uint32()));
             continue;
           }
+          case 41: {
+            if (tag !== 330) {
+              break;
+            }
+
+            message.holder = reader.string();
+            continue;
+          }
+          case 42: {
+            if (tag !== 338) {
+              break;
+            }
+
+            message.leaseExpireTime = fromTimestamp(Timestamp.decode(reader, reader.uint32()));
+            continue;
+          }
         }
         if ((tag & 7) === 4 || tag === 0) {
           break;
@@ -527,6 +557,8 @@ export const Session: MessageFns<Session> = {
     message.forkedAtSeq = object.forkedAtSeq ?? 0;
     message.createTime = object.createTime ?? undefined;
     message.updateTime = object.updateTime ?? undefined;
+    message.holder = object.holder ?? "";
+    message.leaseExpireTime = object.leaseExpireTime ?? undefined;
     return message;
   },
 };

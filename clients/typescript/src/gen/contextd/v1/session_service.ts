@@ -7,9 +7,10 @@
 /* eslint-disable */
 import { BinaryReader, BinaryWriter } from "@bufbuild/protobuf/wire";
 import { FieldMask } from "../../google/protobuf/field_mask.js";
+import { Timestamp } from "../../google/protobuf/timestamp.js";
 import { PromptFormat, promptFormatFromJSON, promptFormatToNumber } from "./context.js";
 import { InputMessage, Message } from "./message.js";
-import { Session } from "./session.js";
+import { Session, SessionState, sessionStateFromJSON, sessionStateToNumber } from "./session.js";
 import { TokenCount } from "./usage.js";
 
 /** Which messages a list shows. */
@@ -101,8 +102,34 @@ export interface ListSessionsRequest {
    * 2 MiB.
    */
   pageSize: number;
-  /** ListSessionsResponse.next_page_token of the page before; empty for the first. */
+  /** ListSessionsResponse.next_page_token of the page before, with the same filter; empty for the first. */
   pageToken: string;
+  /** Which sessions. Absent: all. */
+  filter?: SessionFilter | undefined;
+}
+
+/** Which sessions a list shows: those to which everything applies that is set here. */
+export interface SessionFilter {
+  /** They are in one of these states. Empty: in any. */
+  states: SessionState[];
+  /** Their metadata has these entries, with exactly these values. At most 32. */
+  metadata: { [key: string]: string };
+  /**
+   * Their id, or the beginning of their metadata entry "title", starts with this text, exactly as it is
+   * written. At most 128 characters.
+   */
+  textPrefix: string;
+  /** They were last updated at this time or later. */
+  updatedSince?:
+    | Date
+    | undefined;
+  /** They were last updated before this time. */
+  updatedBefore?: Date | undefined;
+}
+
+export interface SessionFilter_MetadataEntry {
+  key: string;
+  value: string;
 }
 
 /** A page of sessions. */
@@ -500,7 +527,7 @@ export const GetSessionResponse: MessageFns<GetSessionResponse> = {
 };
 
 function createBaseListSessionsRequest(): ListSessionsRequest {
-  return { pageSize: 0, pageToken: "" };
+  return { pageSize: 0, pageToken: "", filter: undefined };
 }
 
 export const ListSessionsRequest: MessageFns<ListSessionsRequest> = {
@@ -510,6 +537,9 @@ export const ListSessionsRequest: MessageFns<ListSessionsRequest> = {
     }
     if (message.pageToken !== "") {
       writer.uint32(18).string(message.pageToken);
+    }
+    if (message.filter !== undefined) {
+      SessionFilter.encode(message.filter, writer.uint32(26).fork()).join();
     }
     return writer;
   },
@@ -543,6 +573,14 @@ export const ListSessionsRequest: MessageFns<ListSessionsRequest> = {
             message.pageToken = reader.string();
             continue;
           }
+          case 3: {
+            if (tag !== 26) {
+              break;
+            }
+
+            message.filter = SessionFilter.decode(reader, reader.uint32());
+            continue;
+          }
         }
         if ((tag & 7) === 4 || tag === 0) {
           break;
@@ -562,6 +600,204 @@ export const ListSessionsRequest: MessageFns<ListSessionsRequest> = {
     const message = createBaseListSessionsRequest();
     message.pageSize = object.pageSize ?? 0;
     message.pageToken = object.pageToken ?? "";
+    message.filter = (object.filter !== undefined && object.filter !== null)
+      ? SessionFilter.fromPartial(object.filter)
+      : undefined;
+    return message;
+  },
+};
+
+function createBaseSessionFilter(): SessionFilter {
+  return { states: [], metadata: {}, textPrefix: "", updatedSince: undefined, updatedBefore: undefined };
+}
+
+export const SessionFilter: MessageFns<SessionFilter> = {
+  encode(message: SessionFilter, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
+    if (message.states.length !== 0) {
+      writer.uint32(10).fork();
+      for (const v of message.states) {
+        writer.int32(sessionStateToNumber(v));
+      }
+      writer.join();
+    }
+    globalThis.Object.entries(message.metadata).forEach(([key, value]: [string, string]) => {
+      SessionFilter_MetadataEntry.encode({ key: key as any, value }, writer.uint32(18).fork()).join();
+    });
+    if (message.textPrefix !== "") {
+      writer.uint32(26).string(message.textPrefix);
+    }
+    if (message.updatedSince !== undefined) {
+      Timestamp.encode(toTimestamp(message.updatedSince), writer.uint32(34).fork()).join();
+    }
+    if (message.updatedBefore !== undefined) {
+      Timestamp.encode(toTimestamp(message.updatedBefore), writer.uint32(42).fork()).join();
+    }
+    return writer;
+  },
+
+  decode(input: BinaryReader | Uint8Array, length?: number): SessionFilter {
+    const reader = input instanceof BinaryReader ? input : new BinaryReader(input);
+    const previousRecursionDepth = (reader as any).__tsProtoDecodeDepth ?? 0;
+    if (previousRecursionDepth >= 100) {
+      throw new globalThis.Error("protobuf decode recursion limit exceeded");
+    }
+    (reader as any).__tsProtoDecodeDepth = previousRecursionDepth + 1;
+    try {
+      const end = length === undefined ? reader.len : reader.pos + length;
+      const message = createBaseSessionFilter();
+      while (reader.pos < end) {
+        const tag = reader.uint32();
+        switch (tag >>> 3) {
+          case 1: {
+            if (tag === 8) {
+              message.states.push(sessionStateFromJSON(reader.int32()));
+
+              continue;
+            }
+
+            if (tag === 10) {
+              const end2 = reader.uint32() + reader.pos;
+              while (reader.pos < end2) {
+                message.states.push(sessionStateFromJSON(reader.int32()));
+              }
+
+              continue;
+            }
+
+            break;
+          }
+          case 2: {
+            if (tag !== 18) {
+              break;
+            }
+
+            const entry2 = SessionFilter_MetadataEntry.decode(reader, reader.uint32());
+            if (entry2.value !== undefined) {
+              message.metadata[entry2.key] = entry2.value;
+            }
+            continue;
+          }
+          case 3: {
+            if (tag !== 26) {
+              break;
+            }
+
+            message.textPrefix = reader.string();
+            continue;
+          }
+          case 4: {
+            if (tag !== 34) {
+              break;
+            }
+
+            message.updatedSince = fromTimestamp(Timestamp.decode(reader, reader.uint32()));
+            continue;
+          }
+          case 5: {
+            if (tag !== 42) {
+              break;
+            }
+
+            message.updatedBefore = fromTimestamp(Timestamp.decode(reader, reader.uint32()));
+            continue;
+          }
+        }
+        if ((tag & 7) === 4 || tag === 0) {
+          break;
+        }
+        reader.skip(tag & 7);
+      }
+      return message;
+    } finally {
+      (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
+    }
+  },
+
+  create(base?: DeepPartial<SessionFilter>): SessionFilter {
+    return SessionFilter.fromPartial(base ?? {});
+  },
+  fromPartial(object: DeepPartial<SessionFilter>): SessionFilter {
+    const message = createBaseSessionFilter();
+    message.states = object.states?.map((e) => e) || [];
+    message.metadata = (globalThis.Object.entries(object.metadata ?? {}) as [string, string][]).reduce(
+      (acc: { [key: string]: string }, [key, value]: [string, string]) => {
+        if (value !== undefined) {
+          acc[key] = globalThis.String(value);
+        }
+        return acc;
+      },
+      {},
+    );
+    message.textPrefix = object.textPrefix ?? "";
+    message.updatedSince = object.updatedSince ?? undefined;
+    message.updatedBefore = object.updatedBefore ?? undefined;
+    return message;
+  },
+};
+
+function createBaseSessionFilter_MetadataEntry(): SessionFilter_MetadataEntry {
+  return { key: "", value: "" };
+}
+
+export const SessionFilter_MetadataEntry: MessageFns<SessionFilter_MetadataEntry> = {
+  encode(message: SessionFilter_MetadataEntry, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
+    if (message.key !== "") {
+      writer.uint32(10).string(message.key);
+    }
+    if (message.value !== "") {
+      writer.uint32(18).string(message.value);
+    }
+    return writer;
+  },
+
+  decode(input: BinaryReader | Uint8Array, length?: number): SessionFilter_MetadataEntry {
+    const reader = input instanceof BinaryReader ? input : new BinaryReader(input);
+    const previousRecursionDepth = (reader as any).__tsProtoDecodeDepth ?? 0;
+    if (previousRecursionDepth >= 100) {
+      throw new globalThis.Error("protobuf decode recursion limit exceeded");
+    }
+    (reader as any).__tsProtoDecodeDepth = previousRecursionDepth + 1;
+    try {
+      const end = length === undefined ? reader.len : reader.pos + length;
+      const message = createBaseSessionFilter_MetadataEntry();
+      while (reader.pos < end) {
+        const tag = reader.uint32();
+        switch (tag >>> 3) {
+          case 1: {
+            if (tag !== 10) {
+              break;
+            }
+
+            message.key = reader.string();
+            continue;
+          }
+          case 2: {
+            if (tag !== 18) {
+              break;
+            }
+
+            message.value = reader.string();
+            continue;
+          }
+        }
+        if ((tag & 7) === 4 || tag === 0) {
+          break;
+        }
+        reader.skip(tag & 7);
+      }
+      return message;
+    } finally {
+      (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
+    }
+  },
+
+  create(base?: DeepPartial<SessionFilter_MetadataEntry>): SessionFilter_MetadataEntry {
+    return SessionFilter_MetadataEntry.fromPartial(base ?? {});
+  },
+  fromPartial(object: DeepPartial<SessionFilter_MetadataEntry>): SessionFilter_MetadataEntry {
+    const message = createBaseSessionFilter_MetadataEntry();
+    message.key = object.key ?? "";
+    message.value = object.value ?? "";
     return message;
   },
 };
@@ -1469,7 +1705,10 @@ export const SessionServiceDefinition = {
       responseStream: false,
       options: { idempotencyLevel: "NO_SIDE_EFFECTS" },
     },
-    /** Lists sessions, the last updated first, without system_prompt, pinned_blocks and tools. */
+    /**
+     * Lists sessions, the last updated first, without system_prompt, pinned_blocks and tools. A filter
+     * chooses by state, metadata, text and time; each is answered from an index.
+     */
     listSessions: {
       name: "ListSessions",
       requestType: ListSessionsRequest as typeof ListSessionsRequest,
@@ -1560,6 +1799,18 @@ type DeepPartial<T> = T extends Builtin ? T
   : T extends { $case: string; value: unknown } ? { $case: T["$case"]; value?: DeepPartial<T["value"]> }
   : T extends {} ? { [K in keyof T]?: DeepPartial<T[K]> }
   : Partial<T>;
+
+function toTimestamp(date: Date): Timestamp {
+  const seconds = Math.trunc(date.getTime() / 1_000);
+  const nanos = (date.getTime() % 1_000) * 1_000_000;
+  return { seconds, nanos };
+}
+
+function fromTimestamp(t: Timestamp): Date {
+  let millis = (t.seconds || 0) * 1_000;
+  millis += (t.nanos || 0) / 1_000_000;
+  return new globalThis.Date(millis);
+}
 
 function longToNumber(int64: { toString(): string }): number {
   const num = globalThis.Number(int64.toString());
