@@ -103,10 +103,31 @@ key: {{ .Values.migrations.urlKey }}
 {{- end -}}
 {{- end -}}
 
+{{/* Makes whole numbers of a map whole again, in place: Helm reads every number of a values file as a float, and 400.0 is no count. */}}
+{{- define "contextd.integers" -}}
+{{- range $key, $value := . -}}
+{{- if kindIs "map" $value -}}
+{{- include "contextd.integers" $value -}}
+{{- else if kindIs "slice" $value -}}
+{{- $items := list -}}
+{{- range $item := $value -}}
+{{- if kindIs "map" $item -}}{{- include "contextd.integers" $item -}}{{- end -}}
+{{- $whole := and (kindIs "float64" $item) (eq (toString (floor $item)) (toString $item)) -}}
+{{- $items = append $items (ternary (int64 $item) $item $whole) -}}
+{{- end -}}
+{{- $_ := set $ $key $items -}}
+{{- else if kindIs "float64" $value -}}
+{{- if eq (floor $value) $value -}}{{- $_ := set $ $key (int64 $value) -}}{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+
 {{/* The configuration file: the values' keys, and what the chart decides. */}}
 {{- define "contextd.config" -}}
 {{- $decided := dict "server" (dict "drain_delay" (printf "%ds" (int .Values.drain.delay)) "drain_timeout" (printf "%ds" (int .Values.drain.timeout))) -}}
-{{- toToml (mergeOverwrite (deepCopy .Values.config) $decided) -}}
+{{- $config := mergeOverwrite (deepCopy .Values.config) $decided -}}
+{{- include "contextd.integers" $config -}}
+{{- toToml $config -}}
 {{- end -}}
 
 {{/* The names of every Secret that the pods read. */}}
