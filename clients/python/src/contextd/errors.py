@@ -271,6 +271,10 @@ class CompactionSupersededError(FailedPreconditionError):
     """A later compaction builds on this one."""
 
 
+class TenantBeingDeletedError(FailedPreconditionError):
+    """The tenant is being deleted with everything that it has."""
+
+
 class QueueFullError(ResourceExhaustedError):
     """The session's queue is full."""
 
@@ -347,6 +351,7 @@ BY_REASON: dict[str, type[ApiError]] = {
     "COMPACTION_IN_PROGRESS": CompactionInProgressError,
     "COMPACTION_NO_GAIN": CompactionNoGainError,
     "COMPACTION_SUPERSEDED": CompactionSupersededError,
+    "TENANT_BEING_DELETED": TenantBeingDeletedError,
     "QUEUE_FULL": QueueFullError,
     "RATE_LIMITED": RateLimitedError,
     "QUOTA_EXCEEDED": QuotaExceededError,
