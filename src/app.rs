@@ -225,7 +225,7 @@ impl Service {
             stop.closing.clone().cancelled_owned(),
         );
         let mut serving = std::pin::pin!(serving);
-        tracing::info!(replica = engine.store.replica(), "listening on {address}");
+        tracing::info!(replica = engine.store().replica(), "listening on {address}");
         let migrate = postgres.is_some() || config.database.migrate_on_start;
         tokio::select! {
             served = &mut serving => return served,
