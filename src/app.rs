@@ -351,6 +351,7 @@ fn bounds(config: &Config) -> server::Bounds {
         capacity: admission::Capacity {
             requests: config.server.max_requests,
             streams: config.server.max_open_streams,
+            database_wait: config.database.overload_wait,
             answer_timeout: config.server.answer_timeout,
         },
         reader: Waiting {
