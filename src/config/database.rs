@@ -54,7 +54,7 @@ impl Default for DatabaseConfig {
             transaction_pooler: false,
             pool_size: 16,
             acquire_timeout: Duration::from_secs(5),
-            overload_wait: Duration::from_millis(250),
+            overload_wait: Duration::from_millis(100),
             statement_timeout: Duration::from_secs(10),
             connect_timeout: Duration::from_secs(5),
         }
