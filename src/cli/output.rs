@@ -3,6 +3,16 @@
 use std::fmt::Display;
 use std::io::Write;
 
+/// How a command prints what it found.
+#[derive(Debug, Clone, Copy, Default, clap::ValueEnum)]
+pub(super) enum Format {
+    /// Lines for people.
+    #[default]
+    Text,
+    /// One JSON object.
+    Json,
+}
+
 /// Writes a line of the command's own output.
 pub(super) fn say(line: impl Display) -> anyhow::Result<()> {
     Ok(writeln!(std::io::stdout().lock(), "{line}")?)
