@@ -3,13 +3,11 @@
 use std::fmt::Display;
 use std::io::Write;
 
-/// How a command prints what it found.
+/// How a command prints what it found: lines for people, or one JSON object.
 #[derive(Debug, Clone, Copy, Default, clap::ValueEnum)]
 pub(super) enum Format {
-    /// Lines for people.
     #[default]
     Text,
-    /// One JSON object.
     Json,
 }
 
