@@ -10,8 +10,8 @@
     mermaid            parsed by mermaid itself
     text               output, or what no program reads
 
-A block of another language needs the note `by PATH`: the test that runs it, which names the page. Notes are comments in the line
-before the block, `<!-- check: syntax -->`.
+A block of another language needs the note `by PATH`: the test that runs it, which names the page. The note `is PATH` means that the block is
+that file, to the letter. Notes are comments in the line before the block, `<!-- check: syntax -->`.
 """
 
 import ast
@@ -74,6 +74,8 @@ def check(root, pages, tools, reference):
 def problems_of(page, block, tools, reference):
     if block.note.startswith("by "):
         return tested(page, tools.root / block.note.removeprefix("by ").strip(), tools.root)
+    if block.note.startswith("is ") and not same(block, tools.root / block.note.removeprefix("is ").strip()):
+        return [f"the block is not the file {block.note.removeprefix('is ')}"]
     language = LANGUAGES.get(block.language)
     if language is None:
         name = block.language or "no language"
@@ -83,6 +85,10 @@ def problems_of(page, block, tools, reference):
     except (ValueError, SyntaxError) as error:  # of parsers
         return [f"{block.language}: {error}"]
     return [f"{block.language}: {problem}" for problem in found if problem]
+
+
+def same(block, path):
+    return path.is_file() and path.read_text("utf-8") == block.text
 
 
 def tested(page, path, root):

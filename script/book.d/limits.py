@@ -50,5 +50,5 @@ def field_problems(name, value, reference):
     comment = reference.comment_of(f".contextd.v1.{message}", field)
     if comment is None:
         return [f"{PAGE}: the API has no {name}"]
-    number = value.split(" ")[0]
-    return [] if re.search(rf"(?<![\d,]){re.escape(number)}(?![\d,]*\d)", comment) else [f"{PAGE}: the comment of {name} does not say {number}"]
+    says = re.search(rf"(?<![\d,]){re.escape(value)}(?![\d,]*\d)", " ".join(comment.split()))
+    return [] if says else [f"{PAGE}: the comment of {name} does not say {value}"]

@@ -43,6 +43,7 @@ REFUSED = {
     "Go that cannot be parsed": ("```go\nx := := 1\n```\n", "go: "),
     "a diagram that mermaid cannot parse": ("```mermaid\nflowchart LR\n  A[open --> B\n```\n", "mermaid: "),
     "a test that is not there": ("<!-- check: by tests/none.rs -->\n```cobol\n```\n", "which is to run this block, is not there"),
+    "a block that is not the file it is said to be": ("<!-- check: is test.txt -->\n```text\nother\n```\n", "is not the file test.txt"),
     "a test of another page": ("<!-- check: by test.txt -->\n```cobol\n```\n", "does not name this page"),
 }
 
@@ -56,6 +57,7 @@ ACCEPTED = {
     ),
     "Python with await": "```python\nawait session.run()\n```\n",
     "a diagram": "```mermaid\nsequenceDiagram\n  A->>B: hello\n```\n",
+    "a file as it is": "<!-- check: is test.txt -->\n```text\nother.md\n```\n",
     "a fragment of Go": "```go\nx := 1\n_ = x\n```\n",
     "indented, in a list": "- one:\n\n  ```json\n  {}\n  ```\n",
 }
@@ -66,7 +68,7 @@ class Blocks(unittest.TestCase):
         with tempfile.TemporaryDirectory() as folder:
             root = Path(folder)
             (root / "page.md").write_text(text, "utf-8")
-            (root / "test.txt").write_text("other.md", "utf-8")
+            (root / "test.txt").write_text("other.md\n", "utf-8")
             here = GIVEN["tools"]
             (root / "clients").symlink_to(here.root / "clients")
             tools = blocks.Tools(root, here.contextd, here.mermaid, here.tsc, here.parser)
