@@ -7,6 +7,7 @@
     json               parsed
     python             compiled; what it imports from the client is there
     js, ts, rust, go   parsed by node, tsc, rustfmt and gofmt
+    java, xml          parsed by javac, where a JDK is there, and by Python
     mermaid            parsed by mermaid itself
     text               output, or what no program reads
 
@@ -19,10 +20,12 @@ import json
 import os
 import re
 import shlex
+import shutil
 import subprocess
 import tempfile
 import tomllib
 from pathlib import Path
+from xml.etree import ElementTree
 
 import markdown
 
@@ -247,6 +250,32 @@ def go(block, tools, _):
     return [tools.run("gofmt", "-e", text=text)]
 
 
+def java(block, tools, _):
+    """Types as they are; statements, and members without their class, as such. Imports stand before all of them."""
+    if not shutil.which("javac"):
+        return []
+    imports = "".join(line + "\n" for line in block.text.splitlines() if line.startswith("import "))
+    rest = "\n".join("" if line.startswith("import ") else line for line in block.text.splitlines())
+    types = re.search(r"^(\w+ )*(class|interface|record|enum) ", rest, re.M)
+    shapes = ("%s",) if types else ("class Block { void block() throws Exception {\n%s\n} }", "class Block {\n%s\n}")
+    parse = ("javac", "-J-XX:TieredStopAtLevel=1", "-proc:none", "--should-stop=ifNoError=PARSE")
+    wrong = ""
+    for shape in shapes:
+        found = tools.run_on_file(imports + shape.replace("%s", rest), ".java", *parse)
+        if not found:
+            return []
+        wrong = wrong or found
+    return [wrong]
+
+
+def xml(block, *_):
+    try:
+        ElementTree.fromstring(f"<block>{block.text}</block>")
+    except ElementTree.ParseError as error:
+        return [str(error)]
+    return []
+
+
 def mermaid(block, tools, _):
     return [tools.parser.problem(block.text)]
 
@@ -262,6 +291,8 @@ LANGUAGES = {
     "ts": typescript,
     "rust": rust,
     "go": go,
+    "java": java,
+    "xml": xml,
     "mermaid": mermaid,
     "text": lambda *_: [],
 }

@@ -14,7 +14,7 @@ DEFINITION = re.compile(r"^(\s{0,3}\[[^\]]+\]:\s*)(\S+)()")
 HEADING = re.compile(r"^#{1,6}\s+(.*?)\s*#*\s*$")
 EXTERNAL = re.compile(r"^[a-z][a-z0-9+.-]*:")
 # Folders that are made by tools, or have no pages.
-SKIPPED = {".git", ".venv", "dist", "node_modules", "target", "build"}
+SKIPPED = {"dist", "node_modules", "target", "build"}
 
 
 @dataclass
@@ -48,7 +48,7 @@ def pages(root):
     """The paths of all Markdown files below a folder, relative to it and in order."""
     found = []
     for folder, folders, files in os.walk(root):
-        folders[:] = sorted(f for f in folders if f not in SKIPPED)
+        folders[:] = sorted(f for f in folders if f not in SKIPPED and not f.startswith("."))
         found += [Path(folder, f).relative_to(root).as_posix() for f in files if f.endswith(".md")]
     return sorted(found)
 
