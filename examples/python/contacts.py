@@ -3,7 +3,7 @@
 python contacts.py http://localhost:7070
 
 The server makes the model answer in JSON of a schema. Each value must then stand in the mail; if one does not, the
-model is told so in the same session, and after three answers the mail is left for a person.
+agent says so in the same session, and after three answers the mail is left for a person.
 """
 
 import json
