@@ -1,6 +1,6 @@
 """An agent that reads mail and notes who wrote about what, with a model that is too small to be trusted.
 
-python contacts.py http://localhost:7070
+python contacts.py http://localhost:7070 [MODEL]
 
 The server makes the model answer in JSON of a schema. Each value must then stand in the mail; if one does not, the
 agent says so in the same session, and after three answers the mail is left for a person.
@@ -40,11 +40,12 @@ def read(session: Session, mail: str) -> dict[str, str] | None:
     return None
 
 
-def main(server: str) -> None:
+def main(server: str, model: str | None = None) -> None:
     """Reads each mail in a session of its own."""
     with Contextd(server) as client:
         for mail in MAILS:
             session = client.session(
+                model=model,
                 instructions=INSTRUCTIONS,
                 generation={"response_schema": SCHEMA, "temperature": 0, "seed": 1},
             )
