@@ -31,7 +31,7 @@ def read(session: Session, mail: str) -> dict[str, str] | None:
     """What the mail says, or `None` if no answer holds against it."""
     ask = f'The mail "{mail}" gives'
     for _ in range(ANSWERS):
-        noted = json.loads(session.run_text(ask))
+        noted: dict[str, str] = json.loads(session.run_text(ask))
         invented = [field for field in FIELDS if noted[field].lower() not in mail.lower()]
         if not invented:
             return noted
