@@ -25,20 +25,29 @@ def staged(path):
     return posixpath.join(folder, "index.md") if path.startswith("docs/") else (folder or "overview") + ".md"
 
 
+def with_clients(root, summary):
+    """The table of contents with clients that it does not name, after those that it does: a new language needs no line of its own."""
+    named = list(re.finditer(r"^( *)- \[.*\]\(\.\./(clients/[^/]+/README\.md)\)$", summary, re.M))
+    known = {found[2] for found in named}
+    others = sorted(path.parent.name for path in root.glob("clients/*/README.md") if path.relative_to(root).as_posix() not in known)
+    if not named:
+        return summary
+    lines = "".join(f"\n{named[-1][1]}- [{name.capitalize()}](../clients/{name}/README.md)" for name in others)
+    return summary[: named[-1].end()] + lines + summary[named[-1].end() :]
+
+
 class Book:
     def __init__(self, root, reference, source_url):
         self.root, self.reference, self.source_url = root, reference, source_url.rstrip("/")
-        summary = (root / links.SUMMARY).read_text("utf-8")
-        self.pages = [links.target_of(links.SUMMARY, link.target)[0] for link in markdown.links(summary)]
-        self.pages = [page for page in self.pages if page.endswith(".md")]
+        self.summary = with_clients(root, (root / links.SUMMARY).read_text("utf-8"))
+        targets = [links.target_of(links.SUMMARY, link.target)[0] for link in markdown.links(self.summary)]
+        self.pages = [target for target in targets if target.endswith(".md")]
 
     def lay_out(self, folder):
         """Writes all sources of the book."""
         shutil.rmtree(folder, ignore_errors=True)
         for page in [links.SUMMARY, *self.pages]:
-            text = (self.root / page).read_text("utf-8")
-            if page == links.SUMMARY:
-                text = self.with_chapters(text)
+            text = self.with_chapters(self.summary) if page == links.SUMMARY else (self.root / page).read_text("utf-8")
             self.write(folder, staged(page), markdown.with_links(text, lambda target, page=page: self.link(page, target)))
         for name, text in self.reference.written().items():
             self.write(folder, f"{REFERENCE}/{name}", text)

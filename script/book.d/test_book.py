@@ -9,6 +9,7 @@ import blocks
 import limits
 import links
 import markdown
+import stage
 
 GIVEN = {}  # tools and reference, of main.py
 
@@ -125,6 +126,17 @@ class Links(unittest.TestCase):
         with tempfile.TemporaryDirectory() as folder:
             Path(folder, "a.html").write_text('<h1 id="one"></h1><a href="a.html#one"></a><a href="a.html#two"></a><img src="b.png">', "utf-8")
             self.assertEqual([p.rsplit(" ", 1)[1] for p in links.check_html(Path(folder))], ["a.html#two", "b.png"])
+
+
+class Chapters(unittest.TestCase):
+    def test_a_client_without_a_line_is_in_the_book(self):
+        with tempfile.TemporaryDirectory() as folder:
+            for name in ("python", "zig"):
+                Path(folder, "clients", name).mkdir(parents=True)
+                Path(folder, "clients", name, "README.md").touch()
+            summary = "- [Python](../clients/python/README.md)\n- [x](x.md)\n"
+            expected = "- [Python](../clients/python/README.md)\n- [Zig](../clients/zig/README.md)\n- [x](x.md)\n"
+            self.assertEqual(stage.with_clients(Path(folder), summary), expected)
 
 
 class Limits(unittest.TestCase):
