@@ -8,6 +8,7 @@
     python             compiled; what it imports from the client is there
     js, ts, rust, go   parsed by node, tsc, rustfmt and gofmt
     java, xml          parsed by javac, where a JDK is there, and by Python
+    sql                parsed by the parser of PostgreSQL
     mermaid            parsed by mermaid itself
     text               output, or what no program reads
 
@@ -37,8 +38,8 @@ PATHS = ("script/", "examples/", "clients/", "docs/", "helm/", "proto/")
 class Tools:
     """The programs that the blocks are held against."""
 
-    def __init__(self, root, contextd, mermaid, tsc, parser):
-        self.root, self.contextd, self.mermaid, self.tsc, self.parser = root, contextd, mermaid, tsc, parser
+    def __init__(self, root, contextd, sql, tsc, parser):
+        self.root, self.contextd, self.sql, self.tsc, self.parser = root, contextd, sql, tsc, parser
         self.helps = {}
         # No setting of this shell's, and no key that would configure a provider.
         self.env = {k: v for k, v in os.environ.items() if not k.startswith("CONTEXTD_") and not k.endswith(("_API_KEY", "_BASE_URL"))}
@@ -276,6 +277,10 @@ def xml(block, *_):
     return []
 
 
+def sql(block, tools, _):
+    return [tools.run("node", str(Path(__file__).with_name("sql.cjs")), str(Path(tools.sql).resolve()), text=block.text)]
+
+
 def mermaid(block, tools, _):
     return [tools.parser.problem(block.text)]
 
@@ -293,6 +298,7 @@ LANGUAGES = {
     "go": go,
     "java": java,
     "xml": xml,
+    "sql": sql,
     "mermaid": mermaid,
     "text": lambda *_: [],
 }

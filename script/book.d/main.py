@@ -22,8 +22,8 @@ NOT_OURS = ("tests/fixtures/", "fuzz/corpus/")
 def arguments():
     parser = argparse.ArgumentParser()
     parser.add_argument("command", choices=("build", "check"))
-    for name in ("out", "mdbook", "buf", "mermaid", "tsc", "contextd", "source-url"):
-        parser.add_argument(f"--{name}", required=name not in ("contextd", "tsc"))
+    for name in ("out", "mdbook", "buf", "mermaid", "sql", "tsc", "contextd", "source-url"):
+        parser.add_argument(f"--{name}", required=name not in ("contextd", "sql", "tsc"))
     return parser.parse_args()
 
 
@@ -46,7 +46,7 @@ def check(given, reference):
     """What is wrong with the pages and with the book."""
     pages = [page for page in markdown.pages(ROOT) if not page.startswith(NOT_OURS)]
     parser = blocks.MermaidParser(given.mermaid)
-    tools = blocks.Tools(ROOT, given.contextd, given.mermaid, given.tsc, parser)
+    tools = blocks.Tools(ROOT, given.contextd, given.sql, given.tsc, parser)
     if not test_book.run(tools, reference):
         return ["the checks do not refuse what they must, or refuse what they must not"]
     problems, counts = blocks.check(ROOT, pages, tools, reference)

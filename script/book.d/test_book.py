@@ -44,6 +44,7 @@ REFUSED = {
     "Rust that cannot be parsed": ("```rust\nlet = 1;\n```\n", "rust: "),
     "Go that cannot be parsed": ("```go\nx := := 1\n```\n", "go: "),
     "Java that cannot be parsed": ("```java\nint x = = 1;\n```\n", "java: "),
+    "SQL that PostgreSQL cannot parse": ("```sql\nselec 1;\n```\n", 'sql: syntax error at or near "selec"'),
     "XML that is not closed": ("```xml\n<a><b></a>\n```\n", "xml: "),
     "a diagram that mermaid cannot parse": ("```mermaid\nflowchart LR\n  A[open --> B\n```\n", "mermaid: "),
     "a test that is not there": ("<!-- check: by tests/none.rs -->\n```cobol\n```\n", "which is to run this block, is not there"),
@@ -63,6 +64,7 @@ ACCEPTED = {
     "a diagram": "```mermaid\nsequenceDiagram\n  A->>B: hello\n```\n",
     "statements of Java": "```java\nimport a.B;\nvar x = new B();\nx.run();\n```\n",
     "members of Java": "```java\n@Tool\nstatic String f(String a) {\n  return a;\n}\n```\n",
+    "two statements": "```sql\ncreate role a nologin; -- once\ngrant a to b;\n```\n",
     "an element": "```xml\n<dependency><version>1</version></dependency>\n```\n",
     "a file as it is": "<!-- check: is test.txt -->\n```text\nother.md\n```\n",
     "a fragment of Go": "```go\nx := 1\n_ = x\n```\n",
@@ -78,7 +80,7 @@ class Blocks(unittest.TestCase):
             (root / "test.txt").write_text("other.md\n", "utf-8")
             here = GIVEN["tools"]
             (root / "clients").symlink_to(here.root / "clients")
-            tools = blocks.Tools(root, here.contextd, here.mermaid, here.tsc, here.parser)
+            tools = blocks.Tools(root, here.contextd, here.sql, here.tsc, here.parser)
             return blocks.check(root, ["page.md"], tools, GIVEN["reference"])[0]
 
     def test_broken_blocks_are_refused(self):
