@@ -173,7 +173,7 @@ def contextd_problems(command, tools):
         rest = ["serve", *command[command.index("script/server") + 1 :]]
     commands = ()
     for word in rest or []:
-        if word.startswith("#"):
+        if word.startswith("#") or word == "--":  # what follows is another program's
             break
         names, options = tools.help(commands)
         if word in names:
@@ -258,7 +258,7 @@ def java(block, tools, _):
     imports = "".join(line + "\n" for line in block.text.splitlines() if line.startswith("import "))
     rest = "\n".join("" if line.startswith("import ") else line for line in block.text.splitlines())
     types = re.search(r"^(\w+ )*(class|interface|record|enum) ", rest, re.M)
-    shapes = ("%s",) if types else ("class Block { void block() throws Exception {\n%s\n} }", "class Block {\n%s\n}")
+    shapes = (*(("%s",) if types else ()), "class Block { void block() throws Exception {\n%s\n} }", "class Block {\n%s\n}")
     parse = ("javac", "-J-XX:TieredStopAtLevel=1", "-proc:none", "--should-stop=ifNoError=PARSE")
     wrong = ""
     for shape in shapes:

@@ -55,6 +55,7 @@ REFUSED = {
 ACCEPTED = {
     "output": "```text\nwhatever ``` it says\n```\n",
     "a script": "```sh\nA=1 contextd serve --listen 0.0.0.0:7070 2>&1 | jq 'select(.audit)' # contextd nothing\n```\n",
+    "options of a program that contextd runs": "```sh\ncontextd completion bash -- --no-such-option\n```\n",
     "settings": "```toml\n[turn]\nmax_running_turns = 5\n```\n",
     "TOML that is no settings": '<!-- check: syntax -->\n```toml\n[[keys]]\nname = "a"\n```\n',
     "a request in either spelling": '```sh\ngrpcurl -d \'{"session_id": "a", "requestId": "b"}\' h:1 contextd.v1.TurnService/CancelTurn\n```\n'.replace(
@@ -63,6 +64,7 @@ ACCEPTED = {
     "Python with await": "```python\nawait session.run()\n```\n",
     "a diagram": "```mermaid\nsequenceDiagram\n  A->>B: hello\n```\n",
     "statements of Java": "```java\nimport a.B;\nvar x = new B();\nx.run();\n```\n",
+    "a record and statements of Java": "```java\nrecord A(int b) {}\nA a = new A(1);\n```\n",
     "members of Java": "```java\n@Tool\nstatic String f(String a) {\n  return a;\n}\n```\n",
     "two statements": "```sql\ncreate role a nologin; -- once\ngrant a to b;\n```\n",
     "an element": "```xml\n<dependency><version>1</version></dependency>\n```\n",
