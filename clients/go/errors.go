@@ -181,3 +181,11 @@ type InputNotTakenError struct {
 func (e *InputNotTakenError) Error() string {
 	return fmt.Sprintf("contextd: the queued input %s was not taken: %s", e.QueuedMessageID, e.Outcome)
 }
+
+// Must gives the value of a call, and panics with its error: for programs that an error ends anyhow, and for tests.
+func Must[Value any](value Value, err error) Value {
+	if err != nil {
+		panic(err)
+	}
+	return value
+}
