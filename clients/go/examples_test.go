@@ -70,6 +70,7 @@ func agentServer(t *testing.T) *testserver.Server {
 }
 
 func TestTheAgentSaysEachWordOnceThroughAKillOfTheServer(t *testing.T) {
+	t.Parallel()
 	server := agentServer(t)
 	agent, out := startAgent(t, buildAgent(t), server)
 	said := readTo(t, out, "five six")
@@ -86,6 +87,7 @@ func TestTheAgentSaysEachWordOnceThroughAKillOfTheServer(t *testing.T) {
 }
 
 func TestTheAgentGoesOnWithTheTurnThatItLeft(t *testing.T) {
+	t.Parallel()
 	server, program := agentServer(t), buildAgent(t)
 	killed, out := startAgent(t, program, server)
 	readTo(t, out, "Let me look.")

@@ -184,6 +184,7 @@ func inTurn(fleet *testserver.Fleet, round int) []*testserver.Server {
 }
 
 func TestTurnsSurvive(t *testing.T) {
+	t.Parallel()
 	fleet := testserver.StartFleet(t, map[string]any{"steps": faultScript})
 	t.Run("kill -9 of their replica", func(t *testing.T) {
 		rounds(t, 1000, func(t *testing.T, round int) {
@@ -251,6 +252,7 @@ func TestTurnsSurvive(t *testing.T) {
 }
 
 func TestTurnsSurviveKill9OfTheOnlyServerAndItsDatabase(t *testing.T) {
+	t.Parallel()
 	server := testserver.Start(t, map[string]any{"steps": faultScript}, nil)
 	rounds(t, 2, func(t *testing.T, round int) {
 		through(t, server.URL(), fmt.Sprintf("lonely-%d", round), func() error {

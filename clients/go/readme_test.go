@@ -69,6 +69,7 @@ func programs(t *testing.T) (quickStart, all string) {
 }
 
 func TestTheREADMEWorksAsWritten(t *testing.T) {
+	t.Parallel()
 	quickStart, all := programs(t)
 	module := t.TempDir()
 	folder, err := filepath.Abs(".")

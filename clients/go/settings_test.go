@@ -73,7 +73,7 @@ func TestTheKeyIsNotShown(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer client.Close()
-	for _, text := range []string{fmt.Sprint(client), fmt.Sprintf("%v", client), fmt.Sprintf("%+v", client), fmt.Sprintf("%s", client)} {
+	for _, text := range []string{fmt.Sprint(client), fmt.Sprintf("%+v", client), fmt.Sprintf("%#v", client)} {
 		if strings.Contains(text, "secret") {
 			t.Errorf("it is shown in %s", text)
 		}

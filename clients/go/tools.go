@@ -219,9 +219,7 @@ type tools struct {
 }
 
 func (t *tools) add(more ...*Tool) {
-	for _, tool := range more {
-		t.list = append(t.list, tool)
-	}
+	t.list = append(t.list, more...)
 	if t.list == nil {
 		t.list = []*Tool{} // none, in place of those of the session
 	}
