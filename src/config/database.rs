@@ -33,6 +33,10 @@ pub struct DatabaseConfig {
     /// How long a request waits for a free connection.
     #[serde(with = "duration")]
     pub acquire_timeout: Duration,
+    /// While a request has waited for longer than this for a connection, new ones are refused as
+    /// OVERLOADED, which takes no time; those that bring a running turn to its end are not.
+    #[serde(with = "duration")]
+    pub overload_wait: Duration,
     /// How long one statement may take.
     #[serde(with = "duration")]
     pub statement_timeout: Duration,
@@ -50,6 +54,7 @@ impl Default for DatabaseConfig {
             transaction_pooler: false,
             pool_size: 16,
             acquire_timeout: Duration::from_secs(5),
+            overload_wait: Duration::from_millis(100),
             statement_timeout: Duration::from_secs(10),
             connect_timeout: Duration::from_secs(5),
         }
@@ -65,6 +70,7 @@ impl DatabaseConfig {
             transaction_pooler: _,
             pool_size,
             acquire_timeout,
+            overload_wait,
             statement_timeout,
             connect_timeout,
         } = self;
@@ -76,6 +82,7 @@ impl DatabaseConfig {
         let wait = Duration::from_millis(10)..=Duration::from_mins(10);
         checks.number("database.pool_size", *pool_size, 2..=1000, "connections");
         checks.duration("database.acquire_timeout", *acquire_timeout, wait.clone());
+        checks.duration("database.overload_wait", *overload_wait, wait.clone());
         checks.duration(
             "database.statement_timeout",
             *statement_timeout,

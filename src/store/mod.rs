@@ -77,6 +77,7 @@ pub mod update;
 pub mod upload;
 pub mod usage;
 pub mod version;
+mod waiters;
 pub mod written;
 
 pub use error::Error;

@@ -21,7 +21,7 @@ use rustls::{
 use tokio_postgres::config::TargetSessionAttrs;
 use tokio_postgres_rustls::MakeRustlsConnect;
 
-use super::{Error, error::refused, statement::Statements};
+use super::{Error, error::refused, statement::Statements, waiters::Waiters};
 use crate::telemetry::metrics::{Metrics, PoolStatus};
 
 /// Connections beside the pool, for what must not wait for requests: heartbeats, polls, readiness.
@@ -79,6 +79,7 @@ type Rewrite = dyn Fn(&[&'static str]) -> Vec<&'static str> + Send + Sync;
 #[derive(Clone)]
 pub struct Database {
     pool: Pool,
+    waiters: Arc<Waiters>,
     reserved: Pool,
     answer_timeout: Duration,
     pub(super) statements: Statements,
@@ -108,6 +109,7 @@ impl Database {
         };
         Ok(Self {
             pool: pool(settings, settings.pool_size)?,
+            waiters: Arc::default(),
             reserved: pool(settings, RESERVED)?,
             answer_timeout: settings.statement_timeout + ANSWER_SLACK,
             statements,
@@ -144,6 +146,15 @@ impl Database {
         })
     }
 
+    /// How long the one has waited that has waited longest for one of the connections for requests and
+    /// turns; zero if there is one for each.
+    pub fn longest_wait(&self) -> Duration {
+        match self.pool.status().waiting {
+            0 => Duration::ZERO,
+            _ => self.waiters.longest(),
+        }
+    }
+
     /// The same pool, for a test that wants to see what happens when a statement is another one:
     /// without a guard, or slower. Nothing that an operator can set leads here.
     #[doc(hidden)]
@@ -173,6 +184,7 @@ impl Database {
         let answer_timeout = self.answer_timeout.min(within);
         Self {
             pool: self.reserved.clone(),
+            waiters: Arc::default(),
             answer_timeout,
             ..self.clone()
         }
@@ -218,13 +230,13 @@ impl Database {
 
     /// A connection, as soon as one is free.
     pub(super) async fn connection(&self) -> Result<Object, Error> {
-        let asked = Instant::now();
+        let waiter = self.waiters.begin();
         let got = self.pool.get().await;
         let in_vain = matches!(
             got,
             Err(PoolError::Timeout(deadpool_postgres::TimeoutType::Wait))
         );
-        self.metrics.waited_for_connection(asked.elapsed(), in_vain);
+        self.metrics.waited_for_connection(waiter.waited(), in_vain);
         got.map_err(|error| match error {
             PoolError::Timeout(deadpool_postgres::TimeoutType::Wait) => Error::Busy,
             PoolError::Backend(error) => refused(&error),

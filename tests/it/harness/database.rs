@@ -74,6 +74,7 @@ fn pool(connection: Config) -> Database {
     config.database.pool_size = 8;
     // Other tests keep the machine busy.
     config.database.acquire_timeout = Duration::from_secs(10);
+    config.database.overload_wait = Duration::from_secs(10);
     config.database.statement_timeout = Duration::from_secs(30);
     Database::new(&app::database_settings(&config, connection)).unwrap()
 }
