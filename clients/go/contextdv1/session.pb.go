@@ -138,7 +138,8 @@ type Session struct {
 	CreateTime *timestamppb.Timestamp `protobuf:"bytes,39,opt,name=create_time,json=createTime,proto3" json:"create_time,omitempty"`
 	// Output only. When its configuration or transcript last changed.
 	UpdateTime *timestamppb.Timestamp `protobuf:"bytes,40,opt,name=update_time,json=updateTime,proto3" json:"update_time,omitempty"`
-	// Output only. The replica that runs the live turn, by its `server.replica_id`; empty when none does.
+	// Output only. The replica that runs the live turn, by the UUID that it makes at its start and logs with
+	// "listening on"; `service.instance.id` of its metrics and traces. Empty when none does.
 	Holder string `protobuf:"bytes,41,opt,name=holder,proto3" json:"holder,omitempty"`
 	// Output only. When another replica may take the turn over, unless the holder renews its lease before.
 	LeaseExpireTime *timestamppb.Timestamp `protobuf:"bytes,42,opt,name=lease_expire_time,json=leaseExpireTime,proto3" json:"lease_expire_time,omitempty"`
