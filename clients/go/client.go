@@ -67,7 +67,7 @@ func (c *Client) Session(ctx context.Context, id string, options ...SessionOptio
 	if err != nil {
 		return nil, err
 	}
-	return &Session{client: c, id: raw.GetSessionId(), tools: tools}, nil
+	return newSession(c, raw.GetSessionId(), tools), nil
 }
 
 func (c *Client) open(ctx context.Context, id string, config *pb.Session) (*pb.Session, error) {

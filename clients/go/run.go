@@ -98,7 +98,7 @@ func (r *Run) Result() (*Result, error) {
 
 // messageText finds the text of a message that was committed before the run took the turn up.
 func (r *Run) messageText(id string) (string, error) {
-	session := &Session{client: r.client, id: r.turn.SessionID()}
+	session := newSession(r.client, r.turn.SessionID(), nil)
 	for message, err := range session.Messages(r.ctx, NewestFirst()) {
 		if err != nil {
 			return "", err
@@ -169,7 +169,7 @@ func (r *Run) ask(action core.AskApproval) {
 }
 
 func (r *Run) submit(action core.Submit) {
-	ctx, cancel := context.WithTimeout(r.client.ctx, submitTimeout)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.ctx), submitTimeout)
 	defer cancel()
 	_, err := r.client.transport.turns.SubmitToolResults(ctx, action.Request)
 	if err == nil {
@@ -333,7 +333,7 @@ func (s *stream) onTime() {
 	}
 }
 
-// report tells the goroutine that works for a reader, or the next one. Each call has a handful of reports.
+// report queues a report for the goroutine that works for a reader, or for the next one. Each call has a handful of them.
 func (s *stream) report(report func(time.Time) []core.Action) {
 	s.mutex.Lock()
 	s.reports = append(s.reports, report)
@@ -409,7 +409,7 @@ func (s *stream) open(action core.Open) {
 	s.mutex.Lock()
 	s.reconnect++
 	s.mutex.Unlock()
-	ctx, cancel := context.WithCancel(s.client.ctx)
+	ctx, cancel := context.WithCancel(s.ctx)
 	s.close = cancel
 	go s.read(ctx, action)
 }

@@ -115,7 +115,7 @@ func TestToolsOfOneStepRunInParallel(t *testing.T) {
 	equal(t, runText(t, session(t, connect(t), "parallel", meet), "go"), "All met.")
 }
 
-func TestAToolThatTakesTooLongIsCancelledAndTheModelIsTold(t *testing.T) {
+func TestAToolThatTakesTooLongIsCancelledAndTheModelGetsAnError(t *testing.T) {
 	cancelled := make(chan struct{})
 	sleep := contextd.NewTool("sleep", "", func(ctx context.Context, _ struct {
 		Seconds float64 `json:"seconds"`
@@ -150,7 +150,7 @@ func TestArgumentsThatTheSchemaRefusesAreForTheModel(t *testing.T) {
 	})
 	answer := runText(t, session(t, connect(t), "invalid", add), "go")
 	if !strings.Contains(answer, "invalid arguments") {
-		t.Errorf("the model is told %q", answer)
+		t.Errorf("the model gets %q", answer)
 	}
 }
 
@@ -361,7 +361,7 @@ func TestAResumeAfterTheLastMessageStillHasItsText(t *testing.T) {
 	equal(t, must[*contextd.Result](t)(again.Result()).Text, result.Text)
 }
 
-func TestARepeatedRequestIDAttachesAndTellsTheWholeTurn(t *testing.T) {
+func TestARepeatedRequestIDAttachesAndYieldsTheWholeTurn(t *testing.T) {
 	session := session(t, connect(t), "echo")
 	first := must[*contextd.Result](t)(session.Run(t.Context(), "hello", contextd.RequestID("req-1")).Result())
 	again := must[*contextd.Result](t)(session.Run(t.Context(), "hello", contextd.RequestID("req-1")).Result())
@@ -445,7 +445,7 @@ func TestACallWithoutAFunctionIsAnsweredByHand(t *testing.T) {
 	equal(t, must[*contextd.Result](t)(run.Result()).Text, `Result: {"by":"hand"}`)
 }
 
-func TestWatchTellsWhatOthersDo(t *testing.T) {
+func TestWatchYieldsWhatOthersDo(t *testing.T) {
 	session := session(t, connect(t), "echo")
 	runText(t, session, "hello")
 	var kinds []string

@@ -2,6 +2,7 @@ package contextd_test
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -16,6 +17,45 @@ import (
 	"github.com/contextd/contextd/clients/go"
 	"github.com/contextd/contextd/clients/go/internal/testserver"
 )
+
+// mutual is a configuration that takes client certificates of localhost.
+const mutual = `
+[tls]
+cert_file = %q
+key_file = %q
+client_ca_file = %q
+client_cert_required = true
+
+[auth]
+required = true
+
+[auth.certificates."localhost"]
+tenant = "acme"
+access = "write"
+`
+
+func TestAClientCertificateLetsOneIn(t *testing.T) {
+	if _, err := exec.LookPath("openssl"); err != nil {
+		t.Skip("no openssl to make certificates with")
+	}
+	place := t.TempDir()
+	cert, key := openssl(t, place, "server")
+	clientCert, clientKey := openssl(t, place, "client")
+	config := filepath.Join(place, "config.toml")
+	if err := os.WriteFile(config, fmt.Appendf(nil, mutual, cert, key, clientCert), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	server := testserver.Start(t, nil, map[string]string{"CONTEXTD_CONFIG": config})
+	address := "https://localhost:" + strconv.Itoa(server.Port)
+
+	client := connectTo(t, address, contextd.CAFile(cert), contextd.ClientCertificate(clientCert, clientKey))
+	if _, err := client.Session(t.Context(), ""); err != nil {
+		t.Fatal(err)
+	}
+	stranger := connectTo(t, address, contextd.CAFile(cert), contextd.Timeout(time.Second))
+	_, err := stranger.Session(t.Context(), "")
+	equal(t, status.Code(err), codes.Unavailable)
+}
 
 func startOwn(t *testing.T) *testserver.Server {
 	t.Helper()

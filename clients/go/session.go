@@ -4,16 +4,24 @@ import (
 	"context"
 	"encoding/json"
 	"iter"
+	"sync/atomic"
 
 	pb "github.com/contextd/contextd/clients/go/contextdv1"
 	"github.com/contextd/contextd/clients/go/internal/core"
 )
 
 // Session is a conversation: its transcript, its queue and its turns. Client.Session makes one.
+// It may be used by many goroutines.
 type Session struct {
 	client *Client
 	id     string
-	tools  *tools
+	tools  atomic.Pointer[tools]
+}
+
+func newSession(client *Client, id string, tools *tools) *Session {
+	session := &Session{client: client, id: id}
+	session.tools.Store(tools)
+	return session
 }
 
 // ID is the session's id.
@@ -47,10 +55,10 @@ func (s *Session) turnOptions(made *runOptions) core.TurnOptions {
 
 // offered are the session's tools, as far as this process knows their functions.
 func (s *Session) offered() *tools {
-	if s.tools == nil {
-		return &tools{}
+	if known := s.tools.Load(); known != nil {
+		return known
 	}
-	return s.tools
+	return &tools{}
 }
 
 // RunText runs a turn and gives the words of its answer.
@@ -64,7 +72,7 @@ func (s *Session) RunText(ctx context.Context, text string, options ...RunOption
 
 // Resume comes back to the turn that runs, as after a crash of this process; ErrNoTurn when none does. Calls that wait
 // for a result are run, also those that a process began that is gone now. Its options are tools, OnApproval and
-// AfterSeq; without the latter the whole turn is told again.
+// AfterSeq; without the latter the whole turn is yielded again.
 func (s *Session) Resume(ctx context.Context, options ...RunOption) (*Run, error) {
 	made, err := runOf(s.offered(), options)
 	if err != nil {
@@ -92,7 +100,7 @@ func (s *Session) Resume(ctx context.Context, options ...RunOption) (*Run, error
 }
 
 // Watch yields the events of the session, whoever runs its turns: from now on, or after AfterSeq. It comes back by
-// itself after lost connections, and ends with NoFollow or with the context.
+// itself after lost connections, and ends with NoFollow or with the context. Each loop over it begins anew.
 func (s *Session) Watch(ctx context.Context, options ...WatchOption) iter.Seq2[Event, error] {
 	made := &watchOptions{follow: true}
 	for _, each := range options {
@@ -221,7 +229,7 @@ func (s *Session) Update(ctx context.Context, options ...SessionOption) (*pb.Ses
 	config.SessionId = s.id
 	updated, err := s.client.update(ctx, config)
 	if err == nil && tools.list != nil {
-		s.tools = tools
+		s.tools.Store(tools)
 	}
 	return updated, err
 }
@@ -241,5 +249,5 @@ func (s *Session) Fork(ctx context.Context, newID string, atSeq int64) (*Session
 	if err != nil {
 		return nil, err
 	}
-	return &Session{client: s.client, id: forked.GetSession().GetSessionId(), tools: s.tools}, nil
+	return newSession(s.client, forked.GetSession().GetSessionId(), s.tools.Load()), nil
 }

@@ -10,6 +10,8 @@ import (
 	"os"
 	"strings"
 	"time"
+
+	"google.golang.org/grpc"
 )
 
 const defaultURL = "http://127.0.0.1:7070"
@@ -30,6 +32,7 @@ type settings struct {
 	timeout      time.Duration
 	reconnectFor time.Duration
 	maxParallel  int
+	dialOptions  []grpc.DialOption
 }
 
 // APIKey is sent with each call. Default: CONTEXTD_API_KEY.
@@ -52,6 +55,11 @@ func ReconnectFor(limit time.Duration) Option { return func(s *settings) { s.rec
 
 // MaxParallelTools is how many tools run at the same time. Default: 32.
 func MaxParallelTools(number int) Option { return func(s *settings) { s.maxParallel = number } }
+
+// DialOptions are further options of the connection, such as interceptors, or the stats handler of OpenTelemetry.
+func DialOptions(options ...grpc.DialOption) Option {
+	return func(s *settings) { s.dialOptions = append(s.dialOptions, options...) }
+}
 
 // settle fills in from the environment what was not given. Empty variables count as unset.
 func settle(url string, env func(string) string, options []Option) (*settings, error) {

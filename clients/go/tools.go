@@ -22,7 +22,7 @@ const (
 	maxResultBytes = 2 << 20
 	// What contextd waits for beyond a tool's own time: a lost connection, a restart, the way there and back.
 	timeoutMargin = time.Minute
-	// What contextd waits without being told (TurnLimits.tool_timeout).
+	// What contextd waits by default (TurnLimits.tool_timeout).
 	usualTimeout = 10 * time.Minute
 	maxTimeout   = 24 * time.Hour
 )
@@ -36,7 +36,7 @@ type Tool struct {
 	Description string
 	// Schema is the JSON schema of the arguments.
 	Schema json.RawMessage
-	// Timeout is the time after which a call is given up and its context ends; the model is told so. 0: none.
+	// Timeout is the time after which a call is given up: its context ends, and the model gets an error. 0: none.
 	Timeout time.Duration
 	// NeedsApproval asks a person first: see OnApproval.
 	NeedsApproval bool

@@ -91,6 +91,7 @@ func dial(settings *settings) (*transport, error) {
 	if settings.apiKey != "" {
 		options = append(options, grpc.WithPerRPCCredentials(bearer(settings.apiKey)))
 	}
+	options = append(options, settings.dialOptions...)
 	target := "contextd:///" + strings.Join(settings.hosts, ",")
 	if settings.balanced {
 		target = "dns:///" + settings.hosts[0]

@@ -270,7 +270,7 @@ func (s *Stream) handle(event *pb.Event, now time.Time) {
 func (s *Stream) committed(event *pb.Event, message *pb.Message, now time.Time) {
 	id := message.GetMessageId()
 	if s.seenMessages[id] {
-		return // after events were lost, the turn is told again
+		return // after events were lost, the turn is sent again
 	}
 	if s.seenMessages != nil {
 		s.seenMessages[id] = true

@@ -293,7 +293,7 @@ func (t *Turn) onItsWay(callID string) bool {
 }
 
 // refused handles answers that will never be taken as they are. A result that cannot be used is replaced, once, by
-// an error that tells the model so.
+// an error for the model.
 func (t *Turn) refused(submission *submission, problem *Problem) {
 	if problem.Reason == "SESSION_NOT_FOUND" {
 		return // the stream reports it

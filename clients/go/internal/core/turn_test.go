@@ -215,7 +215,7 @@ func TestAToolIsGivenUpAtItsTimeAndItsLateResultDropped(t *testing.T) {
 	m.equal(of[DropTool](m)[0].CallID, "c")
 	text := of[Submit](m)[0].Request.GetResults()[0].GetParts()[0].GetText()
 	if !strings.Contains(text, "work did not finish within 5s") {
-		t.Errorf("the model is told %q", text)
+		t.Errorf("the model gets %q", text)
 	}
 	m.equal(len(m.turn.OnToolResult(done("c"), m.now)), 0)
 }
@@ -339,7 +339,7 @@ func TestEventsThatRetentionRemovedArePassedOver(t *testing.T) {
 	m.equal(of[Open](m)[1].Execute.GetAfterSeq(), int64(40))
 }
 
-func TestAfterLostEventsTheTurnIsToldAgainWithoutItsMessagesTwice(t *testing.T) {
+func TestAfterLostEventsTheTurnComesAgainWithoutItsMessagesTwice(t *testing.T) {
 	m := begun(t, false)
 	message := &pb.Message{
 		MessageId: "m", Role: pb.Role_ROLE_ASSISTANT, Parts: []*pb.Part{{Content: &pb.Part_Text{Text: "Hello."}}},

@@ -26,7 +26,7 @@ type part struct {
 //
 // Pieces say which part of which message they belong to, and at which byte: what was seen before is left out. When an
 // answer becomes void and is written again, the second one is held back for as long as it says what the first one
-// said; if it says something else, the caller is told to begin anew.
+// said; if it says something else, a reset goes before it.
 type words struct {
 	messageID string
 	parts     map[int32][]byte
