@@ -35,10 +35,16 @@ type Run struct {
 	tools      *tools
 	onApproval func(context.Context, ApprovalRequest) (Decision, error)
 	running    map[string]*hostCall
+
+	admitted chan struct{} // closed when it was; what follows is guarded by mutex
+	known    bool
+	turnID   string
+	waits    string
+	live     string
 }
 
 func newRun(ctx context.Context, client *Client, turn *core.Turn, options *runOptions) *Run {
-	run := &Run{turn: turn, tools: &options.tools, onApproval: options.onApproval, running: map[string]*hostCall{}}
+	run := &Run{turn: turn, tools: &options.tools, onApproval: options.onApproval, running: map[string]*hostCall{}, admitted: make(chan struct{})}
 	run.stream = newStream(ctx, client, turn.Stream, run)
 	return run
 }
@@ -94,6 +100,44 @@ func (r *Run) Result() (*Result, error) {
 		text = found
 	}
 	return resultOf(r.finish.Terminal, text)
+}
+
+// Cancel cancels the turn, or withdraws its input while that waits for another turn. Before the request was admitted
+// there is nothing to cancel yet: Cancel waits for it, so that something else has to read the run meanwhile.
+func (r *Run) Cancel(ctx context.Context, reason string) error {
+	select {
+	case <-r.admitted:
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-r.client.ctx.Done():
+		return ErrClosed
+	}
+	session := newSession(r.client, r.turn.SessionID(), nil)
+	r.mutex.Lock()
+	turnID, waits := r.turnID, r.waits
+	r.mutex.Unlock()
+	if turnID == "" && waits != "" {
+		withdrawn, err := session.Withdraw(ctx, waits)
+		if err != nil || withdrawn.GetState() == pb.QueuedMessageState_QUEUED_MESSAGE_STATE_CANCELLED {
+			return err
+		}
+	}
+	r.mutex.Lock()
+	turnID = or(r.turnID, r.live) // its own, or the one that took the input
+	r.mutex.Unlock()
+	_, err := session.Cancel(ctx, turnID, false, reason)
+	return err
+}
+
+// note keeps what other goroutines may ask for.
+func (r *Run) note() {
+	r.mutex.Lock()
+	defer r.mutex.Unlock()
+	r.turnID, r.waits, r.live = r.turn.TurnID(), r.turn.Waits(), r.turn.Live()
+	if r.turn.Admitted() && !r.known {
+		r.known = true
+		close(r.admitted)
+	}
 }
 
 // messageText finds the text of a message that was committed before the run took the turn up.
@@ -204,7 +248,6 @@ type stream struct {
 	reported  chan struct{}
 	cursor    int64
 	reconnect int
-	turnID    string
 }
 
 // waitingEvent is an event for the caller, with the cursor once it was taken.
@@ -378,9 +421,7 @@ func (s *stream) do(actions []core.Action) {
 		s.waiting[len(s.waiting)-1].cursor = s.handled
 	}
 	if s.run != nil {
-		s.mutex.Lock()
-		s.turnID = s.run.turn.TurnID()
-		s.mutex.Unlock()
+		s.run.note()
 	}
 }
 

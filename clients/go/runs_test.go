@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/contextd/contextd/clients/go"
+	pb "github.com/contextd/contextd/clients/go/contextdv1"
 )
 
 type pathArguments struct {
@@ -417,6 +418,33 @@ func TestCancelKeepsThePartialAnswer(t *testing.T) {
 	result := must[*contextd.Result](t)(run.Result())
 	equal(t, result.State+" "+result.Reason, "CANCELLED REQUESTED")
 	equal(t, strings.HasPrefix(result.Text, "word"), true)
+}
+
+func TestARunThatIsCancelledBeforeItWasAdmittedIsCancelledThen(t *testing.T) {
+	run := session(t, connect(t), "slow").Run(t.Context(), "go")
+	cancelled := make(chan error, 1)
+	go func() { cancelled <- run.Cancel(t.Context(), "enough") }()
+	equal(t, must[*contextd.Result](t)(run.Result()).State, "CANCELLED")
+	equal(t, <-cancelled, nil)
+}
+
+func TestCancellingARunThatWaitsLeavesTheTurnThatRunsAlone(t *testing.T) {
+	session := session(t, connect(t), "slow")
+	running := session.Run(t.Context(), "go")
+	next[contextd.TurnStarted](t, running)
+	waiting := session.Run(t.Context(), "again")
+	next[contextd.Admitted](t, waiting)
+	equal(t, waiting.Cancel(t.Context(), ""), nil)
+	_, err := waiting.Result()
+	var notTaken *contextd.InputNotTakenError
+	equal(t, errors.As(err, &notTaken), true)
+	turn, err := session.Turn(t.Context(), running.TurnID())
+	if err != nil {
+		t.Fatal(err)
+	}
+	equal(t, turn.GetState(), pb.TurnState_TURN_STATE_RUNNING)
+	equal(t, running.Cancel(t.Context(), ""), nil)
+	equal(t, must[*contextd.Result](t)(running.Result()).State, "CANCELLED")
 }
 
 func TestBusyRejectIsTurnInProgress(t *testing.T) {

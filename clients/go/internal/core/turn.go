@@ -26,6 +26,7 @@ type Turn struct {
 	// What the host runs, with the time that each may take; 0 for no limit.
 	tools       map[string]time.Duration
 	asks        bool
+	wasAdmitted bool
 	liveTurn    string
 	calls       map[string]*call
 	order       []string
@@ -74,6 +75,7 @@ func NewTurn(request *pb.ExecuteTurnRequest, options TurnOptions) *Turn {
 func ResumeTurn(request *pb.WatchEventsRequest, options TurnOptions) *Turn {
 	turn := newTurn(newStream(nil, request, options.Options), options)
 	turn.sessionID, turn.turnID, turn.liveTurn = request.GetSessionId(), request.GetTurnId(), request.GetTurnId()
+	turn.wasAdmitted = true
 	return turn
 }
 
@@ -94,6 +96,15 @@ func newTurn(stream *Stream, options TurnOptions) *Turn {
 
 // TurnID is the turn whose calls are run; empty until it is known.
 func (t *Turn) TurnID() string { return t.turnID }
+
+// Waits is the id that the input had in the queue; empty where it did not wait.
+func (t *Turn) Waits() string { return t.queuedID }
+
+// Admitted says whether the request was.
+func (t *Turn) Admitted() bool { return t.wasAdmitted }
+
+// Live is the turn that runs, as far as the stream has come.
+func (t *Turn) Live() string { return t.liveTurn }
 
 // SessionID is the session.
 func (t *Turn) SessionID() string { return t.sessionID }
@@ -188,7 +199,8 @@ func (t *Turn) payload(event *pb.Event, now time.Time) {
 
 // admitted says whether it was admitted before: each connection reports it again.
 func (t *Turn) admitted(event *pb.Event, admitted *pb.Admitted) bool {
-	again := t.liveTurn != ""
+	again := t.wasAdmitted
+	t.wasAdmitted = true
 	t.sessionID, t.liveTurn = event.GetSessionId(), event.GetTurnId()
 	if id := admitted.GetQueuedMessageId(); id != "" {
 		t.queuedID = id
@@ -418,7 +430,7 @@ func (t *Turn) lost(problem *Problem, now time.Time) {
 	t.again(problem, now)
 }
 
-func (t *Turn) mayWait() bool { return t.liveTurn != "" || t.failures < limitTries }
+func (t *Turn) mayWait() bool { return t.wasAdmitted || t.failures < limitTries }
 
 func (t *Turn) finishing() {
 	for _, id := range t.order {

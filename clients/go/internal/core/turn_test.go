@@ -155,6 +155,19 @@ func TestALostStreamGoesOnAfterTheLastSeq(t *testing.T) {
 	m.equal(len(of[Emit](m)), 2) // it is reported as admitted once
 }
 
+func TestAQueuedInputIsReportedAsAdmittedOnce(t *testing.T) {
+	m := start(t, false)
+	queued := func() {
+		payload := &pb.Event_Admitted{Admitted: &pb.Admitted{Admission: pb.Admission_ADMISSION_QUEUED, QueuedMessageId: "q"}}
+		m.take(m.turn.OnEvent(m.connection(), &pb.Event{SessionId: "s", Payload: payload}, m.now)) // without a turn
+	}
+	queued()
+	m.lost(gone)
+	queued()
+	m.equal(len(of[Emit](m)), 1)
+	m.equal(m.turn.Waits(), "q")
+}
+
 func TestAnEventThatWasSeenAndAStreamThatWasLeftDoNotCount(t *testing.T) {
 	m := begun(t, false)
 	m.event(step())

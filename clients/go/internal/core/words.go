@@ -31,12 +31,23 @@ type words struct {
 	messageID string
 	parts     map[int32][]byte
 	shown     []byte
+	// last is the highest index of the parts, and even says that all of them are shown: then more of the last part is
+	// simply appended.
+	last int32
+	even bool
 }
 
 // delta takes a piece that came.
 func (w *words) delta(messageID string, index int32, offset int, text string) []Piece {
 	w.open(messageID)
-	w.put(index, offset, text)
+	fresh := w.put(index, offset, text)
+	switch {
+	case fresh == "":
+		return nil
+	case w.even && index == w.last:
+		w.shown = append(w.shown, fresh...)
+		return []Piece{{MessageID: messageID, Text: fresh}}
+	}
 	return w.more()
 }
 
@@ -64,15 +75,20 @@ func (w *words) commit(messageID string, texts []part) []Piece {
 func (w *words) open(messageID string) {
 	if messageID != w.messageID || w.parts == nil {
 		w.messageID, w.parts = messageID, map[int32][]byte{}
+		w.last, w.even = 0, len(w.shown) == 0
 	}
 }
 
-// put adds what is new. Where bytes are missing before it, the committed message brings them.
-func (w *words) put(index int32, offset int, text string) {
+// put adds what is new, and gives it. Where bytes are missing before it, the committed message brings them.
+func (w *words) put(index int32, offset int, text string) string {
 	held := w.parts[index]
-	if offset >= 0 && offset <= len(held) && offset+len(text) > len(held) {
-		w.parts[index] = append(held, text[len(held)-offset:]...)
+	if offset < 0 || offset > len(held) || offset+len(text) <= len(held) {
+		return ""
 	}
+	fresh := text[len(held)-offset:]
+	w.parts[index] = append(held, fresh...)
+	w.last = max(w.last, index)
+	return fresh
 }
 
 func (w *words) said() []byte {
@@ -92,6 +108,7 @@ func (w *words) said() []byte {
 func (w *words) more() []Piece {
 	said := w.said()
 	if bytes.HasPrefix(w.shown, said) {
+		w.even = len(said) == len(w.shown)
 		return nil
 	}
 	return w.show(said)
@@ -103,7 +120,7 @@ func (w *words) show(said []byte) []Piece {
 	if !reset {
 		fresh = said[len(w.shown):]
 	}
-	w.shown = said
+	w.shown, w.even = said, true
 	if len(fresh) == 0 && !reset {
 		return nil
 	}

@@ -67,6 +67,23 @@ func TestOffsetsAreBytes(t *testing.T) {
 	expect(t, w.delta("m", 0, len("18 °C "), "ist schön"), Piece{"m", "ist schön", false})
 }
 
+func TestAnEarlierPartThatGrowsBeginsAnew(t *testing.T) {
+	var w words
+	w.delta("m", 0, 0, "one ")
+	expect(t, w.delta("m", 1, 0, "three"), Piece{"m", "three", false})
+	expect(t, w.delta("m", 0, 4, "two "), Piece{"m", "one two three", true})
+}
+
+func TestALongAnswerIsReadInTime(t *testing.T) {
+	var w words
+	for at := 0; at < 4_000_000; at += 4 {
+		w.delta("m", 0, at, "four")
+	}
+	if len(w.shown) != 4_000_000 {
+		t.Errorf("%d bytes are shown", len(w.shown))
+	}
+}
+
 func TestWhateverRepeatsAndAttemptsComeTheScreenEndsWithTheCommittedText(t *testing.T) {
 	chance := rand.New(rand.NewPCG(18, 18))
 	for range 2000 {
@@ -84,10 +101,15 @@ func TestWhateverRepeatsAndAttemptsComeTheScreenEndsWithTheCommittedText(t *test
 			}
 			for at := 0; at < len(said) && chance.Float64() < 0.85; {
 				start, end := chance.IntN(at+1), at+chance.IntN(len(said)-at+1)
-				if !utf8.ValidString(said[start:end]) {
+				if !utf8.ValidString(said[start:end]) || !utf8.ValidString(said[:end]) {
 					continue
 				}
-				pieces = append(pieces, w.delta("m"+string(rune('0'+attempt)), 0, start, said[start:end])...)
+				id := "m" + string(rune('0'+attempt))
+				if chance.Float64() < 0.2 {
+					pieces = append(pieces, w.whole(id, []part{{0, said[:end]}})...)
+				} else {
+					pieces = append(pieces, w.delta(id, 0, start, said[start:end])...)
+				}
 				at = max(at, end)
 			}
 		}
