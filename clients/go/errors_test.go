@@ -88,6 +88,7 @@ func TestAServerThatIsNotThereIsUnavailable(t *testing.T) {
 }
 
 func TestARunIsGivenUpAfterItsTime(t *testing.T) {
+	t.Parallel()
 	server := startOwn(t)
 	client := connectTo(t, server.URL(), contextd.ReconnectFor(500*time.Millisecond))
 	session, err := client.Session(t.Context(), "")

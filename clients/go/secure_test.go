@@ -35,6 +35,7 @@ access = "write"
 `
 
 func TestAClientCertificateLetsOneIn(t *testing.T) {
+	t.Parallel()
 	if _, err := exec.LookPath("openssl"); err != nil {
 		t.Skip("no openssl to make certificates with")
 	}
