@@ -380,6 +380,26 @@ func TestTheEndOfAnEarlierTurnIsNotTheEnd(t *testing.T) {
 	m.equal(of[Finish](m)[0].Terminal.GetTurnId(), "t")
 }
 
+func TestAStreamThatEndsInOurTurnIsOpenedAgainAlthoughAnEarlierTurnEnded(t *testing.T) {
+	m := start(t, false)
+	m.admitted(pb.Admission_ADMISSION_QUEUED, "other")
+	m.event(completed("other"))
+	m.event(started("t", "r"))
+	m.take(m.turn.OnEnd(m.connection(), nil, m.now))
+	m.wait()
+	m.equal(len(of[Finish](m)), 0)
+	m.equal(len(of[Open](m)), 2)
+}
+
+func TestACallThatIsRequestedAgainAfterLostEventsIsNotRunAgain(t *testing.T) {
+	m := begun(t, false)
+	m.requested("c", "t", false)
+	m.lost(&Problem{Code: codes.DataLoss, Reason: "EVENTS_LOST"})
+	m.seq = 0
+	m.requested("c", "t", false)
+	m.equal(len(m.ran()), 1)
+}
+
 func TestAStreamThatEndsBeforeItsTurnIsOpenedAgain(t *testing.T) {
 	m := begun(t, false)
 	m.take(m.turn.OnEnd(1, nil, m.now))
