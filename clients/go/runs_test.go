@@ -545,6 +545,18 @@ func TestASlowReaderGetsEverythingAndResultsAreSubmittedMeanwhile(t *testing.T) 
 	}
 }
 
+func TestAskingForTheResultInsideOfTheLoopIsAnErrorAndNoDeadlock(t *testing.T) {
+	run := session(t, connect(t), "echo").Run(t.Context(), "go")
+	for _, err := range run.Events() {
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = run.Result()
+		equal(t, err != nil, true)
+	}
+	equal(t, must[*contextd.Result](t)(run.Result()).Text, "You said: go")
+}
+
 func TestTwoToolsOfOneNameAreRefused(t *testing.T) {
 	same := tool("same", nil)
 	_, err := connect(t).Session(t.Context(), "", same, same)
