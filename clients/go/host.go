@@ -1,0 +1,96 @@
+package contextd
+
+import (
+	"container/list"
+	"context"
+	"encoding/json"
+	"fmt"
+	"sync"
+
+	pb "github.com/contextd/contextd/clients/go/contextdv1"
+)
+
+// Calls that ended are remembered for as long as so many newer ones leave room.
+const rememberedCalls = 10_000
+
+// host is what all runs of a client share: the tools that run, and the calls that were begun. None is begun twice in
+// this process, also where a run was left and its turn is resumed.
+type host struct {
+	ctx  context.Context // ends with the client
+	room chan struct{}
+
+	mutex sync.Mutex
+	calls map[callName]*hostCall
+	order *list.List // of callName, the oldest first
+}
+
+type callName struct{ session, call string }
+
+// hostCall is a call that runs or ran.
+type hostCall struct {
+	cancel context.CancelFunc
+	done   chan struct{}
+	result *pb.ToolResult // once done is closed
+}
+
+func newHost(ctx context.Context, maxParallel int) *host {
+	return &host{ctx: ctx, room: make(chan struct{}, maxParallel), calls: map[callName]*hostCall{}, order: list.New()}
+}
+
+// run begins a call, or finds the one that was begun. The values of ctx are the tool's too, its end is not: who leaves
+// a run leaves the tools running, whose results wait for whoever resumes the turn.
+func (h *host) run(ctx context.Context, tool *Tool, call Call, arguments string) *hostCall {
+	h.mutex.Lock()
+	defer h.mutex.Unlock()
+	name := callName{call.SessionID, call.ID}
+	if found := h.calls[name]; found != nil {
+		return found
+	}
+	ctx, cancel := context.WithCancel(context.WithValue(context.WithoutCancel(ctx), callKey{}, call))
+	stop := context.AfterFunc(h.ctx, cancel)
+	begun := &hostCall{cancel: cancel, done: make(chan struct{})}
+	h.calls[name] = begun
+	h.order.PushBack(name)
+	h.forget()
+	go func() {
+		defer close(begun.done)
+		defer cancel()
+		defer stop()
+		begun.result = h.carryOut(ctx, tool, call.ID, arguments)
+	}()
+	return begun
+}
+
+// forget drops the oldest calls, as far as they have ended.
+func (h *host) forget() {
+	for len(h.calls) > rememberedCalls {
+		oldest := h.order.Front()
+		name := oldest.Value.(callName)
+		select {
+		case <-h.calls[name].done:
+			delete(h.calls, name)
+			h.order.Remove(oldest)
+		default:
+			return
+		}
+	}
+}
+
+func (h *host) carryOut(ctx context.Context, tool *Tool, callID, arguments string) (made *pb.ToolResult) {
+	select {
+	case h.room <- struct{}{}:
+		defer func() { <-h.room }()
+	case <-ctx.Done():
+		return result(callID, nil, context.Cause(ctx))
+	}
+	defer func() {
+		if panicked := recover(); panicked != nil {
+			made = result(callID, nil, fmt.Errorf("%s panicked: %v", tool.Name, panicked))
+		}
+	}()
+	if arguments == "" {
+		arguments = "{}"
+	}
+	output, err := tool.Call(ctx, json.RawMessage(arguments))
+	return result(callID, output, err)
+}

@@ -1,0 +1,214 @@
+package contextd
+
+import (
+	"context"
+	"iter"
+	"math/rand/v2"
+	"time"
+
+	pb "github.com/contextd/contextd/clients/go/contextdv1"
+	"github.com/contextd/contextd/clients/go/internal/core"
+)
+
+const submitTimeout = 30 * time.Second
+
+// Run is a turn. Range over its Events, or wait for its Result: both run the tools that the model calls. The turn
+// starts with the first of these.
+//
+// A loop that is left gives its connection back and cancels nothing: the turn goes on at the server until it needs a
+// tool, tools that run go on to their end, and Events or Result come back to the turn. The context of the run ends it
+// in the same way.
+type Run struct {
+	*stream
+	turn       *core.Turn
+	tools      *tools
+	onApproval func(context.Context, ApprovalRequest) (Decision, error)
+	running    map[string]*hostCall
+
+	admitted chan struct{} // closed when it was; what follows is guarded by mutex
+	known    bool
+	turnID   string
+	waits    string
+	live     string
+}
+
+func newRun(ctx context.Context, client *Client, turn *core.Turn, options *runOptions) *Run {
+	run := &Run{turn: turn, tools: &options.tools, onApproval: options.onApproval, running: map[string]*hostCall{}, admitted: make(chan struct{})}
+	run.stream = newStream(ctx, client, turn.Stream, run)
+	return run
+}
+
+// failedRun is a run that ends with an error before it began.
+func failedRun(ctx context.Context, client *Client, err error) *Run {
+	options := &runOptions{}
+	run := newRun(ctx, client, core.NewTurn(&pb.ExecuteTurnRequest{}, core.TurnOptions{}), options)
+	run.over, run.err = true, err
+	return run
+}
+
+func (c *Client) coreOptions() core.Options {
+	return core.Options{ReconnectFor: c.settings.reconnectFor, Jitter: rand.Float64()}
+}
+
+// TurnID is the turn; empty until it is known.
+func (r *Run) TurnID() string {
+	r.mutex.Lock()
+	defer r.mutex.Unlock()
+	return r.turnID
+}
+
+// Text yields the words of the answer as they come, without the other events.
+func (r *Run) Text() iter.Seq2[string, error] {
+	return func(yield func(string, error) bool) {
+		for event, err := range r.Events() {
+			if err != nil {
+				yield("", err)
+				return
+			}
+			if delta, ok := event.(TextDelta); ok && !yield(delta.Text, nil) {
+				return
+			}
+		}
+	}
+}
+
+// Result waits for the end of the turn. Events that were not read are passed over. The error of a turn that failed is
+// a *TurnFailedError; one that was cancelled has a result, of state "CANCELLED".
+func (r *Run) Result() (*Result, error) {
+	for _, err := range r.Events() {
+		if err != nil {
+			return nil, err
+		}
+	}
+	text := r.finish.Text
+	if id := core.ResultOf(r.finish.Terminal).GetFinalMessageId(); id != "" && !r.finish.Known {
+		found, err := r.messageText(id)
+		if err != nil {
+			return nil, err
+		}
+		text = found
+	}
+	return resultOf(r.finish.Terminal, text)
+}
+
+// Cancel cancels the turn, or withdraws its input while that waits for another turn. Before the request was admitted
+// there is nothing to cancel yet: Cancel waits for it, so that something else has to read the run meanwhile.
+func (r *Run) Cancel(ctx context.Context, reason string) error {
+	select {
+	case <-r.admitted:
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-r.client.ctx.Done():
+		return ErrClosed
+	}
+	session := newSession(r.client, r.turn.SessionID(), nil)
+	r.mutex.Lock()
+	turnID, waits := r.turnID, r.waits
+	r.mutex.Unlock()
+	if turnID == "" && waits != "" {
+		withdrawn, err := session.Withdraw(ctx, waits)
+		if err != nil || withdrawn.GetState() == pb.QueuedMessageState_QUEUED_MESSAGE_STATE_CANCELLED {
+			return err
+		}
+	}
+	r.mutex.Lock()
+	turnID = or(r.turnID, r.live) // its own, or the one that took the input
+	r.mutex.Unlock()
+	_, err := session.Cancel(ctx, turnID, false, reason)
+	return err
+}
+
+// note keeps what other goroutines may ask for.
+func (r *Run) note() {
+	r.mutex.Lock()
+	defer r.mutex.Unlock()
+	r.turnID, r.waits, r.live = r.turn.TurnID(), r.turn.Waits(), r.turn.Live()
+	if r.turn.Admitted() && !r.known {
+		r.known = true
+		close(r.admitted)
+	}
+}
+
+// messageText finds the text of a message that was committed before the run took the turn up.
+func (r *Run) messageText(id string) (string, error) {
+	session := newSession(r.client, r.turn.SessionID(), nil)
+	for message, err := range session.Messages(r.ctx, NewestFirst()) {
+		if err != nil {
+			return "", err
+		}
+		if message.ID == id {
+			return message.Text, nil
+		}
+	}
+	return "", nil
+}
+
+// perform does what only turns ask for.
+func (r *Run) perform(action core.Action) {
+	switch action := action.(type) {
+	case core.RunTool:
+		r.runTool(action)
+	case core.DropTool:
+		if dropped := r.running[action.CallID]; dropped != nil {
+			dropped.cancel()
+			delete(r.running, action.CallID)
+		}
+	case core.AskApproval:
+		go r.ask(action)
+	case core.Submit:
+		go r.submit(action)
+	}
+}
+
+func (r *Run) runTool(action core.RunTool) {
+	raw := action.Pending.GetCall()
+	call := Call{
+		SessionID:       r.turn.SessionID(),
+		TurnID:          action.TurnID,
+		ID:              raw.GetCallId(),
+		ToolName:        raw.GetToolName(),
+		ArgumentsEdited: action.Pending.GetArgumentsEdited(),
+	}
+	if deadline := action.Pending.GetDeadline(); deadline != nil {
+		call.Deadline = deadline.AsTime()
+	}
+	begun := r.client.host.run(r.ctx, r.tools.byName[call.ToolName], call, raw.GetArgumentsJson())
+	r.running[call.ID] = begun
+	go func() {
+		<-begun.done
+		r.report(func(now time.Time) []core.Action { return r.turn.OnToolResult(begun.result, now) })
+	}()
+}
+
+func (r *Run) ask(action core.AskApproval) {
+	raw := action.Asked.GetCall()
+	request := ApprovalRequest{
+		Call:      Call{SessionID: r.turn.SessionID(), TurnID: action.TurnID, ID: raw.GetCallId(), ToolName: raw.GetToolName()},
+		Arguments: []byte(raw.GetArgumentsJson()),
+	}
+	if deadline := action.Asked.GetDeadline(); deadline != nil {
+		request.Deadline = deadline.AsTime()
+	}
+	decision, err := r.onApproval(r.ctx, request)
+	approval, invalid := decision.approval(request.ID)
+	if err = first(err, invalid); err != nil {
+		r.report(func(time.Time) []core.Action {
+			r.fail(err)
+			return nil
+		})
+		return
+	}
+	r.report(func(now time.Time) []core.Action { return r.turn.OnApproval(approval, now) })
+}
+
+func (r *Run) submit(action core.Submit) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.ctx), submitTimeout)
+	defer cancel()
+	_, err := r.client.transport.turns.SubmitToolResults(ctx, action.Request)
+	if err == nil {
+		r.report(func(time.Time) []core.Action { return r.turn.OnSubmitted(action.Number) })
+		return
+	}
+	problem := core.ProblemOf(err)
+	r.report(func(now time.Time) []core.Action { return r.turn.OnSubmitFailed(action.Number, problem, now) })
+}

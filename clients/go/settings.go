@@ -1,0 +1,171 @@
+package contextd
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"net"
+	"net/url"
+	"os"
+	"strings"
+	"time"
+
+	"google.golang.org/grpc"
+)
+
+const defaultURL = "http://127.0.0.1:7070"
+
+// Option is an option of Connect.
+type Option func(*settings)
+
+// settings are where the server is and how to reach it.
+type settings struct {
+	url          string
+	hosts        []string // host:port of each host
+	balanced     bool     // the one host is a name whose addresses are used in turn
+	tls          bool
+	apiKey       string
+	caFile       string
+	certFile     string
+	keyFile      string
+	timeout      time.Duration
+	reconnectFor time.Duration
+	maxParallel  int
+	dialOptions  []grpc.DialOption
+}
+
+// APIKey is sent with each call. Default: CONTEXTD_API_KEY.
+func APIKey(key string) Option { return func(s *settings) { s.apiKey = key } }
+
+// CAFile has the certificate authorities (PEM) of the server. Default: CONTEXTD_CA_FILE, else those of the system.
+func CAFile(path string) Option { return func(s *settings) { s.caFile = path } }
+
+// ClientCertificate is a client's certificate and its private key (PEM). Default: CONTEXTD_CERT_FILE and
+// CONTEXTD_KEY_FILE.
+func ClientCertificate(certFile, keyFile string) Option {
+	return func(s *settings) { s.certFile, s.keyFile = certFile, keyFile }
+}
+
+// Timeout is how long a call is tried for; runs of turns go by ReconnectFor. Default: one minute.
+func Timeout(limit time.Duration) Option { return func(s *settings) { s.timeout = limit } }
+
+// ReconnectFor is the time without any server after which a run or a watch is given up. Default: five minutes.
+func ReconnectFor(limit time.Duration) Option { return func(s *settings) { s.reconnectFor = limit } }
+
+// MaxParallelTools is how many tools run at the same time. Default: 32.
+func MaxParallelTools(number int) Option { return func(s *settings) { s.maxParallel = number } }
+
+// DialOptions are further options of the connection, such as interceptors, or the stats handler of OpenTelemetry.
+func DialOptions(options ...grpc.DialOption) Option {
+	return func(s *settings) { s.dialOptions = append(s.dialOptions, options...) }
+}
+
+// settle fills in from the environment what was not given. Empty variables count as unset.
+func settle(url string, env func(string) string, options []Option) (*settings, error) {
+	found := &settings{timeout: time.Minute, reconnectFor: 5 * time.Minute, maxParallel: 32}
+	for _, each := range options {
+		each(found)
+	}
+	ownFiles := found.caFile != "" || found.certFile != ""
+	found.url = or(url, env("CONTEXTD_URL"), defaultURL)
+	found.apiKey = or(found.apiKey, env("CONTEXTD_API_KEY"))
+	found.caFile = or(found.caFile, env("CONTEXTD_CA_FILE"))
+	found.certFile = or(found.certFile, env("CONTEXTD_CERT_FILE"))
+	found.keyFile = or(found.keyFile, env("CONTEXTD_KEY_FILE"))
+	if err := found.parse(); err != nil {
+		return nil, fmt.Errorf("contextd: %w", err)
+	}
+	if (found.certFile == "") != (found.keyFile == "") {
+		return nil, errors.New("contextd: a client certificate takes both its file (CONTEXTD_CERT_FILE) and that of its key (CONTEXTD_KEY_FILE)")
+	}
+	if !found.tls && ownFiles {
+		return nil, fmt.Errorf("contextd: %s is plain text; certificates take an https:// URL", found.url)
+	}
+	if found.maxParallel < 1 {
+		return nil, errors.New("contextd: MaxParallelTools takes a number above 0")
+	}
+	return found, nil
+}
+
+func or(values ...string) string {
+	for _, value := range values {
+		if value != "" {
+			return value
+		}
+	}
+	return ""
+}
+
+// parse reads the URL: http://host:7070, https://host, several hosts by comma (http://a:7070,b:7070), or
+// dns:///name:7070 (plain text) and https+dns:///name:443, whose addresses are used in turn.
+func (s *settings) parse() error {
+	for _, names := range []struct {
+		prefix string
+		tls    bool
+		port   string
+	}{{"dns:///", false, "7070"}, {"http+dns:///", false, "7070"}, {"https+dns:///", true, "443"}} {
+		if name, ok := strings.CutPrefix(s.url, names.prefix); ok {
+			host, err := withPort(name, names.port)
+			s.hosts, s.tls, s.balanced = []string{host}, names.tls, true
+			return s.wrong(err)
+		}
+	}
+	scheme, rest, ok := strings.Cut(s.url, "://")
+	port := map[string]string{"http": "7070", "https": "443"}[scheme]
+	if !ok || port == "" {
+		return fmt.Errorf("%q is not a URL of a server: it begins with http://, https:// or dns:///", s.url)
+	}
+	s.tls = scheme == "https"
+	for each := range strings.SplitSeq(rest, ",") {
+		host, err := withPort(strings.TrimPrefix(strings.TrimSpace(each), scheme+"://"), port)
+		if err != nil {
+			return s.wrong(err)
+		}
+		s.hosts = append(s.hosts, host)
+	}
+	s.balanced = len(s.hosts) == 1
+	return nil
+}
+
+func (s *settings) wrong(err error) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("%q: %w", s.url, err)
+}
+
+// withPort is host:port; it refuses paths, users and whatever else does not belong there.
+func withPort(host, port string) (string, error) {
+	parts, err := url.Parse("//" + host)
+	if err != nil {
+		return "", errors.New("a host and a port are needed")
+	}
+	if parts.Hostname() == "" || strings.Trim(parts.Path, "/") != "" || parts.RawQuery != "" || parts.Fragment != "" || parts.User != nil {
+		return "", errors.New("a host and a port are needed, and nothing else")
+	}
+	return net.JoinHostPort(parts.Hostname(), or(parts.Port(), port)), nil
+}
+
+// tlsConfig reads the files.
+func (s *settings) tlsConfig() (*tls.Config, error) {
+	config := &tls.Config{MinVersion: tls.VersionTLS12}
+	if s.caFile != "" {
+		text, err := os.ReadFile(s.caFile)
+		if err != nil {
+			return nil, fmt.Errorf("contextd: the certificate authorities: %w", err)
+		}
+		config.RootCAs = x509.NewCertPool()
+		if !config.RootCAs.AppendCertsFromPEM(text) {
+			return nil, fmt.Errorf("contextd: %s has no certificate in PEM", s.caFile)
+		}
+	}
+	if s.certFile != "" {
+		certificate, err := tls.LoadX509KeyPair(s.certFile, s.keyFile)
+		if err != nil {
+			return nil, fmt.Errorf("contextd: the client certificate: %w", err)
+		}
+		config.Certificates = []tls.Certificate{certificate}
+	}
+	return config, nil
+}
