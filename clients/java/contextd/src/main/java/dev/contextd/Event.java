@@ -1,6 +1,7 @@
 package dev.contextd;
 
 import dev.contextd.internal.Json;
+import dev.contextd.internal.Times;
 import dev.contextd.v1.Admission;
 import dev.contextd.v1.ToolCallCancelReason;
 import dev.contextd.v1.ToolOutcome;
@@ -44,7 +45,7 @@ public sealed interface Event {
 
   /** When it happened. */
   default Instant time() {
-    return Instant.ofEpochSecond(raw().getTime().getSeconds(), raw().getTime().getNanos());
+    return Times.instant(raw().getTime());
   }
 
   /**

@@ -1,5 +1,6 @@
 package dev.contextd;
 
+import dev.contextd.internal.Times;
 import dev.contextd.internal.ToolSets;
 import dev.contextd.v1.BusyPolicy;
 import dev.contextd.v1.ExecuteTurnRequest;
@@ -80,7 +81,7 @@ public final class RunOptions {
 
   /** Cancels the turn when no client has read it for this long. */
   public RunOptions cancelAfterDisconnect(Duration time) {
-    request.setCancelAfterDisconnect(ToolSets.duration(time));
+    request.setCancelAfterDisconnect(Times.duration(time));
     return this;
   }
 

@@ -1,5 +1,6 @@
 package dev.contextd;
 
+import dev.contextd.internal.Times;
 import dev.contextd.internal.ToolSets;
 import dev.contextd.v1.Generation;
 import dev.contextd.v1.PinnedBlock;
@@ -87,7 +88,7 @@ public final class SessionOptions {
 
   /** The time without use after which the session is deleted. */
   public SessionOptions ttl(Duration ttl) {
-    config.setTtl(ToolSets.duration(ttl));
+    config.setTtl(Times.duration(ttl));
     return this;
   }
 

@@ -2,6 +2,7 @@ package dev.contextd;
 
 import dev.contextd.internal.Json;
 import dev.contextd.internal.Schemas;
+import dev.contextd.internal.Times;
 import dev.contextd.v1.ContextCategory;
 import dev.contextd.v1.JsonSchema;
 import dev.contextd.v1.ToolOutputLimits;
@@ -164,14 +165,7 @@ public final class Tool {
   /** The definition as contextd takes it. */
   public dev.contextd.v1.Tool definition() {
     return patience()
-        .map(
-            longest ->
-                definition.toBuilder()
-                    .setTimeout(
-                        com.google.protobuf.Duration.newBuilder()
-                            .setSeconds(longest.getSeconds())
-                            .setNanos(longest.getNano()))
-                    .build())
+        .map(longest -> definition.toBuilder().setTimeout(Times.duration(longest)).build())
         .orElse(definition);
   }
 

@@ -37,9 +37,6 @@ public class EventStream {
 
   private static final int HEARTBEAT_SECONDS = 5;
 
-  /** Errors in a row that only a broken connection explains, before they are believed. */
-  private static final int ODD_ERRORS = 20;
-
   private final StreamRequest request;
   private final Duration reconnectFor;
   private final double jitter;
@@ -196,7 +193,7 @@ public class EventStream {
   void broke(Problem problem, long now) {
     if (Statuses.mayPass(problem)) {
       again(problem, now);
-    } else if (Statuses.isBrokenTransport(problem) && odd < ODD_ERRORS) {
+    } else if (Statuses.isBrokenTransport(problem) && odd < Statuses.ODD_ERRORS) {
       odd++;
       again(problem, now);
     } else if (problem.reason().equals("EVENTS_EXPIRED")) {

@@ -21,6 +21,9 @@ import java.util.Optional;
 
 /** Reads what a gRPC status says. */
 public final class Statuses {
+  /** Errors in a row that only a broken connection explains, before they are believed. */
+  static final int ODD_ERRORS = 20;
+
   private static final String DOMAIN = "contextd.dev";
 
   private String reason = "";
@@ -44,7 +47,7 @@ public final class Statuses {
         try {
           found.read(packed);
         } catch (InvalidProtocolBufferException unreadable) {
-          continue; // the code says enough
+          // The code says enough.
         }
       }
     }
@@ -103,8 +106,7 @@ public final class Statuses {
         quotas.add(new QuotaViolation(each.getSubject(), each.getDescription()));
       }
     } else if (packed.is(RetryInfo.class)) {
-      var delay = packed.unpack(RetryInfo.class).getRetryDelay();
-      retryAfter = Optional.of(Duration.ofSeconds(delay.getSeconds(), delay.getNanos()));
+      retryAfter = Optional.of(Times.duration(packed.unpack(RetryInfo.class).getRetryDelay()));
     } else if (packed.is(ResourceInfo.class)) {
       ResourceInfo info = packed.unpack(ResourceInfo.class);
       resourceType = info.getResourceType();

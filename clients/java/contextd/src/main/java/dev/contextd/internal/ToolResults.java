@@ -60,9 +60,7 @@ public final class ToolResults {
   static ToolContext contextOf(String sessionId, String turnId, PendingCall pending) {
     Optional<Instant> deadline =
         pending.hasDeadline()
-            ? Optional.of(
-                Instant.ofEpochSecond(
-                    pending.getDeadline().getSeconds(), pending.getDeadline().getNanos()))
+            ? Optional.of(Times.instant(pending.getDeadline()))
             : Optional.empty();
     return new ToolContext(
         sessionId,

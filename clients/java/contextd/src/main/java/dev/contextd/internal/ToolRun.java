@@ -48,23 +48,25 @@ final class ToolRun {
   }
 
   private void follow(CompletionStage<?> later) {
-    stage.whenComplete(
-        (unused, stopped) -> {
-          if (stopped != null) {
-            later.toCompletableFuture().cancel(true);
-          }
-        });
-    later.whenComplete(
-        (output, error) -> {
-          try {
-            result.complete(
-                error == null
-                    ? ToolResults.success(callId, output)
-                    : ToolResults.failure(callId, cause(error)));
-          } catch (RuntimeException unwritable) {
-            result.complete(ToolResults.failure(callId, unwritable));
-          }
-        });
+    var unused =
+        stage.whenComplete(
+            (never, stopped) -> {
+              if (stopped != null) {
+                later.toCompletableFuture().cancel(true);
+              }
+            });
+    var alsoUnused =
+        later.whenComplete(
+            (output, error) -> {
+              try {
+                result.complete(
+                    error == null
+                        ? ToolResults.success(callId, output)
+                        : ToolResults.failure(callId, cause(error)));
+              } catch (RuntimeException unwritable) {
+                result.complete(ToolResults.failure(callId, unwritable));
+              }
+            });
   }
 
   private static Throwable cause(Throwable error) {

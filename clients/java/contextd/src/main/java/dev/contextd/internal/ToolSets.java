@@ -1,6 +1,5 @@
 package dev.contextd.internal;
 
-import com.google.protobuf.Duration;
 import dev.contextd.Tool;
 import dev.contextd.v1.ToolSet;
 import java.util.LinkedHashMap;
@@ -26,10 +25,5 @@ public final class ToolSets {
     return ToolSet.newBuilder()
         .addAllHostTools(tools.values().stream().map(Tool::definition).toList())
         .build();
-  }
-
-  /** A time. */
-  public static Duration duration(java.time.Duration time) {
-    return Duration.newBuilder().setSeconds(time.getSeconds()).setNanos(time.getNano()).build();
   }
 }

@@ -123,7 +123,10 @@ public final class Transport implements AutoCloseable {
         Problem problem = Statuses.problemOf(error);
         long wait =
             Backoff.delay(failures, problem.retryAfter(), ThreadLocalRandom.current().nextDouble());
-        boolean again = Statuses.mayPass(problem) || problem.reason().equals("RATE_LIMITED");
+        boolean again =
+            Statuses.mayPass(problem)
+                || problem.reason().equals("RATE_LIMITED")
+                || (Statuses.isBrokenTransport(problem) && failures < Statuses.ODD_ERRORS);
         if (!problem.reason().isEmpty() || problem.code() != Status.Code.DEADLINE_EXCEEDED) {
           known = problem; // says more than that the time is up
         }

@@ -99,7 +99,8 @@ public final class TurnShell extends StreamShell {
 
   private static void follow(
       ToolRun run, TurnStream turn, BlockingQueue<Connection.Report> reports) {
-    run.result().thenAccept(result -> reports.add(now -> turn.onToolResult(result, now)));
+    var unused =
+        run.result().thenAccept(result -> reports.add(now -> turn.onToolResult(result, now)));
   }
 
   private static void ask(

@@ -393,9 +393,7 @@ public final class TurnStream extends EventStream {
     if (asks && asked.add(call.getCallId())) {
       Optional<Instant> deadline =
           waiting.hasDeadline()
-              ? Optional.of(
-                  Instant.ofEpochSecond(
-                      waiting.getDeadline().getSeconds(), waiting.getDeadline().getNanos()))
+              ? Optional.of(Times.instant(waiting.getDeadline()))
               : Optional.empty();
       add(
           new Action.AskApproval(
