@@ -49,7 +49,7 @@ final class Cutter implements AutoCloseable {
         start(() -> pump(client, server));
         start(() -> pump(server, client));
       } catch (IOException gone) {
-        Thread.yield(); // the server is away, or this is closed
+        // The server is away, or this is closed
       }
     }
   }

@@ -55,7 +55,7 @@ final class ToolRun {
                 later.toCompletableFuture().cancel(true);
               }
             });
-    var alsoUnused =
+    var unusedToo =
         later.whenComplete(
             (output, error) -> {
               try {
