@@ -225,7 +225,7 @@ impl Service {
             stop.closing.clone().cancelled_owned(),
         );
         let mut serving = std::pin::pin!(serving);
-        tracing::info!("listening on {address}");
+        tracing::info!(replica = engine.store().replica(), "listening on {address}");
         let migrate = postgres.is_some() || config.database.migrate_on_start;
         tokio::select! {
             served = &mut serving => return served,
@@ -351,6 +351,7 @@ fn bounds(config: &Config) -> server::Bounds {
         capacity: admission::Capacity {
             requests: config.server.max_requests,
             streams: config.server.max_open_streams,
+            database_wait: config.database.overload_wait,
             answer_timeout: config.server.answer_timeout,
         },
         reader: Waiting {
@@ -443,6 +444,7 @@ pub fn database_settings(config: &Config, connection: Connection) -> store::Sett
         idle_in_transaction_timeout: IDLE_IN_TRANSACTION.min(lease * 2 / 3),
         ca_file: config.database.ca_file.clone(),
         transaction_pooler: config.database.transaction_pooler,
+        row_security: config.database.row_security,
     }
 }
 

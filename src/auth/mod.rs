@@ -3,7 +3,7 @@
 //!
 //! Keys are not looked up in the database with each request: a replica holds the hashes of all live
 //! keys and reads them again when their version changes, so that guesses cost no query, and an
-//! outage of the database locks nobody out.
+//! outage of the database locks no caller out.
 
 use std::{
     collections::{BTreeMap, HashMap},

@@ -137,7 +137,7 @@ impl JwtConfig {
     }
 }
 
-/// Whether nobody on the way can put other keys in.
+/// Whether other keys cannot be put in on the way.
 fn is_safe(url: &str) -> bool {
     let Ok(url) = url.parse::<Uri>() else {
         return false;

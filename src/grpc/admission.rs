@@ -1,6 +1,7 @@
 //! How many requests are taken, and how many streams are open: what is beyond a tenant's limit or the
 //! server's is refused before anything is done for it, and so is what a tenant asks for that is being
-//! deleted. Health and reflection are always answered.
+//! deleted. While others wait for the database for too long, only what turns that run wait for is
+//! taken. Health and reflection are always answered.
 
 use std::{
     collections::HashMap,
@@ -20,19 +21,24 @@ use tower::{Layer, Service};
 use super::{access, status, unread::Unread};
 use crate::{
     model::{Access, Principal, TenantId, quota::has_fair_room},
-    quota::Quotas,
+    turn::Engine,
 };
 
-/// What operators may call also while their own tenant is being deleted.
-const ADMIN: &str = "/contextd.v1.AdminService/";
+/// What brings turns that run to their end: to refuse it would make an overload last.
+const FINISHING: [&str; 3] = [
+    "/contextd.v1.TurnService/SubmitToolResults",
+    "/contextd.v1.TurnService/CancelTurn",
+    "/contextd.v1.ContextService/RecordUsage",
+];
 
 /// Counts the requests that are being answered, and asks the limits of their tenants.
 #[derive(Debug, Clone)]
 pub struct Admission {
-    quotas: Arc<Quotas>,
+    engine: Arc<Engine>,
     requests: Arc<Room>,
     streams: Arc<Room>,
     unread: Arc<Unread<Place>>,
+    database_wait: Duration,
 }
 
 /// What there is room for.
@@ -45,6 +51,8 @@ pub struct Capacity {
     pub streams: usize,
     /// How long a single answer may stay unread when there are other requests.
     pub answer_timeout: Duration,
+    /// How long a request may wait for a connection to the database before new ones are refused.
+    pub database_wait: Duration,
 }
 
 /// Room for requests, shared by all tenants.
@@ -71,20 +79,26 @@ struct Place {
 
 impl Admission {
     /// Takes at most so many at once; `is_shared` if there can be more than one tenant.
-    pub fn new(quotas: Arc<Quotas>, capacity: Capacity, is_shared: bool) -> Self {
+    pub fn new(engine: Arc<Engine>, capacity: Capacity, is_shared: bool) -> Self {
         Self {
-            quotas,
+            engine,
             requests: Room::new(capacity.requests, is_shared),
             streams: Room::new(capacity.streams, is_shared),
             unread: Arc::new(Unread::new(capacity.answer_timeout)),
+            database_wait: capacity.database_wait,
         }
     }
 
     fn admit(&self, caller: &Principal, path: &str) -> Result<Admittance, Status> {
         let tenant = &caller.tenant;
-        let operates = caller.access == Access::Operator && path.starts_with(ADMIN);
-        if !operates && self.quotas.is_deleted(tenant) {
+        let quotas = self.engine.quotas();
+        let operates = caller.access == Access::Operator && path.starts_with(access::ADMIN);
+        if !operates && quotas.is_deleted(tenant) {
             return Err(status::tenant_being_deleted(tenant));
+        }
+        let waited = self.engine.store().longest_wait();
+        if waited > self.database_wait && !operates && !FINISHING.contains(&path) {
+            return Err(status::overloaded());
         }
         self.unread.drop_overdue(Instant::now());
         let enter = |room: &Arc<Room>| room.enter(tenant).ok_or_else(status::overloaded);
@@ -94,7 +108,7 @@ impl Admission {
                 .then(|| enter(&self.streams))
                 .transpose()?,
         };
-        let taken = self.quotas.request(tenant);
+        let taken = quotas.request(tenant);
         taken.map_err(|exceeded| status::limit_reached(&exceeded))?;
         Ok(admittance)
     }

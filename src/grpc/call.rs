@@ -94,7 +94,7 @@ impl Call {
         }
     }
 
-    /// Notes why nobody was identified.
+    /// Notes why no caller was identified.
     pub fn denied(&self, why: Denied) {
         let _ = self.denied.set(why);
     }

@@ -117,7 +117,7 @@ pub async fn serve(
     let read = bounds.max_request_bytes;
     let write = MAX_RESPONSE_BYTES;
     let Entrance { gate, auth, tls } = entrance;
-    let quotas = Arc::clone(engine.quotas());
+    let admission = Admission::new(Arc::clone(&engine), bounds.capacity, auth.is_required());
     let limits = Limits {
         max_request_bytes: bounds.max_request_bytes,
         max_blob_bytes: bounds.max_blob_bytes,
@@ -136,7 +136,7 @@ pub async fn serve(
         .layer(gate)
         .layer(Deadlines)
         .layer(Guard::new(Arc::clone(&auth)))
-        .layer(Admission::new(quotas, bounds.capacity, auth.is_required()))
+        .layer(admission)
         .layer(WholeBodies)
         .layer(WireErrors {
             max_request_bytes: bounds.max_request_bytes,

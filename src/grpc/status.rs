@@ -123,11 +123,11 @@ pub fn tenant_being_deleted(tenant: &TenantId) -> Status {
         .status()
 }
 
-/// A server that answers as many requests as it may.
+/// A server that has as much to do as it may.
 pub fn overloaded() -> Status {
     Row::new(
         ErrorReason::Overloaded,
-        "the server is at its limit of requests at once",
+        "the server has as much to do as it can",
     )
     .retry_after(RETRY_BUSY)
     .status()

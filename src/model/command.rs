@@ -20,6 +20,16 @@ pub struct Idempotency {
     pub hash: String,
 }
 
+impl Idempotency {
+    /// Of what the service does by itself: nothing is remembered.
+    pub fn none() -> Self {
+        Self {
+            request: None,
+            hash: String::new(),
+        }
+    }
+}
+
 /// Create a session.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CreateSession {

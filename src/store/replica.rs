@@ -39,6 +39,12 @@ impl Store {
         self.database.aside(self.lease / 3)
     }
 
+    /// How long the one has waited that has waited longest for a connection; zero if there is one for
+    /// each.
+    pub fn longest_wait(&self) -> Duration {
+        self.database.longest_wait()
+    }
+
     /// Asks the database for a sign of life within that time.
     pub async fn ping(&self, within: Duration) -> Result<(), Error> {
         self.database

@@ -1,5 +1,6 @@
 // Makes what ts-proto wrote a bit more like TypeScript: enums read "completed" in place of "TURN_STATE_COMPLETED",
-// descriptors that only generators need are left out, and one file exports everything.
+// descriptors that only generators need are left out, and one file exports everything. Beside it goes what all
+// clients share of their connections.
 import { readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 
@@ -26,4 +27,11 @@ const lines = names.map((name) => `export * from "./contextd/v1/${name}";`);
 writeFileSync(
   join(root, "index.ts"),
   `${lines.join("\n")}\nexport { Duration } from "./google/protobuf/duration.js";\n`,
+);
+
+// What the clients of all languages share.
+const shared = readFileSync(new URL("../../service_config.json", import.meta.url), "utf8").trimEnd();
+writeFileSync(
+  join(root, "service-config.ts"),
+  `/** How every client connects: load balancing, repetition, keepalive. */\nexport const shared = ${shared};\n`,
 );

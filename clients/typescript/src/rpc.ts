@@ -12,15 +12,7 @@ import {
 } from "@grpc/grpc-js";
 import { delay } from "./backoff.js";
 import { asContextdError, ContextdError, fromService } from "./errors.js";
-import {
-  AdminServiceDefinition,
-  BlobServiceDefinition,
-  ContextServiceDefinition,
-  ModelServiceDefinition,
-  QueueServiceDefinition,
-  SessionServiceDefinition,
-  TurnServiceDefinition,
-} from "./gen/index.js";
+import { shared } from "./gen/service-config.js";
 import type { Settings } from "./options.js";
 
 interface Codec<T> {
@@ -35,7 +27,6 @@ export interface Method<Req, Res> {
   readonly name: string;
   readonly requestType: Codec<Req>;
   readonly responseType: Codec<Res>;
-  readonly options: { readonly idempotencyLevel?: "IDEMPOTENT" | "NO_SIDE_EFFECTS" };
 }
 
 /** Some fields of a message, at any depth. */
@@ -49,44 +40,12 @@ export type Init<T> = T extends Date | Uint8Array
         ? { [K in keyof T]?: Init<T[K]> }
         : T;
 
-const SERVICES = [
-  AdminServiceDefinition,
-  BlobServiceDefinition,
-  ContextServiceDefinition,
-  ModelServiceDefinition,
-  QueueServiceDefinition,
-  SessionServiceDefinition,
-  TurnServiceDefinition,
-];
-
-/** What grpc-js does by itself: replicas take turns, and what is lost on the way is sent again. */
-export function serviceConfig(): string {
-  const method: { service: string; method: string }[] = [];
-  for (const service of SERVICES) {
-    for (const it of Object.values(service.methods) as (Method<unknown, unknown> & {
-      requestStream: boolean;
-      responseStream: boolean;
-    })[]) {
-      const repeatable = it.options.idempotencyLevel || "requestId" in (it.requestType.fromPartial({}) as object);
-      if (repeatable && !it.requestStream && !it.responseStream)
-        method.push({ service: service.fullName, method: it.name });
-    }
-  }
-  const retryPolicy = {
-    maxAttempts: 4,
-    initialBackoff: "0.05s",
-    maxBackoff: "1s",
-    backoffMultiplier: 2,
-    retryableStatusCodes: ["UNAVAILABLE"],
-  };
-  return JSON.stringify({ loadBalancingConfig: [{ round_robin: {} }], methodConfig: [{ name: method, retryPolicy }] });
-}
-
 const CHANNEL: ChannelOptions = {
-  "grpc.keepalive_time_ms": 20_000,
-  "grpc.keepalive_timeout_ms": 10_000,
-  "grpc.initial_reconnect_backoff_ms": 100,
-  "grpc.max_reconnect_backoff_ms": 1_000,
+  "grpc.service_config": JSON.stringify(shared.serviceConfig),
+  "grpc.keepalive_time_ms": shared.keepalive.timeMs,
+  "grpc.keepalive_timeout_ms": shared.keepalive.timeoutMs,
+  "grpc.initial_reconnect_backoff_ms": shared.reconnect.initialBackoffMs,
+  "grpc.max_reconnect_backoff_ms": shared.reconnect.maxBackoffMs,
   "grpc.max_receive_message_length": 16 * 1024 * 1024,
   "grpc.max_send_message_length": 64 * 1024 * 1024,
 };
@@ -107,7 +66,7 @@ export class Rpc {
     const creds = tls
       ? credentials.createSsl(tls.ca ?? null, tls.key ?? null, tls.cert ?? null)
       : credentials.createInsecure();
-    this.client = new Client(target, creds, { ...CHANNEL, "grpc.service_config": serviceConfig() });
+    this.client = new Client(target, creds, CHANNEL);
   }
 
   /**

@@ -319,7 +319,7 @@ fn data(media: &Media, contents: &Contents) -> Option<String> {
     }
 }
 
-/// What became of a call. There is no form for a call that timed out or was cancelled, whose words
+/// How a call ended. There is no form for a call that timed out or was cancelled, whose words
 /// say it.
 fn output(result: &ToolResult, is_json: bool, contents: &Contents) -> Value {
     let words: Vec<&str> = result.texts().collect();

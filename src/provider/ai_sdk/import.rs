@@ -262,7 +262,7 @@ fn answered(part: &Object<'_>, kind: &str, reading: &mut Reading<'_>) -> Option<
         "tool-call" if part.is_true("providerExecuted") => Some(kept(part, kind, reading)),
         "tool-result" => Some(kept(part, kind, reading)),
         "tool-call" => Some(call(part, reading)),
-        // What became of the call is in its result.
+        // How the call ended is in its result.
         "tool-approval-request" => None,
         _ => {
             reading.unknown_type(part, "text, reasoning, file, tool-call or tool-result");
@@ -346,7 +346,7 @@ fn kept(part: &Object<'_>, kind: &str, reading: &mut Reading<'_>) -> Part {
     Part::new(part.at(), content)
 }
 
-/// A part of a message of results. Answers of people are in what became of the calls.
+/// A part of a message of results. People's answers are in the results of the calls.
 fn resulted(part: &Object<'_>, kind: &str, reading: &mut Reading<'_>) -> Option<Part> {
     match kind {
         "tool-result" => {
@@ -371,7 +371,7 @@ fn resulted(part: &Object<'_>, kind: &str, reading: &mut Reading<'_>) -> Option<
     }
 }
 
-/// What became of a call.
+/// How a call ended.
 #[derive(Debug, Default)]
 struct Output {
     given: Vec<Given>,

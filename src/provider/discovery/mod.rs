@@ -38,7 +38,7 @@ const HOSTED: Duration = Duration::from_hours(1);
 pub enum Family {
     /// `GET models`, each with what the service chooses to say.
     Compatible,
-    /// The same of a server that somebody runs: its windows change when it is started anew.
+    /// The same of a server that users run themselves: its windows change when it is started anew.
     Server,
     /// OpenRouter.
     OpenRouter,
@@ -57,7 +57,7 @@ pub enum Family {
 }
 
 impl Family {
-    /// The family of a server in one's own network. One of unknown make is somebody's own.
+    /// The family of a server in one's own network. One of unknown make counts as one's own.
     fn nearby(self) -> Self {
         match self {
             Self::Compatible => Self::Server,

@@ -100,7 +100,7 @@ pub(super) struct Annotation {
 #[derive(Debug, Clone, Serialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
 pub(super) enum Input<'a> {
-    /// What somebody says.
+    /// A message of a role.
     Message(Message<'a>),
     /// Reasoning of the model that is asked.
     Reasoning(Reasoning),
@@ -131,7 +131,7 @@ pub(super) enum Input<'a> {
     Own(Box<RawValue>),
 }
 
-/// What somebody says.
+/// A message of a role.
 #[derive(Debug, Clone, Serialize)]
 pub(super) struct Message<'a> {
     pub(super) role: &'static str,

@@ -44,10 +44,7 @@ impl Engine {
             turn,
             overdue: _,
         } = turn;
-        let unkeyed = Idempotency {
-            request: None,
-            hash: String::new(),
-        };
+        let unkeyed = Idempotency::none();
         let mut request = self.leases.request(&key);
         let cancelled = self
             .store

@@ -44,10 +44,7 @@ impl Engine {
         why: Withdrawal,
         payload: &[u8],
     ) -> Result<(), Error> {
-        let unkeyed = Idempotency {
-            request: None,
-            hash: String::new(),
-        };
+        let unkeyed = Idempotency::none();
         let gone = self
             .store
             .unqueue(key, which, why, payload, &unkeyed)

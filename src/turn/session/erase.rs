@@ -48,18 +48,22 @@ impl Engine {
         Ok(())
     }
 
-    /// Goes on with the deletions of tenants that no other replica works on.
+    /// Goes on with the deletions of tenants that no other replica works on. One that fails does not
+    /// hold up the others; the first failure is returned.
     pub async fn erase_tenants(self: &Arc<Self>) -> Result<(), Error> {
+        let mut outcome = Ok(());
         for tenant in self.quotas.deleted_tenants().iter() {
-            if self.store.hold_erasure(tenant).await? {
-                self.erase(tenant).await?;
-            }
+            outcome = outcome.and(self.erase(tenant).await);
         }
-        Ok(())
+        outcome
     }
 
-    /// Does what can be done now: deleted sessions stay for a while for those who follow them.
+    /// Does what can be done now, unless another replica works on it: deleted sessions stay for a
+    /// while for those who follow them.
     async fn erase(self: &Arc<Self>, tenant: &TenantId) -> Result<(), Error> {
+        if !self.store.hold_erasure(tenant).await? {
+            return Ok(());
+        }
         while !self.draining.is_cancelled() && self.erase_sessions(tenant).await? {
             if !self.store.hold_erasure(tenant).await? {
                 return Ok(());
@@ -91,10 +95,7 @@ impl Engine {
         let command = DeleteSession {
             session: key.session.clone(),
             etag: None,
-            idempotency: Idempotency {
-                request: None,
-                hash: String::new(),
-            },
+            idempotency: Idempotency::none(),
         };
         match self.delete_session(key.tenant.clone(), command).await {
             Ok(()) | Err(Error::SessionNotFound(_)) => Ok(()),

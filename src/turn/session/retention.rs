@@ -1,7 +1,7 @@
 //! Retention: what was kept for as long as it is promised goes, in batches; sessions that were not
 //! used for long enough are deleted; blobs that nothing refers to go.
 
-use std::{future::Future, time::Duration};
+use std::time::Duration;
 
 use tokio::time::Instant;
 
@@ -69,48 +69,16 @@ impl Engine {
         Ok(())
     }
 
-    /// Removes batch after batch. In between it waits for as long as the last one took: a sweep
-    /// takes at most half a connection.
+    /// Removes batch after batch.
     async fn sweep<F>(&self, what: &'static str, batch: impl Fn() -> F) -> Result<(), Error>
     where
         F: Future<Output = Result<Swept, store::Error>>,
     {
-        let mut rows = 0;
-        while !self.draining.is_cancelled() {
-            let begun = Instant::now();
+        let removed = self.batches((), |()| async {
             let swept = batch().await?;
-            rows += swept.rows;
-            if !swept.more {
-                break;
-            }
-            tokio::time::sleep(begun.elapsed()).await;
-        }
-        if rows > 0 {
-            self.metrics.removed(what, rows);
-            tracing::info!(what, rows, "removed rows older than their retention");
-        }
-        Ok(())
-    }
-
-    /// Works out what sessions are found by whose configurations an older program stored.
-    async fn label_sessions(&self) -> Result<(), Error> {
-        let batch = self.rules.retention.batch;
-        let mut labelled = 0;
-        while !self.draining.is_cancelled() {
-            let begun = Instant::now();
-            let rows = self.store.label_sessions(batch).await?;
-            labelled += rows;
-            if rows < u64::from(batch) {
-                break;
-            }
-            tokio::time::sleep(begun.elapsed()).await;
-        }
-        if labelled > 0 {
-            tracing::info!(
-                rows = labelled,
-                "made stored sessions findable by metadata and title"
-            );
-        }
+            Ok((swept.rows, swept.more.then_some(())))
+        });
+        self.removed(what, removed.await?);
         Ok(())
     }
 
@@ -118,27 +86,52 @@ impl Engine {
         let Retention {
             tool_sets, batch, ..
         } = self.rules.retention;
-        let mut walk = ToolSetWalk::default();
-        let mut removed = 0;
-        while !self.draining.is_cancelled() {
-            let begun = Instant::now();
-            let Some((rows, next)) = self.store.sweep_tool_sets(&walk, tool_sets, batch).await?
-            else {
-                break;
-            };
-            removed += rows;
-            walk = next;
-            tokio::time::sleep(begun.elapsed()).await;
+        let removed = self.batches(ToolSetWalk::default(), |walk| async move {
+            let swept = self.store.sweep_tool_sets(&walk, tool_sets, batch).await?;
+            Ok(swept.map_or((0, None), |(rows, next)| (rows, Some(next))))
+        });
+        self.removed("tool_sets", removed.await?);
+        Ok(())
+    }
+
+    fn removed(&self, what: &'static str, rows: u64) {
+        if rows > 0 {
+            self.metrics.removed(what, rows);
+            tracing::info!(what, rows, "removed rows older than their retention");
         }
-        if removed > 0 {
-            self.metrics.removed("tool_sets", removed);
-            tracing::info!(
-                what = "tool_sets",
-                rows = removed,
-                "removed rows older than their retention"
-            );
+    }
+
+    /// Works out what sessions are found by whose configurations an older program stored.
+    async fn label_sessions(&self) -> Result<(), Error> {
+        let batch = self.rules.retention.batch;
+        let labelled = self.batches((), |()| async move {
+            let rows = self.store.label_sessions(batch).await?;
+            Ok((rows, (rows >= u64::from(batch)).then_some(())))
+        });
+        let rows = labelled.await?;
+        if rows > 0 {
+            tracing::info!(rows, "made stored sessions findable by metadata and title");
         }
         Ok(())
+    }
+
+    /// Does batch after batch, each from where the one before stopped, until one says that there is
+    /// no more; the rows of all. In between it waits for as long as the last one took, so that it
+    /// takes at most half a connection.
+    async fn batches<W, F>(&self, mut from: W, batch: impl Fn(W) -> F) -> Result<u64, Error>
+    where
+        F: Future<Output = Result<(u64, Option<W>), store::Error>>,
+    {
+        let mut all = 0;
+        while !self.draining.is_cancelled() {
+            let begun = Instant::now();
+            let (rows, next) = batch(from).await?;
+            all += rows;
+            let Some(next) = next else { break };
+            from = next;
+            tokio::time::sleep(begun.elapsed()).await;
+        }
+        Ok(all)
     }
 
     /// Deletes sessions that were not used for long enough. A session that is used meanwhile stays.
@@ -173,10 +166,7 @@ impl Engine {
             return Ok(false);
         };
         let estimator = Estimator::Characters;
-        let idempotency = Idempotency {
-            request: None,
-            hash: String::new(),
-        };
+        let idempotency = Idempotency::none();
         let deletion = Deletion {
             seen: &seen,
             revision: None,

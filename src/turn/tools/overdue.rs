@@ -54,10 +54,7 @@ impl Engine {
                     .await?,
             );
         }
-        let unkeyed = Idempotency {
-            request: None,
-            hash: String::new(),
-        };
+        let unkeyed = Idempotency::none();
         let submitted = self
             .write(
                 &asked,

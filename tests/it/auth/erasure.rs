@@ -271,6 +271,55 @@ async fn a_deleted_tenant_leaves_no_row_but_that_of_its_deletion_and_can_begin_a
     assert_eq!(other.list().await.unwrap().len(), 2);
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn a_deletion_that_fails_does_not_hold_up_those_of_other_tenants() {
+    let mut file = KeysFile::new();
+    let operator = file.add("ops", Access::Operator);
+    let keys = ["a-stuck", "b"].map(|tenant| file.add(tenant, Access::Admin));
+    let database = TestDatabase::new().await;
+    let client = database.client().await;
+    let replica = Replica::start(&database, options(&file)).await;
+    let operator = Tenant::of(&replica, &operator).await;
+    for key in &keys {
+        let tenant = Tenant::of(&replica, key).await;
+        let request = pb::CreateSessionRequest::default();
+        tenant
+            .sessions
+            .clone()
+            .create_session(request)
+            .await
+            .unwrap();
+    }
+    let stuck = "create function fail() returns trigger language plpgsql as
+                     $$ begin raise exception 'stuck'; end $$;
+                 create trigger fail before delete or update on sessions for each row
+                     when (old.tenant_id = 'a-stuck') execute function fail()";
+    client.batch_execute(stuck).await.unwrap();
+
+    for tenant in ["a-stuck", "b"] {
+        delete(&operator.admin, tenant).await;
+    }
+    until("the other deletion to be done", || async {
+        time_passes(&client).await;
+        let read = deletion(&operator.admin, "b").await.unwrap();
+        read.done_time.is_some()
+    })
+    .await;
+    let read = deletion(&operator.admin, "a-stuck").await.unwrap();
+    assert_eq!(read.done_time, None);
+    assert_eq!(rows_of(&client, "a-stuck").await["sessions"], 1);
+    client
+        .batch_execute("drop trigger fail on sessions")
+        .await
+        .unwrap();
+    until("the deletion to go on", || async {
+        time_passes(&client).await;
+        let read = deletion(&operator.admin, "a-stuck").await.unwrap();
+        read.done_time.is_some()
+    })
+    .await;
+}
+
 #[tokio::test]
 async fn a_deletion_empties_every_table_that_has_a_tenant() {
     let client = TestDatabase::new().await.client().await;

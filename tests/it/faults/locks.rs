@@ -10,6 +10,7 @@ use crate::harness::{
     TestDatabase,
     errors::refusal,
     events::PATIENCE,
+    host::until,
     process::Place,
     requests::turn,
     survivor::{Survivor, asking, recoveries, slow, two_tools},
@@ -102,6 +103,54 @@ async fn requests_beyond_the_pool_are_refused_in_time_while_turns_keep_their_lea
     tokio::time::timeout(PATIENCE, next.survive(&[&served]))
         .await
         .expect("the pool did not come back");
+}
+
+/// Row F16: at once, and with what turns that run wait for going first.
+#[tokio::test(flavor = "multi_thread")]
+async fn while_requests_wait_for_the_pool_new_ones_are_refused_at_once_and_results_are_not() {
+    let settings = "[database]\npool_size = 2\nacquire_timeout = '20s'\noverload_wait = '100ms'\nstatement_timeout = '20s'\n";
+    let database = TestDatabase::new().await;
+    let place = Place::new(settings).script("tools", &two_tools());
+    let served = place.serve_over(&database).await;
+    let mut host = Survivor::new(asking("scripted/tools", "chat"));
+    host.send_to(&served).await.unwrap();
+    let Payload::ActionRequired(open) = host
+        .until(|payload| matches!(payload, Payload::ActionRequired(_)))
+        .await
+    else {
+        unreachable!()
+    };
+    let lock = database.client().await;
+    lock.batch_execute("begin; lock table sessions in access exclusive mode")
+        .await
+        .unwrap();
+    let sessions = served.sessions().await;
+    let list = || {
+        let mut sessions = sessions.clone();
+        async move {
+            let listed = sessions.list_sessions(pb::ListSessionsRequest::default());
+            listed.await.map(drop)
+        }
+    };
+    // Two hold the connections, and one waits for theirs.
+    let waiting: Vec<_> = (0..3).map(|_| tokio::spawn(list())).collect();
+    let moment = Duration::from_millis(200);
+    until("a new request to be refused at once", || async {
+        let answer = tokio::time::timeout(moment, list()).await;
+        answer.is_ok_and(|answer| refusal(&answer.unwrap_err()).reason == "OVERLOADED")
+    })
+    .await;
+    let answer =
+        tokio::time::timeout(5 * moment, host.answer(&served, &open.result_call_ids)).await;
+    assert!(answer.is_err(), "results wait as long as they have to");
+    lock.batch_execute("rollback").await.unwrap();
+    for listed in waiting {
+        listed.await.unwrap().unwrap();
+    }
+    host.answer(&served, &open.result_call_ids).await;
+    host.finish_at(&served).await;
+    host.check_story(&served).await;
+    list().await.unwrap();
 }
 
 /// Row F16: with clients who give up.

@@ -142,7 +142,9 @@ class Session(_message.Message):
     forked_at_seq: _builtins.int
     """Output only. The seq it was forked at. Its own events begin after it."""
     holder: _builtins.str
-    """Output only. The replica that runs the live turn, by its `server.replica_id`; empty when none does."""
+    """Output only. The replica that runs the live turn, by the UUID that it makes at its start and logs with
+    "listening on"; `service.instance.id` of its metrics and traces. Empty when none does.
+    """
     @_builtins.property
     def pinned_blocks(self) -> _containers.RepeatedCompositeFieldContainer[Global___PinnedBlock]:
         """Blocks that follow the system prompt and that no compaction touches. At most 64."""

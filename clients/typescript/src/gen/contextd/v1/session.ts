@@ -154,7 +154,10 @@ export interface Session {
   updateTime?:
     | Date
     | undefined;
-  /** Output only. The replica that runs the live turn, by its `server.replica_id`; empty when none does. */
+  /**
+   * Output only. The replica that runs the live turn, by the UUID that it makes at its start and logs with
+   * "listening on"; `service.instance.id` of its metrics and traces. Empty when none does.
+   */
   holder: string;
   /** Output only. When another replica may take the turn over, unless the holder renews its lease before. */
   leaseExpireTime?: Date | undefined;
