@@ -8,7 +8,10 @@ import java.util.LinkedHashMap;
 import java.util.Map;
 import java.util.concurrent.TimeUnit;
 
-/** A host for {@code contextd conformance}: runs one turn, and writes what it sees and does as lines of JSON. */
+/**
+ * A host for {@code contextd conformance}: runs one turn, and writes what it sees and does as lines
+ * of JSON.
+ */
 final class ConformanceDriver {
   record Sum(int a, int b) {}
 
@@ -41,7 +44,8 @@ final class ConformanceDriver {
     };
     try (Contextd client = Contextd.connect()) {
       Session session =
-          client.session(System.getenv("CONTEXTD_CONFORMANCE_SESSION"), options -> options.tools(tools));
+          client.session(
+              System.getenv("CONTEXTD_CONFORMANCE_SESSION"), options -> options.tools(tools));
       Run run =
           session.run(
               System.getenv("CONTEXTD_CONFORMANCE_INPUT"),

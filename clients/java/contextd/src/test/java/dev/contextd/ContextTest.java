@@ -32,14 +32,13 @@ class ContextTest {
 
   @BeforeAll
   static void start() {
-    server = new Server(Scripts.ALL, Map.of()).start();
+    server = Server.shared();
     client = Contextd.connect(server.url());
   }
 
   @AfterAll
   static void stop() {
     client.close();
-    server.close();
   }
 
   record Town(String town) {}

@@ -24,14 +24,13 @@ class ErrorsTest {
 
   @BeforeAll
   static void start() {
-    server = new Server(Scripts.ALL, Map.of()).start();
+    server = Server.shared();
     client = Contextd.connect(server.url());
   }
 
   @AfterAll
   static void stop() {
     client.close();
-    server.close();
   }
 
   @Test
@@ -95,14 +94,12 @@ class ErrorsTest {
 
   @Test
   void aRunIsGivenUpAfterItsTimeWithoutAServer() {
-    Server brief = new Server(Scripts.ALL, Map.of()).start();
+    Cutter proxy = new Cutter(server.port(), Duration.ofHours(1));
     try (Contextd lost =
-        Contextd.builder().url(brief.url()).reconnectFor(Duration.ofMillis(500)).connect()) {
+        Contextd.builder().url(proxy.url()).reconnectFor(Duration.ofMillis(500)).connect()) {
       Session session = lost.session(options -> options.model("scripted/echo"));
-      brief.kill();
+      proxy.close();
       assertThrows(ApiException.Unavailable.class, () -> session.run("hello").result());
-    } finally {
-      brief.close();
     }
   }
 

@@ -31,14 +31,13 @@ class RunsTest {
 
   @BeforeAll
   static void start() {
-    server = new Server(Scripts.ALL, Map.of()).start();
+    server = Server.shared();
     client = Contextd.connect(server.url());
   }
 
   @AfterAll
   static void stop() {
     client.close();
-    server.close();
   }
 
   record Who(String who) {}

@@ -44,6 +44,19 @@ public final class Server implements AutoCloseable {
     }
   }
 
+  /** The server that nothing happens to, which tests share; it ends with them. */
+  static Server shared() {
+    return Shared.SERVER;
+  }
+
+  private static final class Shared {
+    static final Server SERVER = new Server(Scripts.ALL, Map.of()).start();
+
+    static {
+      Runtime.getRuntime().addShutdownHook(new Thread(SERVER::close));
+    }
+  }
+
   /** The program. */
   public static String program() {
     String named = System.getenv("CONTEXTD_BIN");
@@ -143,9 +156,17 @@ public final class Server implements AutoCloseable {
     }
   }
 
-  /** Stops it and takes its files away. */
+  /** Stops it at once, as a second signal does, and takes its files away. */
   @Override
   public void close() {
+    if (process != null) {
+      process.destroy();
+      try {
+        process.waitFor(200, TimeUnit.MILLISECONDS);
+      } catch (InterruptedException error) {
+        throw new IllegalStateException(error);
+      }
+    }
     drain();
     try (Stream<Path> files = Files.walk(place)) {
       files.sorted(Comparator.reverseOrder()).forEach(file -> file.toFile().delete());

@@ -62,7 +62,10 @@ final class McpConnection implements AutoCloseable {
   private synchronized McpSyncClient connected() {
     if (client == null) {
       McpSyncClient made =
-          McpClient.sync(transport.get()).requestTimeout(callTime).initializationTimeout(CONNECT_TIME).build();
+          McpClient.sync(transport.get())
+              .requestTimeout(callTime)
+              .initializationTimeout(CONNECT_TIME)
+              .build();
       try {
         made.initialize();
       } catch (RuntimeException error) {

@@ -19,7 +19,8 @@ final class McpContent {
 
   static ToolOutput outputOf(McpSchema.CallToolResult result) {
     List<McpSchema.Content> content = result.content() == null ? List.of() : result.content();
-    List<Part> parts = content.stream().map(McpContent::part).filter(McpContent::saysSomething).toList();
+    List<Part> parts =
+        content.stream().map(McpContent::part).filter(McpContent::saysSomething).toList();
     if (parts.isEmpty() && result.structuredContent() != null) {
       parts = List.of(Content.text(json(result.structuredContent())));
     }

@@ -27,8 +27,8 @@ import java.util.function.Supplier;
  * }
  * }</pre>
  *
- * <p>contextd treats their results like those of other tools: they are cut to the tool's limits and pruned when they are
- * old. The connection is made anew with the next call when it was lost.
+ * <p>contextd treats their results like those of other tools: they are cut to the tool's limits and
+ * pruned when they are old. The connection is made anew with the next call when it was lost.
  */
 public final class McpTools implements Iterable<Tool>, AutoCloseable {
   private final McpConnection connection;
@@ -68,8 +68,9 @@ public final class McpTools implements Iterable<Tool>, AutoCloseable {
             HttpClientStreamableHttpTransport.builder(base)
                 .endpoint(endpoint)
                 .connectTimeout(McpConnection.CONNECT_TIME)
-                .httpRequestCustomizer(
-                    (request, method, uri, body, context) -> builder.headers.forEach(request::header))
+                .addHttpRequestCustomizer(
+                    (request, method, uri, body, context) ->
+                        builder.headers.forEach(request::header))
                 .build());
   }
 

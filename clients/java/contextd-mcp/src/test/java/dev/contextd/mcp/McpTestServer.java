@@ -36,7 +36,8 @@ final class McpTestServer {
 
   /** Speaks over HTTP, to those who send the header. */
   static HttpServer http() throws IOException {
-    HttpServer server = HttpServer.create(new InetSocketAddress(InetAddress.getLoopbackAddress(), 0), 0);
+    HttpServer server =
+        HttpServer.create(new InetSocketAddress(InetAddress.getLoopbackAddress(), 0), 0);
     server.createContext("/mcp", McpTestServer::handle);
     server.start();
     return server;
@@ -71,7 +72,8 @@ final class McpTestServer {
     answer.put("jsonrpc", "2.0");
     answer.put("id", message.get("id"));
     switch (message.path("method").asString()) {
-      case "initialize" -> answer.put("result", initialized(message.at("/params/protocolVersion").asString()));
+      case "initialize" ->
+          answer.put("result", initialized(message.at("/params/protocolVersion").asString()));
       case "tools/list" -> answer.put("result", page(message.at("/params/cursor").asString("")));
       case "tools/call" -> call(message.path("params"), answer);
       default -> answer.put("error", Map.of("code", -32601, "message", "no such method"));
@@ -87,7 +89,8 @@ final class McpTestServer {
   }
 
   private static Map<String, Object> page(String cursor) {
-    Map<String, Object> numbers = Map.of("a", Map.of("type", "integer"), "b", Map.of("type", "integer"));
+    Map<String, Object> numbers =
+        Map.of("a", Map.of("type", "integer"), "b", Map.of("type", "integer"));
     Map<String, Object> schema =
         Map.of("type", "object", "properties", numbers, "required", List.of("a", "b"));
     Map<String, Object> nothing = Map.of("type", "object");
@@ -110,7 +113,9 @@ final class McpTestServer {
     switch (params.path("name").asString()) {
       case "add" -> {
         JsonNode given = params.path("arguments");
-        answer.put("result", text(String.valueOf(given.path("a").asInt() + given.path("b").asInt()), false));
+        answer.put(
+            "result",
+            text(String.valueOf(given.path("a").asInt() + given.path("b").asInt()), false));
       }
       case "fail" -> answer.put("result", text("on purpose", true));
       case "die" -> System.exit(1);

@@ -61,11 +61,16 @@ class McpToolsTest {
   }
 
   private static Tool named(McpTools tools, String name) {
-    return tools.tools().stream().filter(tool -> tool.name().equals(name)).findFirst().orElseThrow();
+    return tools.tools().stream()
+        .filter(tool -> tool.name().equals(name))
+        .findFirst()
+        .orElseThrow();
   }
 
   private static Object call(Tool tool, String arguments) throws Exception {
-    return tool.bind(arguments, new ToolContext("s", "t", "c", tool.name(), Optional.empty(), false)).call();
+    return tool.bind(
+            arguments, new ToolContext("s", "t", "c", tool.name(), Optional.empty(), false))
+        .call();
   }
 
   private static Run run(String model, McpTools tools) {
@@ -92,7 +97,8 @@ class McpToolsTest {
   void aTurnCallsAServerOverHttp() throws Exception {
     HttpServer http = McpTestServer.http();
     URI url = URI.create("http://127.0.0.1:" + http.getAddress().getPort() + "/mcp");
-    try (McpTools tools = McpTools.builder(url).header("X-Test", "1").prefix("it_").only("add").connect()) {
+    try (McpTools tools =
+        McpTools.builder(url).header("X-Test", "1").prefix("it_").only("add").connect()) {
       assertEquals(List.of("it_add"), tools.tools().stream().map(Tool::name).toList());
       assertEquals("Result: 5", run("prefixed", tools).result().text());
     } finally {
@@ -130,7 +136,12 @@ class McpToolsTest {
   void aServerThatDiedIsStartedAgainWithTheNextCall() throws Exception {
     try (McpTools tools = command().timeout(java.time.Duration.ofSeconds(3)).connect()) {
       assertThrows(RuntimeException.class, () -> call(named(tools, "die"), "{}"));
-      assertEquals("5", ((ToolOutput) call(named(tools, "add"), "{\"a\": 2, \"b\": 3}")).parts().get(0).getText());
+      assertEquals(
+          "5",
+          ((ToolOutput) call(named(tools, "add"), "{\"a\": 2, \"b\": 3}"))
+              .parts()
+              .get(0)
+              .getText());
     }
   }
 
