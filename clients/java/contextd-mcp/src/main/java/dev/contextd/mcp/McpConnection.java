@@ -13,7 +13,10 @@ import java.util.ArrayList;
 import java.util.List;
 import java.util.Map;
 import java.util.Optional;
-import java.util.function.Supplier;
+import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.CompletionException;
+import java.util.function.Consumer;
+import java.util.function.Function;
 
 /** A connection to an MCP server, made anew with the next call when it was lost. */
 final class McpConnection implements AutoCloseable {
@@ -22,11 +25,13 @@ final class McpConnection implements AutoCloseable {
   /** Beyond what contextd waits for a call by default. */
   private static final Duration CALL_TIME = Duration.ofMinutes(15);
 
-  private final Supplier<McpClientTransport> transport;
+  private final Function<Consumer<Throwable>, McpClientTransport> transport;
   private final Duration callTime;
   private McpSyncClient client;
 
-  McpConnection(Supplier<McpClientTransport> transport, Optional<Duration> callTime) {
+  /** A connection over what {@code transport} makes, which reports a transport that cannot be opened. */
+  McpConnection(
+      Function<Consumer<Throwable>, McpClientTransport> transport, Optional<Duration> callTime) {
     this.transport = transport;
     this.callTime = callTime.orElse(CALL_TIME);
   }
@@ -61,16 +66,19 @@ final class McpConnection implements AutoCloseable {
 
   private synchronized McpSyncClient connected() {
     if (client == null) {
+      CompletableFuture<Object> ready = new CompletableFuture<>();
       McpSyncClient made =
-          McpClient.sync(transport.get())
+          McpClient.sync(transport.apply(ready::completeExceptionally))
               .requestTimeout(callTime)
               .initializationTimeout(CONNECT_TIME)
               .build();
       try {
-        made.initialize();
-      } catch (RuntimeException error) {
+        // The SDK would wait for the answer of a server that was never started.
+        ready.completeAsync(made::initialize).join();
+      } catch (CompletionException error) {
         made.close();
-        throw new ContextdException("the MCP server does not answer: " + error.getMessage(), error);
+        throw new ContextdException(
+            "the MCP server does not answer: " + error.getCause().getMessage(), error.getCause());
       }
       client = made;
     }

@@ -15,8 +15,10 @@ import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.Optional;
+import java.util.function.Consumer;
+import java.util.function.Function;
 import java.util.function.Predicate;
-import java.util.function.Supplier;
+import reactor.core.publisher.Mono;
 
 /**
  * The tools of an MCP server, for {@code options.tools(...)}.
@@ -33,6 +35,27 @@ import java.util.function.Supplier;
 public final class McpTools implements Iterable<Tool>, AutoCloseable {
   private final McpConnection connection;
   private final List<Tool> tools;
+
+  @FunctionalInterface
+  private interface Transport {
+    McpClientTransport open(Builder builder, Consumer<Throwable> broken);
+  }
+
+  /** The SDK's transport, which otherwise keeps it to itself when the command cannot be started. */
+  private static final class Command extends StdioClientTransport {
+    private final Consumer<Throwable> broken;
+
+    Command(ServerParameters command, Consumer<Throwable> broken) {
+      super(command, McpJsonDefaults.getMapper());
+      this.broken = broken;
+    }
+
+    @Override
+    public Mono<Void> connect(
+        Function<Mono<McpSchema.JSONRPCMessage>, Mono<McpSchema.JSONRPCMessage>> handler) {
+      return super.connect(handler).doOnError(broken);
+    }
+  }
 
   private McpTools(McpConnection connection, List<Tool> tools) {
     this.connection = connection;
@@ -52,10 +75,7 @@ public final class McpTools implements Iterable<Tool>, AutoCloseable {
   /** Settings, for a server that this command starts. */
   public static Builder builder(String command, String... arguments) {
     return new Builder(
-        builder ->
-            new StdioClientTransport(
-                ServerParameters.builder(command).args(arguments).env(builder.env).build(),
-                McpJsonDefaults.getMapper()));
+        (builder, broken) -> new Command(ServerParameters.builder(command).args(arguments).env(builder.env).build(), broken));
   }
 
   /** Settings, for a server at this address, such as {@code https://example.com/mcp}. */
@@ -64,7 +84,7 @@ public final class McpTools implements Iterable<Tool>, AutoCloseable {
     String endpoint = url.getRawQuery() == null ? path : path + "?" + url.getRawQuery();
     String base = url.getScheme() + "://" + url.getRawAuthority();
     return new Builder(
-        builder ->
+        (builder, broken) ->
             HttpClientStreamableHttpTransport.builder(base)
                 .endpoint(endpoint)
                 .connectTimeout(McpConnection.CONNECT_TIME)
@@ -76,7 +96,7 @@ public final class McpTools implements Iterable<Tool>, AutoCloseable {
 
   /** Settings of a connection and of what is offered of it. */
   public static final class Builder {
-    private final java.util.function.Function<Builder, McpClientTransport> transport;
+    private final Transport transport;
     private final Map<String, String> headers = new LinkedHashMap<>();
     private final Map<String, String> env = new LinkedHashMap<>();
     private String prefix = "";
@@ -84,7 +104,7 @@ public final class McpTools implements Iterable<Tool>, AutoCloseable {
     private Predicate<String> approval = name -> false;
     private Optional<Duration> timeout = Optional.empty();
 
-    private Builder(java.util.function.Function<Builder, McpClientTransport> transport) {
+    private Builder(Transport transport) {
       this.transport = transport;
     }
 
@@ -126,8 +146,8 @@ public final class McpTools implements Iterable<Tool>, AutoCloseable {
 
     /** Connects, and reads what the server has. */
     public McpTools connect() {
-      Supplier<McpClientTransport> fresh = () -> transport.apply(this);
-      McpConnection connection = new McpConnection(fresh, timeout);
+      McpConnection connection =
+          new McpConnection(broken -> transport.open(this, broken), timeout);
       try {
         List<Tool> tools = new ArrayList<>();
         for (McpSchema.Tool each : connection.definitions()) {

@@ -6,6 +6,7 @@ import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import com.sun.net.httpserver.HttpServer;
 import dev.contextd.Contextd;
+import dev.contextd.ContextdException;
 import dev.contextd.Event;
 import dev.contextd.Run;
 import dev.contextd.Scripts;
@@ -24,6 +25,7 @@ import java.util.Optional;
 import org.junit.jupiter.api.AfterAll;
 import org.junit.jupiter.api.BeforeAll;
 import org.junit.jupiter.api.Test;
+import org.junit.jupiter.api.Timeout;
 
 /** Tools of MCP servers in turns of a real server. */
 class McpToolsTest {
@@ -146,7 +148,8 @@ class McpToolsTest {
   }
 
   @Test
-  void aServerThatDoesNotStartIsAnError() {
-    assertThrows(RuntimeException.class, () -> McpTools.command("no-such-program-at-all"));
+  @Timeout(10)
+  void aServerThatDoesNotStartIsAnErrorAtOnce() {
+    assertThrows(ContextdException.class, () -> McpTools.command("no-such-program-at-all"));
   }
 }
