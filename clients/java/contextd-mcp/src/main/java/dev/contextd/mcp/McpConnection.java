@@ -29,7 +29,10 @@ final class McpConnection implements AutoCloseable {
   private final Duration callTime;
   private McpSyncClient client;
 
-  /** A connection over what {@code transport} makes, which reports a transport that cannot be opened. */
+  /**
+   * A connection over what {@code transport} makes, which reports a transport that cannot be
+   * opened.
+   */
   McpConnection(
       Function<Consumer<Throwable>, McpClientTransport> transport, Optional<Duration> callTime) {
     this.transport = transport;

@@ -75,7 +75,10 @@ public final class McpTools implements Iterable<Tool>, AutoCloseable {
   /** Settings, for a server that this command starts. */
   public static Builder builder(String command, String... arguments) {
     return new Builder(
-        (builder, broken) -> new Command(ServerParameters.builder(command).args(arguments).env(builder.env).build(), broken));
+        (builder, broken) ->
+            new Command(
+                ServerParameters.builder(command).args(arguments).env(builder.env).build(),
+                broken));
   }
 
   /** Settings, for a server at this address, such as {@code https://example.com/mcp}. */
@@ -146,8 +149,7 @@ public final class McpTools implements Iterable<Tool>, AutoCloseable {
 
     /** Connects, and reads what the server has. */
     public McpTools connect() {
-      McpConnection connection =
-          new McpConnection(broken -> transport.open(this, broken), timeout);
+      McpConnection connection = new McpConnection(broken -> transport.open(this, broken), timeout);
       try {
         List<Tool> tools = new ArrayList<>();
         for (McpSchema.Tool each : connection.definitions()) {
