@@ -16,6 +16,7 @@ pub const COMMAND_FLAGS: &[&str] = &[
     "model",
     "most",
     "once",
+    "output",
     "prefix",
     "requests-per-second",
     "running-turns",
