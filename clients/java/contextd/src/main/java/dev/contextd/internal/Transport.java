@@ -1,0 +1,192 @@
+package dev.contextd.internal;
+
+import dev.contextd.ApiException;
+import dev.contextd.ContextdException;
+import dev.contextd.Problem;
+import dev.contextd.v1.BlobServiceGrpc;
+import dev.contextd.v1.ContextServiceGrpc;
+import dev.contextd.v1.ModelServiceGrpc;
+import dev.contextd.v1.QueueServiceGrpc;
+import dev.contextd.v1.SessionServiceGrpc;
+import dev.contextd.v1.TurnServiceGrpc;
+import io.grpc.ConnectivityState;
+import io.grpc.ManagedChannel;
+import io.grpc.Status;
+import io.grpc.StatusRuntimeException;
+import java.time.Duration;
+import java.util.List;
+import java.util.Objects;
+import java.util.concurrent.ThreadLocalRandom;
+import java.util.concurrent.TimeUnit;
+import java.util.concurrent.atomic.AtomicInteger;
+import java.util.function.Function;
+import java.util.stream.Stream;
+
+/** Calls over gRPC: one channel for each host, the next one after a failure. */
+public final class Transport implements AutoCloseable {
+  private final List<ManagedChannel> channels;
+  private final AtomicInteger next;
+  private final Duration timeout;
+
+  /**
+   * A call that may be repeated: reads by nature, writes by their request_id.
+   *
+   * @param <T> its answer
+   */
+  @FunctionalInterface
+  public interface Call<T> {
+    /** Makes it, once. */
+    T on(Stubs stubs);
+  }
+
+  /**
+   * A page of a list.
+   *
+   * @param items what is on it
+   * @param next the token of the next page; empty after the last
+   */
+  public record Page<T>(List<T> items, String next) {}
+
+  /** The services of one host, for calls until a deadline. */
+  public static final class Stubs {
+    private final ManagedChannel channel;
+    private final long millis;
+
+    private Stubs(ManagedChannel channel, Duration left) {
+      this.channel = channel;
+      this.millis = Math.max(left.toMillis(), 1);
+    }
+
+    /** Sessions. */
+    public SessionServiceGrpc.SessionServiceBlockingStub sessions() {
+      return SessionServiceGrpc.newBlockingStub(channel)
+          .withDeadlineAfter(millis, TimeUnit.MILLISECONDS);
+    }
+
+    /** Turns. */
+    public TurnServiceGrpc.TurnServiceBlockingStub turns() {
+      return TurnServiceGrpc.newBlockingStub(channel)
+          .withDeadlineAfter(millis, TimeUnit.MILLISECONDS);
+    }
+
+    /** The queue. */
+    public QueueServiceGrpc.QueueServiceBlockingStub queue() {
+      return QueueServiceGrpc.newBlockingStub(channel)
+          .withDeadlineAfter(millis, TimeUnit.MILLISECONDS);
+    }
+
+    /** The context. */
+    public ContextServiceGrpc.ContextServiceBlockingStub context() {
+      return ContextServiceGrpc.newBlockingStub(channel)
+          .withDeadlineAfter(millis, TimeUnit.MILLISECONDS);
+    }
+
+    /** Models. */
+    public ModelServiceGrpc.ModelServiceBlockingStub models() {
+      return ModelServiceGrpc.newBlockingStub(channel)
+          .withDeadlineAfter(millis, TimeUnit.MILLISECONDS);
+    }
+
+    /** Downloads of blobs. */
+    public BlobServiceGrpc.BlobServiceBlockingStub blobs() {
+      return BlobServiceGrpc.newBlockingStub(channel)
+          .withDeadlineAfter(millis, TimeUnit.MILLISECONDS);
+    }
+
+    /** Uploads of blobs. */
+    public BlobServiceGrpc.BlobServiceStub uploads() {
+      return BlobServiceGrpc.newStub(channel).withDeadlineAfter(millis, TimeUnit.MILLISECONDS);
+    }
+  }
+
+  /** The connections of a client; they are made when they are needed. */
+  public Transport(Settings settings, Duration timeout) {
+    this.channels = Channels.of(settings);
+    this.next = new AtomicInteger(ThreadLocalRandom.current().nextInt(channels.size()));
+    this.timeout = timeout;
+  }
+
+  /** Makes a call, again for as long as the client's timeout where that may help. */
+  public <T> T call(Call<T> call) {
+    return call(call, timeout);
+  }
+
+  /** Makes a call, again until its time is up where that may help. */
+  public <T> T call(Call<T> call, Duration timeout) {
+    long ends = System.nanoTime() + timeout.toNanos();
+    int failures = 0;
+    Problem known = null;
+    while (true) {
+      try {
+        return once(call, Duration.ofNanos(ends - System.nanoTime()));
+      } catch (StatusRuntimeException error) {
+        Problem problem = Statuses.problemOf(error);
+        long wait =
+            Backoff.delay(failures, problem.retryAfter(), ThreadLocalRandom.current().nextDouble());
+        boolean again =
+            Statuses.mayPass(problem)
+                || problem.reason().equals("RATE_LIMITED")
+                || (Statuses.isBrokenTransport(problem) && failures < Statuses.ODD_ERRORS);
+        if (!problem.reason().isEmpty() || problem.code() != Status.Code.DEADLINE_EXCEEDED) {
+          known = problem; // says more than that the time is up
+        }
+        if (!again || System.nanoTime() + wait - ends >= 0) {
+          throw ApiException.of(known == null ? problem : known);
+        }
+        failures++;
+        sleep(wait);
+      }
+    }
+  }
+
+  /** Makes a call, once. Throws {@code StatusRuntimeException}. */
+  public <T> T once(Call<T> call, Duration left) {
+    return call.on(new Stubs(pick(), left));
+  }
+
+  /** What is in a list, read page by page as it is used. */
+  public <T> Stream<T> items(Function<String, Call<Page<T>>> page) {
+    return Stream.iterate(
+            call(page.apply("")),
+            Objects::nonNull,
+            last -> last.next().isEmpty() ? null : call(page.apply(last.next())))
+        .flatMap(each -> each.items().stream());
+  }
+
+  /** The stub to open a stream with. */
+  TurnServiceGrpc.TurnServiceStub streams() {
+    return TurnServiceGrpc.newStub(pick());
+  }
+
+  /** Whether {@link #close} was called. */
+  boolean isClosed() {
+    return channels.get(0).isShutdown();
+  }
+
+  /**
+   * The channel to use now: hosts take turns. One that lost its server tries again at once, instead
+   * of after minutes.
+   */
+  private ManagedChannel pick() {
+    ManagedChannel channel = channels.get(Math.floorMod(next.getAndIncrement(), channels.size()));
+    if (channel.getState(false) == ConnectivityState.TRANSIENT_FAILURE) {
+      channel.resetConnectBackoff();
+    }
+    return channel;
+  }
+
+  private static void sleep(long nanos) {
+    try {
+      TimeUnit.NANOSECONDS.sleep(nanos);
+    } catch (InterruptedException interrupted) {
+      Thread.currentThread().interrupt();
+      throw new ContextdException("interrupted while waiting for the server", interrupted);
+    }
+  }
+
+  /** Closes the connections. */
+  @Override
+  public void close() {
+    channels.forEach(ManagedChannel::shutdownNow);
+  }
+}
