@@ -85,7 +85,11 @@ pub(super) async fn run(args: Args) -> anyhow::Result<ExitCode> {
             printed = now;
         }
     });
-    let ran = ran.await;
+    // Drivers run in groups of processes of their own, where the terminal's signal does not get.
+    let ran = tokio::select! {
+        ran = ran => ran,
+        _ = tokio::signal::ctrl_c() => Err(anyhow::anyhow!("interrupted")),
+    };
     kit.stop().await;
     ran?;
     printed?;

@@ -140,9 +140,11 @@ impl Checks<'_> {
             }
         }
         if ran.silent {
-            let waited = self.entries.iter().find_map(|(_, entry)| match entry {
-                Entry::Silent(patience) => Some(patience.as_secs()),
-                _ => None,
+            let waited = self.entries.iter().find_map(|(_, entry)| {
+                let Entry::Silent(patience) = entry else {
+                    return None;
+                };
+                Some(patience.as_secs())
             });
             let waited = waited.unwrap_or_default();
             self.wrong(
@@ -405,7 +407,7 @@ impl Checks<'_> {
                     ),
                 );
             }
-        } else if !said.starts_with(&shown) {
+        } else if !is_part(&shown, &said) {
             self.wrong(
                 "text.wrong",
                 format!(
@@ -525,20 +527,10 @@ impl Checks<'_> {
 
     /// The last fault before an entry, in words.
     fn last_fault(&self, index: usize) -> String {
-        let before = self.entries.iter().take(index).rev();
-        let fault = before.filter_map(|(_, entry)| match entry {
-            Entry::Fault(fault) => Some(fault),
-            Entry::Call(_)
-            | Entry::Sent(_)
-            | Entry::Silent(_)
-            | Entry::Left
-            | Entry::Line(_)
-            | Entry::Garbage(_) => None,
-        });
-        fault
-            .take(1)
-            .map(|fault| format!(", after {fault}"))
-            .collect()
+        let before = &self.entries[..index.min(self.entries.len())];
+        let last = faults(before).next_back();
+        last.map(|fault| format!(", after {fault}"))
+            .unwrap_or_default()
     }
 }
 
@@ -546,9 +538,11 @@ fn executes(entries: &Entries) -> impl Iterator<Item = (usize, &pb::ExecuteTurnR
     entries
         .iter()
         .enumerate()
-        .filter_map(|(index, (_, entry))| match entry {
-            Entry::Call(Call::Execute(request)) => Some((index, request.as_ref())),
-            _ => None,
+        .filter_map(|(index, (_, entry))| {
+            let Entry::Call(Call::Execute(request)) = entry else {
+                return None;
+            };
+            Some((index, request.as_ref()))
         })
 }
 
@@ -556,9 +550,11 @@ fn submits(entries: &Entries) -> impl Iterator<Item = (usize, &pb::SubmitToolRes
     entries
         .iter()
         .enumerate()
-        .filter_map(|(index, (_, entry))| match entry {
-            Entry::Call(Call::Submit(request)) => Some((index, request)),
-            _ => None,
+        .filter_map(|(index, (_, entry))| {
+            let Entry::Call(Call::Submit(request)) = entry else {
+                return None;
+            };
+            Some((index, request))
         })
 }
 
@@ -566,26 +562,40 @@ fn lines(entries: &Entries) -> impl Iterator<Item = (usize, &Line)> {
     entries
         .iter()
         .enumerate()
-        .filter_map(|(index, (_, entry))| match entry {
-            Entry::Line(line) => Some((index, line)),
-            _ => None,
+        .filter_map(|(index, (_, entry))| {
+            let Entry::Line(line) = entry else {
+                return None;
+            };
+            Some((index, line))
         })
 }
 
+fn faults(entries: &[(Duration, Entry)]) -> impl DoubleEndedIterator<Item = &String> {
+    entries.iter().filter_map(|(_, entry)| {
+        let Entry::Fault(fault) = entry else {
+            return None;
+        };
+        Some(fault)
+    })
+}
+
 fn seq_of(entry: &Entry) -> Option<i64> {
-    match entry {
-        Entry::Sent(event) => Some(event.seq),
-        _ => None,
-    }
+    let Entry::Sent(event) = entry else {
+        return None;
+    };
+    Some(event.seq)
 }
 
 /// Whether the connection was reset: what was sent last may not have arrived.
 fn was_reset(before: &[(Duration, Entry)]) -> bool {
-    let last = before.iter().rev().find_map(|(_, entry)| match entry {
-        Entry::Fault(fault) => Some(fault),
-        _ => None,
-    });
+    let last = faults(before).next_back();
     last.is_some_and(|fault| fault.starts_with(How::Reset.words()))
+}
+
+/// Whether the text is the whole with something left out.
+fn is_part(text: &str, whole: &str) -> bool {
+    let mut whole = whole.chars();
+    text.chars().all(|next| whole.any(|it| it == next))
 }
 
 /// How much of what was shown is whole answers: a reset takes back the rest.
@@ -601,9 +611,11 @@ fn whole_answers(shown: &str, texts: &[String]) -> usize {
 }
 
 fn text_of(parts: &[pb::Part]) -> String {
-    let texts = parts.iter().filter_map(|part| match &part.content {
-        Some(Content::Text(text) | Content::Refusal(text)) => Some(text.as_str()),
-        _ => None,
+    let texts = parts.iter().filter_map(|part| {
+        let (Content::Text(text) | Content::Refusal(text)) = part.content.as_ref()? else {
+            return None;
+        };
+        Some(text.as_str())
     });
     texts.collect()
 }

@@ -120,6 +120,30 @@ pub(super) enum Fault {
     WhenRuns(&'static str, Action),
 }
 
+impl Fault {
+    /// What it does to a call, and how often, when so many ExecuteTurns were sent.
+    fn at_call(self, called: Rpc, executes: usize) -> Option<(Verdict, usize)> {
+        match self {
+            Self::Lose(rpc, how, times) => (rpc == called).then_some((Verdict::Lose(how), times)),
+            Self::Refuse {
+                rpc,
+                how,
+                times,
+                later,
+            } => {
+                let comes = rpc == called && (!later || executes > 1);
+                comes.then_some((Verdict::Refuse(how), times))
+            }
+            Self::Cut(..)
+            | Self::CutEach(_)
+            | Self::Silence(_)
+            | Self::Unknown
+            | Self::At(..)
+            | Self::WhenRuns(..) => None,
+        }
+    }
+}
+
 /// What happens to a call.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Verdict {
@@ -181,17 +205,8 @@ impl Plan {
         let mut progress = self.progress();
         progress.executes += usize::from(called == Rpc::Execute);
         for (index, fault) in self.faults.iter().enumerate() {
-            let (verdict, times) = match *fault {
-                Fault::Lose(rpc, how, times) if rpc == called => (Verdict::Lose(how), times),
-                Fault::Refuse {
-                    rpc,
-                    how,
-                    times,
-                    later,
-                } if rpc == called && (!later || progress.executes > 1) => {
-                    (Verdict::Refuse(how), times)
-                }
-                _ => continue,
+            let Some((verdict, times)) = fault.at_call(called, progress.executes) else {
+                continue;
             };
             if progress.fired[index] < times {
                 progress.fired[index] += 1;
@@ -211,14 +226,23 @@ impl Plan {
         let mut after = After::GoOn;
         for (index, fault) in self.faults.iter().enumerate() {
             let comes = |on: On| progress.fired[index] == 0 && met(on, event, progress.messages);
-            match *fault {
-                Fault::Cut(on, how) if comes(on) => after = After::Cut(how),
-                Fault::Silence(on) if comes(on) => after = After::Silence,
-                Fault::At(on, action) if comes(on) => actions.push(action),
-                Fault::CutEach(how) if new => after = After::Cut(how),
-                _ => continue,
+            let fires = match *fault {
+                Fault::Cut(on, _) | Fault::Silence(on) | Fault::At(on, _) => comes(on),
+                Fault::CutEach(_) => new,
+                Fault::Lose(..) | Fault::Refuse { .. } | Fault::Unknown | Fault::WhenRuns(..) => {
+                    false
+                }
+            };
+            if !fires {
+                continue;
             }
             progress.fired[index] += 1;
+            match *fault {
+                Fault::Cut(_, how) | Fault::CutEach(how) => after = After::Cut(how),
+                Fault::Silence(_) => after = After::Silence,
+                Fault::At(_, action) => actions.push(action),
+                Fault::Lose(..) | Fault::Refuse { .. } | Fault::Unknown | Fault::WhenRuns(..) => {}
+            }
         }
         (actions, after)
     }

@@ -379,10 +379,10 @@ fn silence_of(call: &Call) -> Duration {
 /// The event with what a newer server could send: fields and values that are new, and a durable event whose kind is.
 fn altered(event: &pb::Event) -> Bytes {
     let mut event = event.clone();
-    match &mut event.payload {
-        Some(Payload::UsageRecorded(_)) => event.payload = None,
-        Some(Payload::TurnCompleted(completed)) => completed.reason = UNKNOWN_VALUE,
-        Some(Payload::StepStarted(_) | Payload::Sync(_)) | Some(_) | None => {}
+    if let Some(Payload::UsageRecorded(_)) = event.payload {
+        event.payload = None;
+    } else if let Some(Payload::TurnCompleted(completed)) = &mut event.payload {
+        completed.reason = UNKNOWN_VALUE;
     }
     let mut inner = event.encode_to_vec();
     inner.extend_from_slice(UNKNOWN_FIELD);

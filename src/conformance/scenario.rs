@@ -127,52 +127,33 @@ impl Scenario {
 /// All scenarios, in the order in which they are run.
 pub fn scenarios() -> Vec<Scenario> {
     let mut all = connections();
+    all.extend(refusals());
     all.extend(events());
     all.extend(meanwhile());
     all
 }
 
+/// A call that takes a while is requested.
+fn slow(payload: &Payload) -> bool {
+    let Payload::ToolCallRequested(pending) = payload else {
+        return false;
+    };
+    let call = pending.call.as_ref();
+    call.is_some_and(|call| call.tool_name == "slow")
+}
+
 /// Connections that break.
 fn connections() -> Vec<Scenario> {
-    use How::{Denied, Drain, Invalid, Reset, Unavailable};
-    let requested = |payload: &Payload| matches!(payload, Payload::ToolCallRequested(_));
-    let refuse = |rpc, how, times, later| Fault::Refuse {
-        rpc,
-        how,
-        times,
-        later,
-    };
+    use How::{Reset, Unavailable};
     let lost = |rpc, times| [Unavailable, Reset].map(|how| [Fault::Lose(rpc, how, times)]);
     let [start_status, start_reset] = lost(Rpc::Execute, 1);
     let [result_status, result_reset] = lost(Rpc::Submit, 2);
-    let sum = Fault::Cut(On::Text("sum"), Drain);
     let mut every = Scenario::new(
         "disconnect",
         "A stream that breaks off after any message is opened again, and nothing is seen or done twice.",
         &[],
     );
     every.every_message = true;
-    let mut refused = Scenario::new(
-        "refused",
-        "A request that is refused for good is reported, and not sent again.",
-        &[
-            (
-                "INVALID_ARGUMENT",
-                &[refuse(Rpc::Execute, Invalid, usize::MAX, false)],
-            ),
-            (
-                "PERMISSION_DENIED",
-                &[refuse(Rpc::Execute, Denied, usize::MAX, false)],
-            ),
-        ],
-    );
-    refused.expected = Expected::Refused;
-    let mut silence = Scenario::new(
-        "silence",
-        "A stream in which nothing comes for four heartbeats is left and opened again.",
-        &[("", &[Fault::Silence(On::Text("sum"))])],
-    );
-    silence.extra = SILENCE;
     vec![
         Scenario::new(
             "baseline",
@@ -201,14 +182,56 @@ fn connections() -> Vec<Scenario> {
         Scenario::new(
             "cut-while-tools-run",
             "A call that a tool works on when the stream breaks off is not begun again.",
-            &[(
-                "",
-                &[
-                    Fault::Cut(On::Payload(requested), Unavailable),
-                    refuse(Rpc::Execute, Unavailable, 1, true),
-                ],
-            )],
-        ),
+            &[
+                ("UNAVAILABLE", &[Fault::Cut(On::Payload(slow), Unavailable)]),
+                ("reset", &[Fault::Cut(On::Payload(slow), Reset)]),
+            ],
+        )
+        .says("slowly", SAID),
+        Scenario::new(
+            "cut-while-model-writes",
+            "Text that was shown when the stream breaks off is not shown again, and the rest is not missed.",
+            &[
+                ("UNAVAILABLE", &[Fault::Cut(On::Text("end"), Unavailable)]),
+                ("reset", &[Fault::Cut(On::Text("end"), Reset)]),
+            ],
+        )
+        .says("slowly", SAID),
+    ]
+}
+
+/// Servers that do not answer, or refuse.
+fn refusals() -> Vec<Scenario> {
+    use How::{Denied, Drain, Invalid, Unavailable};
+    let refuse = |rpc, how, times, later| Fault::Refuse {
+        rpc,
+        how,
+        times,
+        later,
+    };
+    let sum = Fault::Cut(On::Text("sum"), Drain);
+    let mut refused = Scenario::new(
+        "refused",
+        "A request that is refused for good is reported, and not sent again.",
+        &[
+            (
+                "INVALID_ARGUMENT",
+                &[refuse(Rpc::Execute, Invalid, usize::MAX, false)],
+            ),
+            (
+                "PERMISSION_DENIED",
+                &[refuse(Rpc::Execute, Denied, usize::MAX, false)],
+            ),
+        ],
+    );
+    refused.expected = Expected::Refused;
+    let mut silence = Scenario::new(
+        "silence",
+        "A stream in which nothing comes for four heartbeats is left and opened again.",
+        &[("", &[Fault::Silence(On::Text("sum"))])],
+    );
+    silence.extra = SILENCE;
+    vec![
         Scenario::new(
             "drain",
             "A server that stops is left alone for as long as its RetryInfo says.",

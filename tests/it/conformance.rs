@@ -78,8 +78,16 @@ const FAULTS: &[(Fault, &str, &str)] = &[
     (Fault::RunsCallsAgain, "cut-while-tools-run", "calls.twice"),
     (Fault::ForgetsTheCursor, "drain", "after_seq.behind"),
     (Fault::SkipsAnEvent, "drain", "after_seq.ahead"),
-    (Fault::ShowsTextTwice, "drain", "text.extra"),
-    (Fault::IgnoresTheRest, "drain", "text.missing"),
+    (
+        Fault::ShowsTextTwice,
+        "cut-while-model-writes",
+        "text.extra",
+    ),
+    (
+        Fault::IgnoresTheRest,
+        "cut-while-model-writes",
+        "text.missing",
+    ),
     (Fault::NewRequestId, "lost-start", "request_id.changed"),
     (Fault::NoRequestId, "baseline", "request_id.empty"),
     (Fault::ChangesResults, "lost-results", "results.changed"),
