@@ -39,9 +39,10 @@ struct On {
     limits: bool,
     exports: bool,
     log: bool,
+    rows: bool,
 }
 
-const VARIANTS: [(&str, On); 7] = [
+const VARIANTS: [(&str, On); 8] = [
     ("nothing, twice", OFF),
     ("API keys", On { keys: true, ..OFF }),
     ("TLS", On { tls: true, ..OFF }),
@@ -61,6 +62,7 @@ const VARIANTS: [(&str, On); 7] = [
     ),
     ("access log", On { log: true, ..OFF }),
     ("all of it", ALL),
+    ("row security", On { rows: true, ..OFF }), // off unless asked for
 ];
 const OFF: On = On {
     keys: false,
@@ -68,6 +70,7 @@ const OFF: On = On {
     limits: false,
     exports: false,
     log: false,
+    rows: false,
 };
 const ALL: On = On {
     keys: true,
@@ -75,6 +78,7 @@ const ALL: On = On {
     limits: true,
     exports: true,
     log: true,
+    rows: false,
 };
 
 #[tokio::main]
@@ -193,6 +197,9 @@ async fn start(
         settings += &format!(
             "[telemetry.otlp]\nendpoint = 'http://{collector}'\nmetrics_interval = '1s'\n"
         );
+    }
+    if on.rows {
+        settings += "[database]\nrow_security = true\n";
     }
     let levels = if on.log { "info" } else { "error" };
     let served = Served::logging(place, postgres, SCRIPT, &settings, levels, Stdio::null());

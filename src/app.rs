@@ -444,6 +444,7 @@ pub fn database_settings(config: &Config, connection: Connection) -> store::Sett
         idle_in_transaction_timeout: IDLE_IN_TRANSACTION.min(lease * 2 / 3),
         ca_file: config.database.ca_file.clone(),
         transaction_pooler: config.database.transaction_pooler,
+        row_security: config.database.row_security,
     }
 }
 

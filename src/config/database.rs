@@ -28,6 +28,11 @@ pub struct DatabaseConfig {
     /// in transaction mode. Statements are sent without names then, and connections without
     /// settings: the role must have them, see docs/reliability.md.
     pub transaction_pooler: bool,
+    /// The database itself shows what is done for a tenant only the rows of that tenant, also to a
+    /// statement that forgot to ask for them: by row-level security, which `contextd migrate` sets
+    /// up. Connections take the roles `contextd_tenant` and `contextd_worker`, which may change rows
+    /// and nothing else. Not beside a transaction pooler.
+    pub row_security: bool,
     /// Most connections for requests and turns; two more are kept for heartbeats.
     pub pool_size: usize,
     /// How long a request waits for a free connection.
@@ -52,9 +57,10 @@ impl Default for DatabaseConfig {
             ca_file: None,
             migrate_on_start: false,
             transaction_pooler: false,
+            row_security: false,
             pool_size: 16,
             acquire_timeout: Duration::from_secs(5),
-            overload_wait: Duration::from_millis(250),
+            overload_wait: Duration::from_millis(100),
             statement_timeout: Duration::from_secs(10),
             connect_timeout: Duration::from_secs(5),
         }
@@ -67,7 +73,8 @@ impl DatabaseConfig {
             url,
             ca_file: _,
             migrate_on_start: _,
-            transaction_pooler: _,
+            transaction_pooler,
+            row_security,
             pool_size,
             acquire_timeout,
             overload_wait,
@@ -78,6 +85,11 @@ impl DatabaseConfig {
             url.as_ref().is_none_or(is_postgres_url),
             "database.url",
             || "must look like postgres://user:password@host:5432/name".to_owned(),
+        );
+        checks.require(
+            !(*row_security && *transaction_pooler),
+            "database.row_security",
+            || "needs connections that keep their role, which database.transaction_pooler takes away".to_owned(),
         );
         let wait = Duration::from_millis(10)..=Duration::from_mins(10);
         checks.number("database.pool_size", *pool_size, 2..=1000, "connections");

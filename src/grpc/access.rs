@@ -8,6 +8,9 @@ use std::{
 
 use crate::{codec::description::POOL, model::Access, pb};
 
+/// What operators may call for other tenants, and also while their own is being deleted.
+pub const ADMIN: &str = "/contextd.v1.AdminService/";
+
 /// What a path takes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Needs {

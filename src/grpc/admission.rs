@@ -24,9 +24,6 @@ use crate::{
     turn::Engine,
 };
 
-/// What operators may call also while their own tenant is being deleted.
-const ADMIN: &str = "/contextd.v1.AdminService/";
-
 /// What brings turns that run to their end: to refuse it would make an overload last.
 const FINISHING: [&str; 3] = [
     "/contextd.v1.TurnService/SubmitToolResults",
@@ -95,7 +92,7 @@ impl Admission {
     fn admit(&self, caller: &Principal, path: &str) -> Result<Admittance, Status> {
         let tenant = &caller.tenant;
         let quotas = self.engine.quotas();
-        let operates = caller.access == Access::Operator && path.starts_with(ADMIN);
+        let operates = caller.access == Access::Operator && path.starts_with(access::ADMIN);
         if !operates && quotas.is_deleted(tenant) {
             return Err(status::tenant_being_deleted(tenant));
         }

@@ -16,7 +16,7 @@ use crate::{
     codec,
     model::TenantId,
     pb::{self, blob_service_server::BlobService, get_blob_response::Data},
-    store::blob::Blob,
+    store::{Reach, blob::Blob},
     turn::{Engine, Error, UploadBounds, session::upload::Piece},
 };
 
@@ -81,11 +81,11 @@ impl BlobService for Blobs {
         let end = wanted.within(blob.bytes)?;
         let (pieces, stream) = mpsc::channel(BUFFER);
         let engine = Arc::clone(&self.engine);
-        tokio::spawn(async move {
+        tokio::spawn(Reach::current().scope(async move {
             if let Err(status) = send(&engine, &tenant, &blob, wanted.offset..end, &pieces).await {
                 let _ = pieces.send(Err(status)).await;
             }
-        });
+        }));
         Ok(Response::new(ReceiverStream::new(stream)))
     }
 }

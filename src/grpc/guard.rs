@@ -19,6 +19,7 @@ use super::{
 use crate::{
     auth::{Auth, Credentials},
     model::{Access, Principal},
+    store::Reach,
 };
 
 /// Services that answer every caller: probes have no credentials.
@@ -82,12 +83,24 @@ where
             let (mut head, body) = request.into_parts();
             match admitted(&auth, &head).await {
                 Ok(caller) => {
+                    let reach = reach(&caller, head.uri.path());
                     head.extensions.insert(caller);
-                    inner.call(Request::from_parts(head, body)).await
+                    let request = Request::from_parts(head, body);
+                    reach.scope(async move { inner.call(request).await }).await
                 }
                 Err(refusal) => Ok(refusal.into_http()),
             }
         })
+    }
+}
+
+/// Whose rows a call may reach: only operators manage other tenants than their own.
+fn reach(caller: &Principal, path: &str) -> Reach {
+    let manages = caller.access == Access::Operator && path.starts_with(access::ADMIN);
+    if manages {
+        Reach::All
+    } else {
+        Reach::Tenant(caller.tenant.clone())
     }
 }
 

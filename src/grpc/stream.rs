@@ -30,6 +30,7 @@ use crate::{
     },
     pb::{self, event::Payload},
     store::{
+        Reach,
         event::{Follow, Most},
         mark::Mark,
     },
@@ -98,7 +99,7 @@ impl Reader {
     ) -> EventStream<T> {
         let (to_client, stream) = mpsc::channel(waiting.events);
         let room = Arc::new(Semaphore::new(waiting.bytes as usize));
-        tokio::spawn(async move {
+        tokio::spawn(Reach::current().scope(async move {
             let client = Client {
                 to_client,
                 room,
@@ -118,7 +119,7 @@ impl Reader {
             }
             .run()
             .await;
-        });
+        }));
         // The room is free again once tonic has the event.
         Box::pin(ReceiverStream::new(stream).map(|sent| sent.0))
     }

@@ -4,6 +4,8 @@ use tokio_postgres::{Client, Config, Error, NoTls};
 
 use super::DATABASE;
 
+const ROLES: &str = include_str!("../store/sql/roles.sql");
+
 /// Creates our database if it is missing.
 pub(super) async fn ensure(maintenance: &Config) -> Result<(), Error> {
     visit(maintenance, async |client| {
@@ -55,6 +57,11 @@ pub(super) async fn is_empty(config: &Config) -> Result<bool, Error> {
     })
     .await?;
     Ok(tables == 0)
+}
+
+/// Makes the roles of row security, which a backup may name.
+pub(super) async fn make_roles(config: &Config) -> Result<(), Error> {
+    visit(config, async |client| client.batch_execute(ROLES).await).await
 }
 
 /// Whether a server answers.

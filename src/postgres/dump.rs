@@ -45,6 +45,7 @@ pub async fn restore(settings: Settings, server: &Config, from: &Path) -> Result
             data_dir: settings.data_dir,
         });
     }
+    database::make_roles(server).await?;
     let from = std::path::absolute(from).map_err(io("find", from))?;
     let args = [
         "--single-transaction".into(),

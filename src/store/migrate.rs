@@ -47,6 +47,8 @@ const ADOPTED: &str = "select exists (select 1 from pg_attribute
 /// The time is in the form that refinery reads.
 const RECORD: &str = r#"insert into refinery_schema_history (version, name, applied_on, checksum, oldest_program)
   values ($1, $2, to_char(now() at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"'), $3, $4)"#;
+const ROLES: &str = include_str!("sql/roles.sql");
+const PROTECT: &str = include_str!("sql/row_security.sql");
 /// The history, also while it has no column for the oldest program.
 const APPLIED: &str = "-- store::migrate::applied
 select version, checksum, (to_jsonb(h) ->> 'oldest_program')::int4 as oldest_program from refinery_schema_history h order by version";
@@ -84,7 +86,7 @@ pub async fn run_with(database: &Database, more: &[(&str, &str)]) -> Result<usiz
 
 async fn run_files(database: &Database, known: Vec<File>) -> Result<usize, Error> {
     // The connection is not given back: its settings and its lock end with it.
-    let mut client = deadpool_postgres::Object::take(database.connection().await?);
+    let mut client = deadpool_postgres::Object::take(database.owner().await?);
     // Migrations may take longer than a statement of the service may.
     client
         .batch_execute("set statement_timeout = 0; set idle_in_transaction_session_timeout = 0")
@@ -99,6 +101,9 @@ async fn run_files(database: &Database, known: Vec<File>) -> Result<usize, Error
     for file in pending {
         tracing::info!("applying migration {} ({})", file.version, file.name);
         patiently(&mut client, &Step::Apply(file)).await?;
+    }
+    if database.has_row_security() {
+        patiently(&mut client, &Step::Protect).await?;
     }
     Ok(count)
 }
@@ -229,6 +234,8 @@ enum Step {
     History,
     /// A migration is applied and noted.
     Apply(File),
+    /// Each table is protected by row security.
+    Protect,
 }
 
 impl std::fmt::Display for Step {
@@ -236,6 +243,7 @@ impl std::fmt::Display for Step {
         match self {
             Self::History => f.write_str("the history of migrations"),
             Self::Apply(file) => write!(f, "migration {} ({})", file.version, file.name),
+            Self::Protect => f.write_str("row security"),
         }
     }
 }
@@ -247,6 +255,7 @@ async fn patiently(client: &mut Client, step: &Step) -> Result<(), Error> {
     loop {
         let attempt = match step {
             Step::History => history(client).await,
+            Step::Protect => protect(client).await,
             Step::Apply(file) => match file.mode {
                 Mode::Transaction => in_transaction(client, file).await,
                 Mode::CreateIndex(_) | Mode::DropIndex => on_its_own(client, file).await,
@@ -288,6 +297,14 @@ async fn history(client: &mut Client) -> Result<(), tokio_postgres::Error> {
     bound_lock_waits(&transaction).await?;
     transaction.batch_execute(HISTORY).await?;
     transaction.batch_execute(ADOPT).await?;
+    transaction.commit().await
+}
+
+async fn protect(client: &mut Client) -> Result<(), tokio_postgres::Error> {
+    let transaction = client.transaction().await?;
+    bound_lock_waits(&transaction).await?;
+    transaction.batch_execute(ROLES).await?;
+    transaction.batch_execute(PROTECT).await?;
     transaction.commit().await
 }
 

@@ -57,6 +57,7 @@ pub mod pool;
 pub mod prune;
 pub mod queue;
 pub mod quota;
+mod reach;
 mod replica;
 pub mod retention;
 pub mod rollback;
@@ -82,6 +83,7 @@ pub mod written;
 
 pub use error::Error;
 pub use pool::{Connection, Database, Settings};
+pub use reach::Reach;
 pub use replica::Store;
 pub use rows::{NewMessage, Rows};
 #[doc(hidden)]

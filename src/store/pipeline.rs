@@ -11,11 +11,13 @@ use deadpool_postgres::Object;
 use futures_util::future::{join_all, join3, maybe_done};
 use tokio_postgres::Row;
 
-use super::{Database, Error, pool::Doing, statement::Statements};
+use super::{Database, Error, Reach, pool::Doing, statement::Statements};
 
 pub use super::statement::Param;
-use crate::telemetry::Trace;
+use crate::{model::TenantId, telemetry::Trace};
 
+/// Until the end of the transaction, `row_security.sql` reads it.
+const TELL_REACH: &str = "-- store::reach::tell\nselect set_config('contextd.tenant', $1, true)";
 /// How often a transaction that met a deadlock or a serialisation conflict is repeated.
 const CONFLICT_REPEATS: u32 = 5;
 
@@ -45,7 +47,12 @@ impl Database {
         sql: &'static str,
         params: &[Param<'_>],
     ) -> Result<Vec<Row>, Error> {
-        let lent = self.lend(Doing::Statement).await?;
+        if self.reach().is_some() {
+            // A transaction is what a reach is told for.
+            let rows = self.transact_once(&[Query::new(sql, params)]).await?;
+            return Ok(rows.into_iter().next().unwrap_or_default());
+        }
+        let lent = self.lend(Doing::Statement, None).await?;
         let sent = [sql];
         let sent = self.sent(&sent);
         let begun = Instant::now();
@@ -86,14 +93,15 @@ impl Database {
     }
 
     async fn transact_once(&self, queries: &[Query<'_>]) -> Result<Vec<Vec<Row>>, Error> {
-        let lent = self.lend(Doing::Transaction).await?;
+        let reach = self.reach();
+        let lent = self.lend(Doing::Transaction, reach.as_ref()).await?;
         let texts: Vec<&'static str> = queries.iter().map(|query| query.sql).collect();
         let texts = self.sent(&texts);
         let begun = Instant::now();
         let done = self
             .in_time(
                 &lent,
-                transaction(lent.connection()?, &self.statements, &texts, queries),
+                transaction(lent.connection()?, &self.statements, reach, &texts, queries),
             )
             .await;
         self.measure(queries.iter().map(|query| query.sql), begun, &done);
@@ -139,15 +147,27 @@ fn operation(statements: impl IntoIterator<Item = &'static str>) -> &'static str
 async fn transaction(
     connection: &Object,
     statements: &Statements,
+    reach: Option<Reach>,
     texts: &[&'static str],
     queries: &[Query<'_>],
 ) -> Result<Vec<Vec<Row>>, Error> {
-    let ready = statements.all_ready(connection, texts).await?;
+    let tenant = reach.as_ref().and_then(Reach::tenant).map(TenantId::as_str);
+    let told = tenant
+        .as_ref()
+        .map(|tenant| Query::new(TELL_REACH, [tenant as Param<'_>]));
+    let first = told.as_slice();
+    let texts: Vec<_> = first
+        .iter()
+        .map(|query| query.sql)
+        .chain(texts.iter().copied())
+        .collect();
+    let ready = statements.all_ready(connection, &texts).await?;
     // Each future sends its request when it is first polled, and they are polled in this order: the
     // whole transaction is on its way before the first answer is awaited.
     let mut begun = Box::pin(maybe_done(connection.batch_execute("begin")));
-    let bodies = queries
+    let bodies = first
         .iter()
+        .chain(queries)
         .zip(&ready)
         .map(|(query, ready)| ready.query(connection, query.params.as_slice()));
     let mut bodies: Vec<_> = bodies.map(maybe_done).map(Box::pin).collect();
@@ -177,7 +197,7 @@ async fn transaction(
         .filter_map(|body| body.as_mut().take_output())
         .collect::<Result<Vec<_>, _>>()?;
     ended?;
-    Ok(rows)
+    Ok(rows.into_iter().skip(first.len()).collect())
 }
 
 /// Waits a little longer each time, so that two that met do not meet again.

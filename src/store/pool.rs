@@ -21,7 +21,7 @@ use rustls::{
 use tokio_postgres::config::TargetSessionAttrs;
 use tokio_postgres_rustls::MakeRustlsConnect;
 
-use super::{Error, error::refused, statement::Statements, waiters::Waiters};
+use super::{Error, Reach, error::refused, statement::Statements, waiters::Waiters};
 use crate::telemetry::metrics::{Metrics, PoolStatus};
 
 /// Connections beside the pool, for what must not wait for requests: heartbeats, polls, readiness.
@@ -70,7 +70,24 @@ pub struct Settings {
     /// A pooler that gives each transaction another connection stands between: nothing may outlast
     /// a transaction.
     pub transaction_pooler: bool,
+    /// The database itself keeps what is done for a tenant to its rows. Not beside a transaction
+    /// pooler.
+    pub row_security: bool,
 }
+
+/// As whom statements run.
+#[derive(Debug, Clone, Copy)]
+enum Role {
+    /// As who connects.
+    Login,
+    /// As the role of the service's own work, by the name that `row_security.sql` gives it.
+    Worker,
+    /// As that of what is done for tenants.
+    Tenant,
+}
+
+/// Connections for the service's own work where tenants have theirs.
+const WORKERS: usize = 4;
 
 /// What the statements of one transaction are sent as.
 type Rewrite = dyn Fn(&[&'static str]) -> Vec<&'static str> + Send + Sync;
@@ -78,7 +95,12 @@ type Rewrite = dyn Fn(&[&'static str]) -> Vec<&'static str> + Send + Sync;
 /// A pool of connections to one database, and a small one beside it for what must not wait.
 #[derive(Clone)]
 pub struct Database {
+    /// For everything, or, with row security, for the service's own work.
     pool: Pool,
+    /// With row security: for what is done for tenants.
+    of_tenants: Option<Pool>,
+    /// Whoever owns the schema.
+    owner: Pool,
     waiters: Arc<Waiters>,
     reserved: Pool,
     answer_timeout: Duration,
@@ -107,16 +129,31 @@ impl Database {
         } else {
             Statements::Named
         };
+        let (pool, of_tenants, reserved) = if settings.row_security {
+            (
+                pool(settings, WORKERS, Role::Worker)?,
+                Some(pool(settings, settings.pool_size, Role::Tenant)?),
+                pool(settings, RESERVED, Role::Worker)?,
+            )
+        } else {
+            (
+                pool(settings, settings.pool_size, Role::Login)?,
+                None,
+                pool(settings, RESERVED, Role::Login)?,
+            )
+        };
         Ok(Self {
-            pool: pool(settings, settings.pool_size)?,
+            pool,
+            of_tenants,
+            owner: self::pool(settings, 1, Role::Login)?,
             waiters: Arc::default(),
-            reserved: pool(settings, RESERVED)?,
+            reserved,
             answer_timeout: settings.statement_timeout + ANSWER_SLACK,
             statements,
             listening: match settings.transaction_pooler {
                 true => None,
                 false => Some((
-                    connection_config(settings),
+                    connection_config(settings, Role::Login),
                     MakeRustlsConnect::new(tls(settings)?),
                 )),
             },
@@ -133,8 +170,12 @@ impl Database {
     }
 
     /// How its connections stand.
-    pub fn status(&self) -> [PoolStatus; 2] {
-        [("requests", &self.pool), ("reserved", &self.reserved)].map(|(name, pool)| {
+    pub fn status(&self) -> Vec<PoolStatus> {
+        let workers = self.of_tenants.as_ref().map(|_| ("workers", &self.pool));
+        let requests = ("requests", self.requests());
+        let all = [requests, ("reserved", &self.reserved)];
+        let all = all.into_iter().chain(workers);
+        all.map(|(name, pool)| {
             let status = pool.status();
             PoolStatus {
                 name,
@@ -144,12 +185,31 @@ impl Database {
                 pending: status.waiting,
             }
         })
+        .collect()
+    }
+
+    /// The connections for requests and turns.
+    fn requests(&self) -> &Pool {
+        self.of_tenants.as_ref().unwrap_or(&self.pool)
+    }
+
+    /// Whether the database itself keeps what is done for a tenant to its rows.
+    pub fn has_row_security(&self) -> bool {
+        self.of_tenants.is_some()
+    }
+
+    /// The reach that the database has to be told before a statement. `None`: it is not held to one.
+    pub(super) fn reach(&self) -> Option<Reach> {
+        let is_held = self.of_tenants.is_some();
+        is_held
+            .then(Reach::current)
+            .filter(|reach| reach.tenant().is_some())
     }
 
     /// How long the one has waited that has waited longest for one of the connections for requests and
     /// turns; zero if there is one for each.
     pub fn longest_wait(&self) -> Duration {
-        match self.pool.status().waiting {
+        match self.requests().status().waiting {
             0 => Duration::ZERO,
             _ => self.waiters.longest(),
         }
@@ -184,6 +244,7 @@ impl Database {
         let answer_timeout = self.answer_timeout.min(within);
         Self {
             pool: self.reserved.clone(),
+            of_tenants: None,
             waiters: Arc::default(),
             answer_timeout,
             ..self.clone()
@@ -195,9 +256,18 @@ impl Database {
         self.listening.clone()
     }
 
-    /// A connection to do something on.
-    pub(super) async fn lend(&self, what: Doing) -> Result<Lent, Error> {
-        let object = self.connection().await?;
+    /// A connection of whoever owns the schema.
+    pub(super) async fn owner(&self) -> Result<Object, Error> {
+        self.connection(&self.owner).await
+    }
+
+    /// A connection to do something on, within the reach that [`Self::reach`] says.
+    pub(super) async fn lend(&self, what: Doing, reach: Option<&Reach>) -> Result<Lent, Error> {
+        let pool = match reach {
+            Some(_) => self.requests(),
+            None => &self.pool,
+        };
+        let object = self.connection(pool).await?;
         let whole = matches!(
             (what, &self.statements),
             (Doing::Statement, Statements::Named)
@@ -229,9 +299,9 @@ impl Database {
     }
 
     /// A connection, as soon as one is free.
-    pub(super) async fn connection(&self) -> Result<Object, Error> {
+    async fn connection(&self, pool: &Pool) -> Result<Object, Error> {
         let waiter = self.waiters.begin();
-        let got = self.pool.get().await;
+        let got = pool.get().await;
         let in_vain = matches!(
             got,
             Err(PoolError::Timeout(deadpool_postgres::TimeoutType::Wait))
@@ -346,10 +416,10 @@ async fn settle(
     drop(Object::take(object));
 }
 
-/// So many connections, made when they are needed.
-fn pool(settings: &Settings, size: usize) -> Result<Pool, Error> {
+/// So many connections in a role, made when they are needed.
+fn pool(settings: &Settings, size: usize, role: Role) -> Result<Pool, Error> {
     let manager = Manager::from_config(
-        connection_config(settings),
+        connection_config(settings, role),
         MakeRustlsConnect::new(tls(settings)?),
         ManagerConfig {
             recycling_method: RecyclingMethod::Fast,
@@ -381,12 +451,17 @@ fn most_age(created: Instant) -> Duration {
 /// Settings of every connection. A pooler hands its own to whoever comes next, so it gets none:
 /// they belong to the role then. Sequential scans are off because a plan made while a table was
 /// empty would keep one for ever.
-fn connection_config(settings: &Settings) -> tokio_postgres::Config {
+fn connection_config(settings: &Settings, role: Role) -> tokio_postgres::Config {
     let mut config = settings.config.clone();
+    let role = match role {
+        Role::Login => "",
+        Role::Worker => "-c role=contextd_worker",
+        Role::Tenant => "-c role=contextd_tenant",
+    };
     if !settings.transaction_pooler {
         let options = format!(
             "{} -c enable_seqscan=off -c jit=off -c timezone=UTC -c statement_timeout={} -c lock_timeout={} \
-             -c idle_in_transaction_session_timeout={}",
+             -c idle_in_transaction_session_timeout={} {role}",
             config.get_options().unwrap_or_default(),
             settings.statement_timeout.as_millis(),
             LOCK_TIMEOUT.as_millis(),

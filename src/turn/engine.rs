@@ -13,7 +13,7 @@ use crate::{
     },
     provider::{Registry, registry::Resolved},
     quota::{Quotas, TenantState},
-    store::Store,
+    store::{Reach, Store},
     telemetry::{Metrics, Telemetry, Trace, Traces},
     turn::{
         Error,
@@ -298,7 +298,7 @@ impl Engine {
         F: Future<Output = Result<T, Error>> + Send + 'static,
     {
         let operation = Trace::current().scope(operation(Arc::clone(self)));
-        joined(self.tasks.spawn(operation)).await
+        joined(self.tasks.spawn(Reach::current().scope(operation))).await
     }
 }
 

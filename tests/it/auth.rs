@@ -4,6 +4,7 @@ mod access;
 mod erasure;
 mod keys;
 mod limits;
+mod row_security;
 mod series;
 mod tenants;
 mod tls;

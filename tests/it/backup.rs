@@ -17,7 +17,8 @@ fn place() -> Place {
         {"when": {"call": 0}, "say": [{"tool_call": {"name": "look", "arguments": {"at": "this"}}}]},
         {"when": {"has_result_of": ["look"]}, "say": [{"text": "{{result:look}}"}]},
     ]});
-    Place::new("").script("looks", &call)
+    // Policies name roles, which a server elsewhere does not have yet.
+    Place::new("[database]\nrow_security = true\n").script("looks", &call)
 }
 
 fn said(output: &Output) -> String {

@@ -34,7 +34,7 @@ use crate::{
     },
     provider::registry::Resolved,
     store::{
-        self, NewMessage,
+        self, NewMessage, Reach,
         compaction::{Beginning, Compacted, CompactionStatus, Cost, GivenUp, Replacement},
     },
     telemetry::Trace,
@@ -182,7 +182,9 @@ impl Engine {
                 tracing::warn!(session.id = %key.session, %error, "compaction abandoned; its lease will expire");
             })
         };
-        self.tasks.spawn(Trace::current().scope(making))
+        let reach = Reach::current();
+        self.tasks
+            .spawn(reach.scope(Trace::current().scope(making)))
     }
 
     /// Compacts what was surveyed while its turn goes on, if there is something to be gained.

@@ -12,7 +12,7 @@ use crate::{
         command::{Idempotency, TurnRequest},
     },
     store::{
-        Rows,
+        Reach, Rows,
         admission::Admission,
         following::{NextTurn, Starters},
         queue::Queued,
@@ -127,7 +127,9 @@ impl Engine {
                 tracing::warn!(session.id = %key.session, %error, "queued message starts no turn yet");
             }
         };
-        self.tasks.spawn(Trace::current().scope(starting));
+        let reach = Reach::current();
+        self.tasks
+            .spawn(reach.scope(Trace::current().scope(starting)));
     }
 
     /// Whether one more turn of a tenant may begin here.

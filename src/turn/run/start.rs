@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Instant};
 
 use crate::{
     model::SessionKey,
-    store::grant::Grant,
+    store::{Reach, grant::Grant},
     telemetry::{Trace, metrics::TurnOrigin},
     turn::{engine::Engine, lease::leases::Lease, live::wakeups::Wakeup, run::cause::Cause},
 };
@@ -30,6 +30,7 @@ impl Engine {
         // The statement that granted it wrote events, and readers on other replicas may wait for
         // them.
         self.wake(Wakeup::News(key.clone()));
+        let reach = Reach::Tenant(key.tenant.clone());
         let running = Running {
             engine: Arc::clone(self),
             key,
@@ -46,7 +47,7 @@ impl Engine {
             ))
             .await;
         };
-        self.tasks.spawn(Trace::current().scope(doing));
+        self.tasks.spawn(reach.scope(Trace::current().scope(doing)));
     }
 }
 

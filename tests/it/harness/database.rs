@@ -69,13 +69,14 @@ pub async fn connect(config: &Config) -> Client {
     client
 }
 
-fn pool(connection: Config) -> Database {
+fn pool(connection: Config, row_security: bool) -> Database {
     let mut config = contextd::config::Config::default();
     config.database.pool_size = 8;
     // Other tests keep the machine busy.
     config.database.acquire_timeout = Duration::from_secs(10);
     config.database.overload_wait = Duration::from_secs(10);
     config.database.statement_timeout = Duration::from_secs(30);
+    config.database.row_security = row_security;
     Database::new(&app::database_settings(&config, connection)).unwrap()
 }
 
@@ -127,7 +128,12 @@ impl TestDatabase {
 
     /// A pool for a replica.
     pub fn pool(&self) -> Database {
-        pool(self.config.clone())
+        pool(self.config.clone(), false)
+    }
+
+    /// The same, with row security. `migrate::run` sets it up.
+    pub fn held_pool(&self) -> Database {
+        pool(self.config.clone(), true)
     }
 
     /// A plain connection, for a look at what is stored.

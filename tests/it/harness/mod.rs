@@ -108,6 +108,8 @@ pub struct Options {
     pub poll: Duration,
     /// For how long what is kept; a test sweeps by `Engine::retain`.
     pub retention: Retention,
+    /// The database holds what is done for tenants to their rows.
+    pub row_security: bool,
     /// What is sent in place of statements.
     pub replace: Option<fn(&'static str) -> &'static str>,
     /// The time of day.
@@ -177,6 +179,7 @@ impl Default for Options {
                 interval: Duration::from_hours(1),
                 batch: 500,
             },
+            row_security: held_to_rows(),
             replace: None,
             clock: Arc::new(SystemClock),
             discover: None,
@@ -251,6 +254,11 @@ impl Options {
     }
 }
 
+/// `CONTEXTD_TEST_ROW_SECURITY` says so for all replicas that no test decides it for.
+fn held_to_rows() -> bool {
+    std::env::var_os("CONTEXTD_TEST_ROW_SECURITY").is_some()
+}
+
 impl Replica {
     /// A replica over the database.
     pub async fn start(database: &TestDatabase, options: Options) -> Self {
@@ -258,11 +266,18 @@ impl Replica {
         for (name, json) in &options.scripts {
             scripted = scripted.with_script(name, json).unwrap();
         }
+        let pool = if options.row_security {
+            let pool = database.held_pool();
+            contextd::store::migrate::run(&pool).await.unwrap();
+            pool
+        } else {
+            database.pool()
+        };
         let pool = match options.replace {
-            Some(replace) => database
-                .pool()
-                .rewriting(move |all| all.iter().map(|sql| replace(sql)).collect()),
-            None => database.pool(),
+            Some(replace) => {
+                pool.rewriting(move |all| all.iter().map(|sql| replace(sql)).collect())
+            }
+            None => pool,
         };
         let config = options.config();
         let mut parts =
