@@ -31,9 +31,10 @@ pub(super) struct Args {
     /// How long one run of the host may take.
     #[arg(long, value_name = "DURATION", env = "CONTEXTD_TIMEOUT", hide_env_values = true, default_value = "30s", value_parser = parse_duration)]
     timeout: Duration,
-    /// Form of the report.
+    /// Form of the report: `text`, or `json` for one object a run.
     #[arg(
         long,
+        hide_possible_values = true,
         value_name = "FORM",
         env = "CONTEXTD_OUTPUT",
         hide_env_values = true,

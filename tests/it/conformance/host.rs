@@ -85,6 +85,10 @@ async fn plays_the_host() {
         Ok(end) => shared.say(&json!({ "end": end })),
         Err(status) => shared.say(&json!({ "error": status.to_string() })),
     }
+    if fault == Fault::FailsOnStale {
+        // Waits for the tools that the interrupt left running, and for what comes of their results.
+        sleep(Duration::from_secs(3)).await;
+    }
     // Tools that still run are not waited for.
     std::process::exit(0);
 }
