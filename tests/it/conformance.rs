@@ -111,7 +111,8 @@ const FAULTS: &[(Fault, &str, &str)] = &[
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_conformance_kit_finds_each_fault_of_a_host() {
-    let kit = &kit().await;
+    let kit = kit().await;
+    let running = &kit;
     let missed: Vec<String> = stream::iter(FAULTS)
         .map(|&(fault, scenario, check)| async move {
             let mut found = BTreeSet::new();
@@ -119,7 +120,7 @@ async fn the_conformance_kit_finds_each_fault_of_a_host() {
             let note = |outcome: &Outcome| {
                 found.extend(outcome.findings.iter().map(|finding| finding.check));
             };
-            kit.run(&options, note).await.unwrap();
+            running.run(&options, note).await.unwrap();
             let missed = format!("{fault:?} in {scenario}: {check} is not among {found:?}");
             (!found.contains(check)).then_some(missed)
         })
@@ -127,5 +128,6 @@ async fn the_conformance_kit_finds_each_fault_of_a_host() {
         .filter_map(async |missed| missed)
         .collect()
         .await;
+    kit.stop().await;
     assert!(missed.is_empty(), "{}", missed.join("\n"));
 }
