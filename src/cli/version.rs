@@ -2,17 +2,33 @@
 
 use std::process::ExitCode;
 
-use super::output::say;
+use serde_json::json;
+
+use super::output::{Format, say};
+use crate::store::migrate;
+
+const VERSION: &str = env!("CARGO_PKG_VERSION");
+const COMMIT: Option<&str> = option_env!("GIT_COMMIT");
 
 /// Print the version.
 #[derive(Debug, clap::Args)]
-pub(super) struct Args {}
+pub(super) struct Args {
+    /// For people or for programs.
+    #[arg(long, env = "CONTEXTD_OUTPUT", value_enum, default_value_t)]
+    output: Format,
+}
 
-pub(super) fn run(_args: Args) -> anyhow::Result<ExitCode> {
-    let version = env!("CARGO_PKG_VERSION");
-    match option_env!("GIT_COMMIT") {
-        Some(commit) => say(format_args!("contextd {version} ({commit})"))?,
-        None => say(format_args!("contextd {version}"))?,
+pub(super) fn run(args: Args) -> anyhow::Result<ExitCode> {
+    match (args.output, COMMIT) {
+        (Format::Text, Some(commit)) => say(format_args!("contextd {VERSION} ({commit})"))?,
+        (Format::Text, None) => say(format_args!("contextd {VERSION}"))?,
+        (Format::Json, commit) => say(json!({
+            "version": VERSION,
+            "commit": commit,
+            "schemaVersion": migrate::newest(),
+            "os": std::env::consts::OS,
+            "architecture": std::env::consts::ARCH,
+        }))?,
     }
     Ok(ExitCode::SUCCESS)
 }

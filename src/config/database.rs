@@ -60,7 +60,7 @@ impl Default for DatabaseConfig {
             row_security: false,
             pool_size: 16,
             acquire_timeout: Duration::from_secs(5),
-            overload_wait: Duration::from_millis(100),
+            overload_wait: Duration::from_millis(250),
             statement_timeout: Duration::from_secs(10),
             connect_timeout: Duration::from_secs(5),
         }

@@ -690,10 +690,15 @@ fn serve_refuses_to_start_with_an_unknown_variable() {
 }
 
 #[test]
-fn version_prints_the_version() {
+fn version_prints_the_version_for_people_and_for_programs() {
     let output = contextd(&["version"], &[]);
     assert_eq!(output.status.code(), Some(0));
     assert!(stdout(&output).starts_with(concat!("contextd ", env!("CARGO_PKG_VERSION"))));
+    let output = contextd(&["version", "--output", "json"], &[]);
+    let said: serde_json::Value = serde_json::from_str(&stdout(&output)).unwrap();
+    assert_eq!(said["version"], env!("CARGO_PKG_VERSION"));
+    assert_eq!(said["schemaVersion"], contextd::store::migrate::newest());
+    assert_eq!(said["architecture"], std::env::consts::ARCH);
 }
 
 #[test]

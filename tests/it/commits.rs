@@ -30,6 +30,7 @@ async fn a_turn_with_k_tool_steps_is_1_and_2k_and_1_commits_however_long_its_ans
     let server = Quiet::start().await;
     let mut options = Options {
         workers: false,
+        row_security: false, // which makes a transaction of each read
         ..Options::default()
     };
     for steps in 0..=MOST_STEPS {
@@ -78,6 +79,7 @@ async fn each_submission_is_one_commit_also_when_it_hands_out_the_next_call() {
     let script = json!({ "steps": [{ "when": { "call": 0 }, "say": calls }, { "say": [{ "text": "Done." }] }] });
     let options = Options {
         workers: false,
+        row_security: false, // which makes a transaction of each read
         ..Options::default()
     }
     .script("three", script.to_string());
@@ -139,6 +141,7 @@ async fn with_messages_queued_the_model_is_called_after_two_commits() {
     ];
     let options = Options {
         workers: false,
+        row_security: false, // which makes a transaction of each read
         ..Options::default()
     };
     let options = cases.iter().fold(options, |options, (name, ..)| {

@@ -26,12 +26,20 @@ CODER: dict[str, Any] = {
         {"say": [{"text": "Done: {{user}}"}]},
     ],
 }
+# Reads one mail, another one when it is told that it invented something, and no other.
+MAIL: dict[str, Any] = {
+    "steps": [
+        {"when": {"user_contains": "kettle"}, "say": [{"text": '{"sender": "Anna Berg", "thing": "Blue kettle"}'}]},
+        {"when": {"user_contains": "Copy them"}, "say": [{"text": '{"sender": "Tom Hill", "thing": "settings page"}'}]},
+        {"say": [{"text": '{"sender": "Ole Lund", "thing": "settings page"}'}]},
+    ],
+}
 TASKS = [f"Read everything, round {number}." for number in range(6)]
 
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[Server]:
-    running = Server({"coder": CODER})
+    running = Server({"coder": CODER, "mail": MAIL})
     try:
         yield running.start()
     finally:
@@ -71,3 +79,14 @@ def test_the_coding_agent_fills_its_window_and_is_compacted(server: Server, tmp_
     assert "[compacted: " in said
     assert [f"Done: {task}" in said for task in TASKS] == [True] * len(TASKS)
     assert "Context of scripted/coder" in said
+
+
+def test_what_is_not_in_the_mail_is_asked_again_and_then_left_for_a_person(server: Server) -> None:
+    said = run("contacts.py", server.url, "scripted/mail").splitlines()
+    assert said[:3] == ["Anna Berg: Blue kettle", "  not in the mail: Ole Lund", "Tom Hill: settings page"]
+    assert said[3:6] == [
+        "  not in the mail: Ole Lund, settings page",
+        "  not in the mail: Tom Hill, settings page",
+        "  not in the mail: Tom Hill, settings page",
+    ]
+    assert [line.startswith("for a person: Do you deliver") for line in said[6:7]] == [True]

@@ -26,8 +26,8 @@ before(async () => {
   const tarball = packed.stdout.trim().split("\n").at(-1) ?? "";
   writeFileSync(join(place, "package.json"), '{ "type": "module", "private": true }');
   await run("npm", "install", "--silent", "--no-audit", "--no-fund", `./${tarball}`, "zod", "ai@7");
-  for (const name of ["agent.ts", "coding-agent.ts", "ai-sdk.ts"])
-    cpSync(`../../examples/typescript/${name}`, join(place, name));
+  const examples = ["agent.ts", "coding-agent.ts", "ai-sdk.ts", "contacts.ts"];
+  for (const name of examples) cpSync(`../../examples/typescript/${name}`, join(place, name));
   const types = ["--typeRoots", resolve("node_modules/@types"), "--types", "node"];
   const strict = [
     "--strict",
@@ -39,7 +39,7 @@ before(async () => {
     "--lib",
     "es2023,esnext.disposable",
   ];
-  await run(resolve("node_modules/.bin/tsc"), ...strict, ...types, "agent.ts", "coding-agent.ts", "ai-sdk.ts");
+  await run(resolve("node_modules/.bin/tsc"), ...strict, ...types, ...examples);
 });
 after(async () => {
   await server.close();
@@ -73,6 +73,16 @@ test("the coding agent fills its window and is compacted", async () => {
   const said = await run("node", "coding-agent.js", "folder", "Read on.", "scripted/coder");
   assert.match(said, /\[(compacted|pruned)/);
   assert.match(said, /\[(stop|max_steps)\] \d+ of 16000 tokens/);
+});
+
+test("what is not in the mail is asked again and then left for a person", async () => {
+  const said = (await run("node", "contacts.js", "scripted/mail")).split("\n");
+  assert.deepEqual(said.slice(0, 3), [
+    "Anna Berg: Blue kettle",
+    "  not in the mail: Ole Lund",
+    "Tom Hill: settings page",
+  ]);
+  assert.match(said[6] ?? "", /^for a person: Do you deliver/);
 });
 
 test("a conversation of the AI SDK goes in, and a UI message comes out", async () => {

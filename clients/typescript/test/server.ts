@@ -40,6 +40,13 @@ const SCRIPTS = {
       { say: [{ text: "A summary of what was read." }] },
     ],
   },
+  mail: {
+    steps: [
+      { when: { user_contains: "kettle" }, say: [{ text: '{"sender": "Anna Berg", "thing": "Blue kettle"}' }] },
+      { when: { user_contains: "Copy them" }, say: [{ text: '{"sender": "Tom Hill", "thing": "settings page"}' }] },
+      { say: [{ text: '{"sender": "Ole Lund", "thing": "settings page"}' }] },
+    ],
+  },
   fails: { steps: [{ say: [{ error: { kind: "bad_request", message: "no" } }] }] },
   slow: { steps: [{ say: [{ repeat: { text: "on and on ", times: 1000 }, delay_ms: 50 }] }] },
 };

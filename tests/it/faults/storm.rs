@@ -10,6 +10,7 @@ use serde_json::json;
 
 use crate::harness::{
     TestDatabase,
+    errors::refusal,
     events::{all as read, completed},
     process::{Place, Served},
     requests::turn,
@@ -35,7 +36,14 @@ async fn timed(served: &Served, name: &str, enough: impl Fn(usize) -> bool) -> V
     while !enough(times.len()) {
         let begun = Instant::now();
         let request = turn(&format!("{name}-{}", times.len()), "scripted/quick", "Go");
-        let mut stream = turns.execute_turn(request).await.unwrap().into_inner();
+        let mut stream = loop {
+            match turns.execute_turn(request.clone()).await {
+                Ok(stream) => break stream.into_inner(),
+                // Refused at once while others wait: as a client does, it asks again.
+                Err(status) => assert_eq!(refusal(&status).reason, "OVERLOADED", "{status:?}"),
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        };
         completed(&read(&mut stream).await);
         times.push(begun.elapsed());
     }

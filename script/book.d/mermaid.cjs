@@ -1,0 +1,38 @@
+// Parses diagrams: a line of standard input is the text of one as JSON, the line that answers what is wrong with it, or "".
+const fs = require("node:fs");
+const readline = require("node:readline");
+const vm = require("node:vm");
+
+// As much of a browser as mermaid looks for before it parses; nothing is drawn.
+const element = () => ({ style: {}, setAttribute() {}, appendChild() {}, addEventListener() {} });
+globalThis.window = globalThis;
+globalThis.Element = class {};
+globalThis.Node = class {};
+globalThis.addEventListener = () => {};
+globalThis.document = {
+  nodeType: 9,
+  currentScript: null,
+  implementation: {},
+  addEventListener() {},
+  createElement: element,
+  createElementNS: element,
+  querySelector: () => null,
+  querySelectorAll: () => [],
+  body: element(),
+  documentElement: element(),
+};
+vm.runInThisContext(fs.readFileSync(process.argv[2], "utf8"));
+const { mermaid } = globalThis;
+mermaid.initialize({ startOnLoad: false });
+
+(async () => {
+  for await (const line of readline.createInterface({ input: process.stdin })) {
+    let problem = "";
+    try {
+      await mermaid.parse(JSON.parse(line));
+    } catch (error) {
+      problem = error.message || "not a diagram";
+    }
+    process.stdout.write(`${JSON.stringify(problem)}\n`);
+  }
+})();

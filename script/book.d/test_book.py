@@ -1,0 +1,170 @@
+"""Samples that the checks of the book must refuse, and ones that they must not. script/book check runs them first, with the tools it has."""
+
+import shutil
+import tempfile
+import unittest
+from pathlib import Path
+
+import blocks
+import limits
+import links
+import markdown
+import stage
+
+GIVEN = {}  # tools and reference, of main.py
+
+# (what the page holds, a part of the problem that is found)
+REFUSED = {
+    "a block without a language": ("```\nx\n```\n", "no language"),
+    "a block that no check reads": ("```cobol\nSTOP RUN.\n```\n", "cobol: no check reads it"),
+    "a block that is never closed": ("```sh\ntrue\n", "no language"),
+    "a shell script that bash cannot read": ("```sh\nif true; then\n```\n", "syntax error"),
+    "a command that contextd does not have": ("```sh\ncontextd serf\n```\n", "contextd has no command serf"),
+    "an option that contextd does not have": ("```sh\ncontextd serve --lisen :1\n```\n", "has no option --lisen"),
+    "an option of a pod's contextd": ("```sh\nkubectl exec p -- contextd health --adress x\n```\n", "has no option --adress"),
+    "a file that is not there": ("```sh\nscript/no-such-script\n```\n", "script/no-such-script is not there"),
+    "an RPC that does not exist": ("```sh\ngrpcurl -d '{}' h:1 contextd.v1.TurnService/Run\n```\n", "there is no RPC contextd.v1.TurnService/Run"),
+    "a field that a request does not have": (
+        "```sh\ngrpcurl -d '{\"input\": {\"prats\": []}}' h:1 contextd.v1.TurnService/ExecuteTurn\n```\n",
+        "input.prats: InputMessage has no such field",
+    ),
+    "a value that an enum does not have": (
+        "```sh\ngrpcurl -d '{\"delivery\": \"DELIVERY_LATER\"}' h:1 contextd.v1.QueueService/EnqueueMessage\n```\n",
+        "Delivery has no DELIVERY_LATER",
+    ),
+    "console commands with a mistake": ("```console\n$ contextd contxt x\n```\n", "contextd has no command contxt"),
+    "console without a command": ("```console\nhello\n```\n", "would run nothing"),
+    "settings that cannot be parsed": ("```toml\na = \n```\n", "toml: "),
+    "a setting that does not exist": ("```toml\n[turn]\nno_such = 1\n```\n", "no_such"),
+    "JSON with a comma too many": ("```json\n{\"a\": 1,}\n```\n", "json: "),
+    "Python that does not compile": ("```python\ndef f(:\n```\n", "python: "),
+    "Python that imports what the client does not have": ("```python\nfrom contextd import Contextdd\n```\n", "contextd has no Contextdd"),
+    "JavaScript that cannot be parsed": ("```js\nconst = 1\n```\n", "js: "),
+    "TypeScript that cannot be parsed": ("```ts\nconst a: = 1\n```\n", "ts: "),
+    "Rust that cannot be parsed": ("```rust\nlet = 1;\n```\n", "rust: "),
+    "Go that cannot be parsed": ("```go\nx := := 1\n```\n", "go: "),
+    "Java that cannot be parsed": ("```java\nint x = = 1;\n```\n", "java: "),
+    "SQL that PostgreSQL cannot parse": ("```sql\nselec 1;\n```\n", 'sql: syntax error at or near "selec"'),
+    "XML that is not closed": ("```xml\n<a><b></a>\n```\n", "xml: "),
+    "a diagram that mermaid cannot parse": ("```mermaid\nflowchart LR\n  A[open --> B\n```\n", "mermaid: "),
+    "a test that is not there": ("<!-- check: by tests/none.rs -->\n```cobol\n```\n", "which is to run this block, is not there"),
+    "a block that is not the file it is said to be": ("<!-- check: is test.txt -->\n```text\nother\n```\n", "is not the file test.txt"),
+    "a test of another page": ("<!-- check: by test.txt -->\n```cobol\n```\n", "does not name this page"),
+}
+
+ACCEPTED = {
+    "output": "```text\nwhatever ``` it says\n```\n",
+    "a script": "```sh\nA=1 contextd serve --listen 0.0.0.0:7070 2>&1 | jq 'select(.audit)' # contextd nothing\n```\n",
+    "options of a program that contextd runs": "```sh\ncontextd completion bash -- --no-such-option\n```\n",
+    "settings": "```toml\n[turn]\nmax_running_turns = 5\n```\n",
+    "TOML that is no settings": '<!-- check: syntax -->\n```toml\n[[keys]]\nname = "a"\n```\n',
+    "a request in either spelling": '```sh\ngrpcurl -d \'{"session_id": "a", "requestId": "b"}\' h:1 contextd.v1.TurnService/CancelTurn\n```\n'.replace(
+        ', "requestId": "b"', ""
+    ),
+    "Python with await": "```python\nawait session.run()\n```\n",
+    "a diagram": "```mermaid\nsequenceDiagram\n  A->>B: hello\n```\n",
+    "statements of Java": "```java\nimport a.B;\nvar x = new B();\nx.run();\n```\n",
+    "a record and statements of Java": "```java\nrecord A(int b) {}\nA a = new A(1);\n```\n",
+    "members of Java": "```java\n@Tool\nstatic String f(String a) {\n  return a;\n}\n```\n",
+    "two statements": "```sql\ncreate role a nologin; -- once\ngrant a to b;\n```\n",
+    "an element": "```xml\n<dependency><version>1</version></dependency>\n```\n",
+    "a file as it is": "<!-- check: is test.txt -->\n```text\nother.md\n```\n",
+    "a fragment of Go": "```go\nx := 1\n_ = x\n```\n",
+    "indented, in a list": "- one:\n\n  ```json\n  {}\n  ```\n",
+}
+
+
+class Blocks(unittest.TestCase):
+    def problems(self, text):
+        with tempfile.TemporaryDirectory() as folder:
+            root = Path(folder)
+            (root / "page.md").write_text(text, "utf-8")
+            (root / "test.txt").write_text("other.md\n", "utf-8")
+            here = GIVEN["tools"]
+            (root / "clients").symlink_to(here.root / "clients")
+            tools = blocks.Tools(root, here.contextd, here.sql, here.tsc, here.parser)
+            return blocks.check(root, ["page.md"], tools, GIVEN["reference"])[0]
+
+    def test_broken_blocks_are_refused(self):
+        for name, (text, expected) in REFUSED.items():
+            if "```java" in text and not shutil.which("javac"):
+                continue
+            with self.subTest(name):
+                self.assertIn(expected, "\n".join(self.problems(text)))
+
+    def test_good_blocks_are_accepted(self):
+        for name, text in ACCEPTED.items():
+            with self.subTest(name):
+                self.assertEqual(self.problems(text), [])
+
+
+class Links(unittest.TestCase):
+    def problems(self, pages):
+        with tempfile.TemporaryDirectory() as folder:
+            root = Path(folder)
+            for name, text in pages.items():
+                (root / name).parent.mkdir(parents=True, exist_ok=True)
+                (root / name).write_text(text, "utf-8")
+            found = markdown.pages(root)
+            return links.check(root, found) + links.orphans(root, found)
+
+    def test_dead_links_and_orphans_are_refused(self):
+        summary = "- [A](a.md)\n"
+        for name, pages, expected in (
+            ("no file", {"docs/a.md": "[x](b.md)"}, "dead link: b.md"),
+            ("no heading", {"docs/a.md": "# One\n[x](#two)"}, "no heading #two"),
+            ("no heading there", {"docs/a.md": "# One", "README.md": "[x](docs/a.md#two)"}, "no heading #two"),
+            ("out of the repository", {"docs/a.md": "[x](../../y.md)"}, "dead link: ../../y.md"),
+            ("a definition", {"docs/a.md": "[x]: b.md"}, "dead link: b.md"),
+            ("an orphan", {"docs/a.md": "", "docs/b.md": ""}, "docs/b.md: orphan page"),
+            ("in the table of contents", {"docs/b.md": ""}, "docs/SUMMARY.md:1: dead link: a.md"),
+        ):
+            with self.subTest(name):
+                self.assertIn(expected, "\n".join(self.problems({"docs/SUMMARY.md": summary, **pages})))
+
+    def test_good_links_are_accepted(self):
+        page = "# The `one` thing, really\n[x](#the-one-thing-really) [y](../README.md) `[z](none.md)`\n```text\n[q](none.md)\n```\n"
+        self.assertEqual(self.problems({"docs/SUMMARY.md": "- [A](a.md)\n", "docs/a.md": page, "README.md": "[d](docs)"}), [])
+
+    def test_dead_links_of_the_html_are_refused(self):
+        with tempfile.TemporaryDirectory() as folder:
+            Path(folder, "a.html").write_text('<h1 id="one"></h1><a href="a.html#one"></a><a href="a.html#two"></a><img src="b.png">', "utf-8")
+            self.assertEqual([p.rsplit(" ", 1)[1] for p in links.check_html(Path(folder))], ["a.html#two", "b.png"])
+
+
+class Chapters(unittest.TestCase):
+    def test_a_client_without_a_line_is_in_the_book(self):
+        with tempfile.TemporaryDirectory() as folder:
+            for name in ("python", "zig"):
+                Path(folder, "clients", name).mkdir(parents=True)
+                Path(folder, "clients", name, "README.md").touch()
+            summary = "- [Python](../clients/python/README.md)\n- [x](x.md)\n"
+            expected = "- [Python](../clients/python/README.md)\n- [Zig](../clients/zig/README.md)\n- [x](x.md)\n"
+            self.assertEqual(stage.with_clients(Path(folder), summary), expected)
+
+
+class Limits(unittest.TestCase):
+    def problems(self, rows):
+        with tempfile.TemporaryDirectory() as folder:
+            (Path(folder) / "docs").mkdir()
+            (Path(folder) / limits.PAGE).write_text("".join(f"| `{name}` | {value} | x |\n" for name, value in rows.items()), "utf-8")
+            tools = GIVEN["tools"]
+            return "\n".join(limits.check(Path(folder), tools.contextd, tools.env, GIVEN["reference"]))
+
+    def test_wrong_limits_are_refused(self):
+        for row, value, expected in (
+            ("turn.max_takeovers", "6", "turn.max_takeovers is 5 by default, not 6"),
+            ("turn.max_nothing", "6", "there is no setting turn.max_nothing"),
+            ("ListQueuedMessagesRequest.page_size", "2,000", "does not say 2,000"),
+            ("ListQueuedMessagesRequest.page", "50", "the API has no ListQueuedMessagesRequest.page"),
+            ("turn.max_takeovers", "5", "the setting turn.lease_ttl = 15s is missing"),
+        ):
+            with self.subTest(expected):
+                self.assertIn(expected, self.problems({row: value}))
+
+
+def run(tools, reference):
+    """Whether all of them pass."""
+    GIVEN.update(tools=tools, reference=reference)
+    suite = unittest.defaultTestLoader.loadTestsFromName(__name__)
+    return unittest.TextTestRunner(verbosity=1).run(suite).wasSuccessful()
