@@ -3,10 +3,10 @@
 use std::{ffi::OsString, path::PathBuf, process::ExitCode, thread, time::Duration};
 
 use anyhow::Context as _;
-use clap::{ValueEnum, builder::PossibleValuesParser};
+use clap::builder::PossibleValuesParser;
 use serde_json::json;
 
-use super::output::say;
+use super::output::{Format, say};
 use crate::config::{Environment, parse_duration};
 use crate::conformance::{Kit, Options, Outcome, Scenario, Setup, scenarios};
 
@@ -40,18 +40,10 @@ pub(super) struct Args {
         hide_env_values = true,
         default_value = "text"
     )]
-    output: Output,
+    output: Format,
     /// The driver of the host and its arguments; without it, the scenarios are listed
     #[arg(last = true, value_name = "COMMAND")]
     command: Vec<OsString>,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum Output {
-    /// Lines for people.
-    Text,
-    /// One JSON object for each run.
-    Json,
 }
 
 pub(super) async fn run(args: Args) -> anyhow::Result<ExitCode> {
@@ -94,7 +86,7 @@ pub(super) async fn run(args: Args) -> anyhow::Result<ExitCode> {
     kit.stop().await;
     ran?;
     printed?;
-    if args.output == Output::Text {
+    if matches!(args.output, Format::Text) {
         say(format_args!("{runs} runs, {failed} of them with findings"))?;
     }
     Ok(match failed {
@@ -110,7 +102,7 @@ fn list(scenarios: &[Scenario]) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn print(outcome: &Outcome, form: Output) -> anyhow::Result<()> {
+fn print(outcome: &Outcome, form: Format) -> anyhow::Result<()> {
     let Outcome {
         scenario,
         variant,
@@ -119,7 +111,7 @@ fn print(outcome: &Outcome, form: Output) -> anyhow::Result<()> {
         stderr,
         ..
     } = outcome;
-    if form == Output::Json {
+    if matches!(form, Format::Json) {
         let findings: Vec<_> = findings
             .iter()
             .map(|it| json!({"check": it.check, "text": it.text}))
