@@ -11,6 +11,7 @@ mod backup;
 mod chat;
 mod completion;
 mod config;
+mod conformance;
 mod context;
 mod health;
 mod migrate;
@@ -44,6 +45,7 @@ enum Command {
     Context(context::Args),
     Admin(admin::Args),
     Selftest(selftest::Args),
+    Conformance(conformance::Args),
     Config(config::Args),
     Completion(completion::Args),
     Version(version::Args),
@@ -62,6 +64,7 @@ impl Cli {
             Command::Context(args) => Box::pin(context::run(args)).await,
             Command::Admin(args) => Box::pin(admin::run(args)).await,
             Command::Selftest(args) => Box::pin(selftest::run(args)).await,
+            Command::Conformance(args) => Box::pin(conformance::run(args)).await,
             Command::Config(args) => config::run(args),
             Command::Completion(args) => completion::run(args, &mut Self::command()),
             Command::Version(args) => version::run(args),

@@ -20,6 +20,7 @@ pub const COMMAND_FLAGS: &[&str] = &[
     "prefix",
     "requests-per-second",
     "running-turns",
+    "scenario",
     "service",
     "session",
     "state",

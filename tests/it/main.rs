@@ -36,6 +36,7 @@ mod coalescing;
 mod commits;
 mod compaction;
 mod compaction_beside;
+mod conformance;
 mod context_properties;
 mod context_size;
 mod context_stats;

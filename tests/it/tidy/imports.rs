@@ -7,6 +7,7 @@ pub(super) const MAY_IMPORT: &[(&str, &[&str])] = &[
         "cli",
         &[
             "app",
+            "conformance",
             "auth",
             "grpc",
             "worker",
@@ -20,6 +21,8 @@ pub(super) const MAY_IMPORT: &[(&str, &[&str])] = &[
             "postgres",
         ],
     ),
+    // A client of the API beside the command line.
+    ("conformance", &["pb"]),
     (
         "app",
         &[

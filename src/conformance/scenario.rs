@@ -1,0 +1,371 @@
+//! The scenarios, as data.
+
+use std::time::Duration;
+
+use super::fault::{Action, Fault, How, On, Rpc};
+use crate::pb::{Delivery, event::Payload};
+
+/// The scripts that stand in for models.
+pub(super) const SCRIPTS: &[(&str, &str)] = &[
+    ("turn", include_str!("scripts/turn.json")),
+    ("slowly", include_str!("scripts/slowly.json")),
+    ("stopped", include_str!("scripts/stopped.json")),
+    ("other", include_str!("scripts/other.json")),
+    ("failing", include_str!("scripts/failing.json")),
+    ("again", include_str!("scripts/again.json")),
+    ("approval", include_str!("scripts/approval.json")),
+    ("long", include_str!("scripts/long.json")),
+    ("large", include_str!("scripts/large.json")),
+];
+
+const SAID: &str = "Let me add and wait. The sum is 5. In the end it is 42, and all is done.";
+/// A run with a silent stream takes longer than others: hosts may wait for four heartbeats.
+const SILENCE: Duration = Duration::from_secs(60);
+
+/// How a turn is to end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Expected {
+    Completed,
+    Cancelled,
+    /// The host reports the refusal.
+    Refused,
+}
+
+/// One situation that a host must handle.
+#[derive(Debug)]
+pub struct Scenario {
+    /// What it is called.
+    pub name: &'static str,
+    /// What it demands of a host, in one sentence.
+    pub demand: &'static str,
+    pub(super) model: &'static str,
+    pub(super) fallback: Option<&'static str>,
+    pub(super) input: &'static str,
+    pub(super) expected: Expected,
+    /// What the turn says. `None` where only the server knows.
+    pub(super) says: Option<&'static str>,
+    /// Something that happens in the turn, or the scenario is not what it should be.
+    pub(super) shows: fn(&Payload) -> bool,
+    /// Time beyond that of other runs.
+    pub(super) extra: Duration,
+    /// Once for each message and way to cut.
+    pub(super) every_message: bool,
+    runs: Vec<Variant>,
+}
+
+/// One run of a scenario.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Variant {
+    /// How it differs from the others.
+    pub(super) name: String,
+    pub(super) faults: Vec<Fault>,
+}
+
+impl Variant {
+    /// Whether it needs a replica to kill.
+    pub(super) fn kills(&self) -> bool {
+        let kills = |action| matches!(action, Action::Kill);
+        self.faults.iter().any(|fault| match *fault {
+            Fault::At(_, action) | Fault::WhenRuns(_, action) => kills(action),
+            Fault::Cut(..)
+            | Fault::CutEach(_)
+            | Fault::Lose(..)
+            | Fault::Refuse { .. }
+            | Fault::Silence(_)
+            | Fault::Unknown => false,
+        })
+    }
+}
+
+impl Scenario {
+    fn new(name: &'static str, demand: &'static str, runs: &[(&str, &[Fault])]) -> Self {
+        let run = |(name, faults): &(&str, &[Fault])| Variant {
+            name: (*name).to_owned(),
+            faults: faults.to_vec(),
+        };
+        Self {
+            name,
+            demand,
+            model: "turn",
+            fallback: None,
+            input: "Please add.",
+            expected: Expected::Completed,
+            says: Some(SAID),
+            shows: |payload| matches!(payload, Payload::TurnStarted(_)),
+            extra: Duration::ZERO,
+            every_message: false,
+            runs: runs.iter().map(run).collect(),
+        }
+    }
+
+    fn says(mut self, model: &'static str, text: &'static str) -> Self {
+        (self.model, self.says) = (model, Some(text));
+        self
+    }
+
+    fn shows(mut self, shows: fn(&Payload) -> bool) -> Self {
+        self.shows = shows;
+        self
+    }
+
+    /// Its runs, where a turn has so many messages.
+    pub(super) fn variants(&self, messages: usize) -> Vec<Variant> {
+        if !self.every_message {
+            return self.runs.clone();
+        }
+        let ways = [How::Unavailable, How::Reset];
+        let cut = |number, how: How| Variant {
+            name: format!("{} after message {number}", how.words()),
+            faults: vec![Fault::Cut(On::Message(number), how)],
+        };
+        (1..messages)
+            .flat_map(|number| ways.map(|how| cut(number, how)))
+            .collect()
+    }
+}
+
+/// All scenarios, in the order in which they are run.
+pub fn scenarios() -> Vec<Scenario> {
+    let mut all = connections();
+    all.extend(refusals());
+    all.extend(events());
+    all.extend(meanwhile());
+    all
+}
+
+/// A call that takes a while is requested.
+fn slow(payload: &Payload) -> bool {
+    let Payload::ToolCallRequested(pending) = payload else {
+        return false;
+    };
+    let call = pending.call.as_ref();
+    call.is_some_and(|call| call.tool_name == "slow")
+}
+
+/// Connections that break.
+fn connections() -> Vec<Scenario> {
+    use How::{Reset, Unavailable};
+    let lost = |rpc, times| [Unavailable, Reset].map(|how| [Fault::Lose(rpc, how, times)]);
+    let [start_status, start_reset] = lost(Rpc::Execute, 1);
+    let [result_status, result_reset] = lost(Rpc::Submit, 2);
+    let mut every = Scenario::new(
+        "disconnect",
+        "A stream that breaks off after any message is opened again, and nothing is seen or done twice.",
+        &[],
+    );
+    every.every_message = true;
+    vec![
+        Scenario::new(
+            "baseline",
+            "A turn with three calls of tools, without a fault.",
+            &[("", &[])],
+        ),
+        every,
+        Scenario::new(
+            "each-event",
+            "A stream that breaks off after every new event still brings the turn to its end.",
+            &[
+                ("UNAVAILABLE", &[Fault::CutEach(Unavailable)]),
+                ("resets", &[Fault::CutEach(Reset)]),
+            ],
+        ),
+        Scenario::new(
+            "lost-start",
+            "When ExecuteTurn was carried out and its answer lost, the same request_id attaches to the turn.",
+            &[("UNAVAILABLE", &start_status), ("reset", &start_reset)],
+        ),
+        Scenario::new(
+            "lost-results",
+            "When SubmitToolResults was carried out and its answer lost, the same results are sent again and no tool runs again.",
+            &[("UNAVAILABLE", &result_status), ("reset", &result_reset)],
+        ),
+        Scenario::new(
+            "cut-while-tools-run",
+            "A call that a tool works on when the stream breaks off is not begun again.",
+            &[
+                ("UNAVAILABLE", &[Fault::Cut(On::Payload(slow), Unavailable)]),
+                ("reset", &[Fault::Cut(On::Payload(slow), Reset)]),
+            ],
+        )
+        .says("slowly", SAID),
+        Scenario::new(
+            "cut-while-model-writes",
+            "Text that was shown when the stream breaks off is not shown again, and the rest is not missed.",
+            &[
+                ("UNAVAILABLE", &[Fault::Cut(On::Text("end"), Unavailable)]),
+                ("reset", &[Fault::Cut(On::Text("end"), Reset)]),
+            ],
+        )
+        .says("slowly", SAID),
+    ]
+}
+
+/// Servers that do not answer, or refuse.
+fn refusals() -> Vec<Scenario> {
+    use How::{Denied, Drain, Invalid, Unavailable};
+    let refuse = |rpc, how, times, later| Fault::Refuse {
+        rpc,
+        how,
+        times,
+        later,
+    };
+    let sum = Fault::Cut(On::Text("sum"), Drain);
+    let mut refused = Scenario::new(
+        "refused",
+        "A request that is refused for good is reported, and not sent again.",
+        &[
+            (
+                "INVALID_ARGUMENT",
+                &[refuse(Rpc::Execute, Invalid, usize::MAX, false)],
+            ),
+            (
+                "PERMISSION_DENIED",
+                &[refuse(Rpc::Execute, Denied, usize::MAX, false)],
+            ),
+        ],
+    );
+    refused.expected = Expected::Refused;
+    let mut silence = Scenario::new(
+        "silence",
+        "A stream in which nothing comes for four heartbeats is left and opened again.",
+        &[("", &[Fault::Silence(On::Text("sum"))])],
+    );
+    silence.extra = SILENCE;
+    vec![
+        Scenario::new(
+            "drain",
+            "A server that stops is left alone for as long as its RetryInfo says.",
+            &[(
+                "",
+                &[
+                    sum,
+                    refuse(Rpc::Execute, Drain, 2, true),
+                    refuse(Rpc::Submit, Drain, 1, false),
+                ],
+            )],
+        ),
+        Scenario::new(
+            "outage",
+            "A time without a server is waited for.",
+            &[(
+                "",
+                &[
+                    refuse(Rpc::Execute, Unavailable, 3, false),
+                    refuse(Rpc::Submit, Unavailable, 3, false),
+                ],
+            )],
+        ),
+        refused,
+        silence,
+    ]
+}
+
+/// What comes in streams.
+fn events() -> Vec<Scenario> {
+    let usage = |payload: &Payload| matches!(payload, Payload::UsageRecorded(_));
+    let mut fallback = Scenario::new(
+        "fallback",
+        "The text of an attempt that is void is taken back when the turn goes on with another model.",
+        &[("", &[])],
+    )
+    .says("failing", "Right words now.")
+    .shows(|payload| matches!(payload, Payload::ModelFallback(_)));
+    fallback.fallback = Some("scripted/other");
+    let mut compaction = Scenario::new(
+        "compaction",
+        "A turn whose context is compacted in between goes on.",
+        &[("", &[])],
+    )
+    .shows(|payload| matches!(payload, Payload::CompactionCompleted(_)));
+    (compaction.model, compaction.says) = ("long", None);
+    let mut large = Scenario::new(
+        "large",
+        "A result of 2.9 MB is submitted, and a message of 660 kB read.",
+        &[("", &[])],
+    );
+    (large.model, large.says) = ("large", None);
+    vec![
+        Scenario::new(
+            "unknown",
+            "Fields, values and events that the host does not know are ignored, and their seq is remembered.",
+            &[(
+                "",
+                &[
+                    Fault::Unknown,
+                    Fault::Cut(On::Payload(usage), How::Unavailable),
+                ],
+            )],
+        ),
+        Scenario::new(
+            "retry",
+            "The text of an attempt that failed is void: the next attempt says it again.",
+            &[("", &[])],
+        )
+        .says("again", "The answer, said twice, is 42.")
+        .shows(|payload| matches!(payload, Payload::TurnRetrying(_))),
+        fallback,
+        compaction,
+        large,
+        Scenario::new(
+            "approval",
+            "A call that needs approval runs when it is approved, and never when it is denied.",
+            &[
+                ("", &[]),
+                ("each event cut", &[Fault::CutEach(How::Unavailable)]),
+                (
+                    "lost answers",
+                    &[Fault::Lose(Rpc::Submit, How::Unavailable, 3)],
+                ),
+            ],
+        )
+        .says("approval", "Cleaning up. Cleaned up."),
+    ]
+}
+
+/// What others do while the turn runs.
+fn meanwhile() -> Vec<Scenario> {
+    let requested = |payload: &Payload| matches!(payload, Payload::ToolCallRequested(_));
+    let mut interrupt = Scenario::new(
+        "interrupt",
+        "A turn that is interrupted while tools run ends as cancelled; late results break nothing.",
+        &[(
+            "",
+            &[Fault::WhenRuns(
+                "slow",
+                Action::Enqueue("Stop.", Delivery::Interrupt),
+            )],
+        )],
+    )
+    .says("stopped", "Working. ")
+    .shows(|payload| matches!(payload, Payload::TurnCancelled(_)));
+    interrupt.expected = Expected::Cancelled;
+    vec![
+        Scenario::new(
+            "enqueue",
+            "A message that is queued while the last answer is written is answered in the same turn.",
+            &[("", &[Fault::At(On::Text("end"), Action::Enqueue("Also this.", Delivery::Asap))])],
+        )
+        .says(
+            "turn",
+            "Let me add and wait. The sum is 5. In the end it is 42, and all is done. And also noted.",
+        )
+        .shows(|payload| matches!(payload, Payload::MessagesApplied(_))),
+        interrupt,
+        Scenario::new(
+            "model-switch",
+            "A turn whose session gets another model goes on with it.",
+            &[("", &[Fault::WhenRuns("slow", Action::Switch("scripted/other"))])],
+        )
+        .says("turn", "Let me add and wait. Another model says 5.")
+        .shows(|payload| matches!(payload, Payload::ModelSwitched(_))),
+        Scenario::new(
+            "takeover",
+            "A turn whose replica is killed goes on elsewhere, and no word comes twice.",
+            &[
+                ("while the model writes", &[Fault::At(On::Text("sum"), Action::Kill)]),
+                ("while tools run", &[Fault::At(On::Payload(requested), Action::Kill)]),
+            ],
+        )
+        .says("slowly", SAID),
+    ]
+}
