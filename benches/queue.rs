@@ -181,6 +181,7 @@ impl Bench {
             idle_in_transaction_timeout: Duration::from_secs(5),
             ca_file: None,
             transaction_pooler: false,
+            row_security: false,
         };
         let store = Store::new(
             Database::new(&settings).unwrap(),

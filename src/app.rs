@@ -224,7 +224,7 @@ impl Service {
             bounds(&config),
             stop.closing.clone().cancelled_owned(),
         );
-        let mut serving = std::pin::pin!(serving);
+        let mut serving = Box::pin(serving);
         tracing::info!(replica = engine.store().replica(), "listening on {address}");
         let migrate = postgres.is_some() || config.database.migrate_on_start;
         tokio::select! {

@@ -24,6 +24,7 @@ pub(crate) async fn create(postgres: &Postgres, name: &str) {
         idle_in_transaction_timeout: Duration::from_secs(10),
         ca_file: None,
         transaction_pooler: false,
+        row_security: false,
     };
     migrate::run(&Database::new(&settings).unwrap())
         .await

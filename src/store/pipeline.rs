@@ -49,7 +49,8 @@ impl Database {
     ) -> Result<Vec<Row>, Error> {
         if self.reach().is_some() {
             // A transaction is what a reach is told for.
-            let rows = self.transact_once(&[Query::new(sql, params)]).await?;
+            let alone = [Query::new(sql, params)];
+            let rows = self.transact_once(&alone).await?;
             return Ok(rows.into_iter().next().unwrap_or_default());
         }
         let lent = self.lend(Doing::Statement, None).await?;
@@ -98,12 +99,9 @@ impl Database {
         let texts: Vec<&'static str> = queries.iter().map(|query| query.sql).collect();
         let texts = self.sent(&texts);
         let begun = Instant::now();
-        let done = self
-            .in_time(
-                &lent,
-                transaction(lent.connection()?, &self.statements, reach, &texts, queries),
-            )
-            .await;
+        let done = transaction(lent.connection()?, &self.statements, reach, &texts, queries);
+        // Boxed: callers hold it within futures of their own, many deep.
+        let done = self.in_time(&lent, Box::pin(done)).await;
         self.measure(queries.iter().map(|query| query.sql), begun, &done);
         lent.back(done)
     }

@@ -695,7 +695,7 @@ fn version_prints_the_version_for_people_and_for_programs() {
     assert_eq!(output.status.code(), Some(0));
     assert!(stdout(&output).starts_with(concat!("contextd ", env!("CARGO_PKG_VERSION"))));
     let output = contextd(&["version", "--output", "json"], &[]);
-    let said: serde_json::Value = serde_json::from_str(&stdout(&output)).unwrap();
+    let said: serde_json::Value = serde_json::from_str(stdout(&output)).unwrap();
     assert_eq!(said["version"], env!("CARGO_PKG_VERSION"));
     assert_eq!(said["schemaVersion"], contextd::store::migrate::newest());
     assert_eq!(said["architecture"], std::env::consts::ARCH);

@@ -53,13 +53,14 @@ pub(super) enum Fault {
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "the host under test, which the conformance kit starts"]
 async fn plays_the_host() {
-    let fault = std::env::var(FAULT).unwrap();
-    let named = |(known, _, _): &&(Fault, &str, &str)| format!("{known:?}") == fault;
+    let named = |name: &str| std::env::var_os(name).unwrap().into_string().unwrap();
+    let variable = |name: &str| named(&format!("CONTEXTD_{name}"));
+    let fault = named(FAULT);
+    let is_named = |(known, _, _): &&(Fault, &str, &str)| format!("{known:?}") == fault;
     let fault = super::FAULTS
         .iter()
-        .find(named)
+        .find(is_named)
         .map_or(Fault::None, |it| it.0);
-    let variable = |name: &str| std::env::var(format!("CONTEXTD_{name}")).unwrap();
     let channel = Channel::from_shared(variable("URL"))
         .unwrap()
         .connect_lazy();

@@ -268,7 +268,9 @@ impl Replica {
         }
         let pool = if options.row_security {
             let pool = database.held_pool();
-            contextd::store::migrate::run(&pool).await.unwrap();
+            Box::pin(contextd::store::migrate::run(&pool))
+                .await
+                .unwrap();
             pool
         } else {
             database.pool()
