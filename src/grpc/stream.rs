@@ -84,8 +84,8 @@ pub struct Reader {
     pub follow: bool,
     /// What to stream.
     pub options: StreamOptions,
-    /// The first event, of ExecuteTurn.
-    pub admitted: Option<pb::Admitted>,
+    /// The first event, of ExecuteTurn, with the turn that it is of.
+    pub admitted: Option<(Option<TurnId>, pb::Admitted)>,
     /// A place among the news that was taken earlier.
     pub news: Option<Subscription>,
 }
@@ -240,12 +240,8 @@ impl<T: Send + 'static> Reading<T> {
     }
 
     async fn serve(&mut self) -> Result<(), Stop> {
-        if let Some(admitted) = self.reader.admitted.take() {
-            let event = self.ephemeral(
-                self.reader.ends_with.clone(),
-                StepPosition::default(),
-                Payload::Admitted(admitted),
-            );
+        if let Some((turn, admitted)) = self.reader.admitted.take() {
+            let event = self.ephemeral(turn, StepPosition::default(), Payload::Admitted(admitted));
             Box::pin(self.client.send(event)).await?;
         }
         // Whatever happens has a box of its own: while nothing does, a stream takes up next to

@@ -266,6 +266,7 @@ impl TurnService for Turns {
             news,
         } = self.engine.execute(tenant, command).await?;
         let mut admitted = pb::Admitted::default();
+        let mut running = None;
         let replay_until = match how {
             How::Started { session_created } => {
                 admitted.set_admission(pb::Admission::Started);
@@ -273,10 +274,12 @@ impl TurnService for Turns {
                 None
             }
             How::Queued {
+                running: turn,
                 message,
                 position,
                 ignored,
             } => {
+                running = turn;
                 admitted.set_admission(pb::Admission::Queued);
                 admitted.queued_message_id = message.into_string();
                 admitted.position = i32::try_from(position).unwrap_or(i32::MAX);
@@ -308,6 +311,7 @@ impl TurnService for Turns {
             engine: Arc::clone(&self.engine),
             key,
             only: None,
+            admitted: Some((turn.clone().or(running), admitted)),
             ends_with: turn,
             awaits,
             cursor: after,
@@ -316,7 +320,6 @@ impl TurnService for Turns {
             replay_until: replay_until.unwrap_or_default(),
             follow: true,
             options,
-            admitted: Some(admitted),
             news,
         };
         Ok(Response::new(reader.open(self.waiting, |event| {

@@ -362,8 +362,8 @@ async fn a_turn_queued_during_another_follows_the_turn_that_applies_its_input() 
         ..queue_too("s", "More.")
     };
     let mut second = host.execute(request.clone()).await;
-    let admitted = next(&mut second).await.unwrap().unwrap();
-    let Some(Payload::Admitted(admitted)) = admitted.payload else {
+    let event = next(&mut second).await.unwrap().unwrap();
+    let Some(Payload::Admitted(admitted)) = event.payload else {
         panic!("not admitted")
     };
     assert_eq!(
@@ -371,6 +371,8 @@ async fn a_turn_queued_during_another_follows_the_turn_that_applies_its_input() 
         (pb::Admission::Queued, 1)
     );
     assert_eq!(admitted.ignored_fields, ["limits.max_steps", "model"]);
+    let running = host.session("s").await.current_turn_id;
+    assert_eq!((event.turn_id, running.is_empty()), (running, false));
     let mut again = host.execute(request.clone()).await;
     let attached = next(&mut again).await.unwrap().unwrap();
     assert!(

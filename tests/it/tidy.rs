@@ -6,6 +6,7 @@
 
 mod circles;
 mod imports;
+mod reach;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;

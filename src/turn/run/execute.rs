@@ -72,6 +72,8 @@ pub enum How {
     },
     /// A turn was running: the input waits.
     Queued {
+        /// The turn that was running when it was queued.
+        running: Option<TurnId>,
         /// Its id in the queue.
         message: MessageId,
         /// Its rank, from 1.
@@ -325,6 +327,7 @@ impl Engine {
             key: key.clone(),
             follows: Follows::Message(place.message.clone()),
             how: How::Queued {
+                running: session.current_turn,
                 message: place.message,
                 position,
                 ignored: command.request.paths(),

@@ -74,7 +74,6 @@ fn pool(connection: Config, row_security: bool) -> Database {
     config.database.pool_size = 8;
     // Other tests keep the machine busy.
     config.database.acquire_timeout = Duration::from_secs(10);
-    config.database.overload_wait = Duration::from_secs(10);
     config.database.statement_timeout = Duration::from_secs(30);
     config.database.row_security = row_security;
     Database::new(&app::database_settings(&config, connection)).unwrap()

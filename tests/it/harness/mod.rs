@@ -206,6 +206,7 @@ impl Options {
         config.tls = self.tls.clone();
         config.limits = self.tenant_limits.clone();
         config.server.max_requests = self.max_requests;
+        config.database.overload_wait = Duration::from_secs(10); // other tests keep the machine busy
         config.turn.max_running_turns = self.max_running;
         config.server.drain_delay = self.drain_delay;
         config.telemetry.otlp.endpoint.clone_from(&self.otlp);
