@@ -43,13 +43,26 @@ pub struct Place {
     variables: Vec<(&'static str, &'static str)>,
 }
 
+/// Other tests keep the machine busy, for which no request is refused that may wait.
+fn patient(settings: &str) -> String {
+    const TABLE: &str = "[database]\n";
+    const WAIT: &str = "overload_wait = '10s'\n";
+    if settings.contains("overload_wait") {
+        settings.to_owned()
+    } else if settings.contains(TABLE) {
+        settings.replacen(TABLE, &format!("{TABLE}{WAIT}"), 1)
+    } else {
+        format!("{settings}\n{TABLE}{WAIT}")
+    }
+}
+
 impl Place {
     /// Processes started here have these settings, in TOML.
     pub fn new(settings: &str) -> Self {
         let root = tempfile::tempdir().unwrap();
         fs::set_permissions(root.path(), fs::Permissions::from_mode(0o755)).unwrap();
         fs::create_dir(root.path().join("scripts")).unwrap();
-        fs::write(root.path().join("contextd.toml"), settings).unwrap();
+        fs::write(root.path().join("contextd.toml"), patient(settings)).unwrap();
         Self {
             root,
             program: env!("CARGO_BIN_EXE_contextd").into(),
