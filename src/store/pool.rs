@@ -207,12 +207,13 @@ impl Database {
     }
 
     /// How long the one has waited that has waited longest for one of the connections for requests and
-    /// turns; zero if there is one for each.
+    /// turns; zero if there is one for each, or if they are still being made, as after a start.
     pub fn longest_wait(&self) -> Duration {
-        match self.requests().status().waiting {
-            0 => Duration::ZERO,
-            _ => self.waiters.longest(),
+        let status = self.requests().status();
+        if status.waiting == 0 || status.size < status.max_size {
+            return Duration::ZERO;
         }
+        self.waiters.longest()
     }
 
     /// The same pool, for a test that wants to see what happens when a statement is another one:
