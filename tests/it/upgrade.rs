@@ -18,8 +18,8 @@ const CLIENTS: usize = 6;
 /// Every replica hands its turns over when it stops, and keeps its leases meanwhile.
 const SETTINGS: &str = "[turn]\nlease_ttl = '1m'\npoll_interval = '50ms'\n[server]\ndrain_delay = '0s'\ndrain_timeout = '300ms'\n";
 
-fn place() -> Place {
-    Place::new(SETTINGS)
+fn with_scripts(place: Place) -> Place {
+    place
         .script("slow", &slow())
         .script("tools", &two_tools())
 }
@@ -54,8 +54,8 @@ async fn restarted(place: &Place, database: &TestDatabase, served: Served) -> Se
 #[ignore = "needs a program of an older commit: script/upgrade-check"]
 async fn the_previous_version_serves_the_new_schema_alongside_the_new_one_and_alone() {
     let old_program = std::env::var_os(OLD_PROGRAM).expect("run script/upgrade-check");
-    let before = place().with_program(old_program);
-    let now = place();
+    let before = with_scripts(Place::exactly(SETTINGS)).with_program(old_program);
+    let now = with_scripts(Place::new(SETTINGS));
     let database = TestDatabase::empty().await;
     migrate(&before, &database).await;
     let (one, two) = tokio::join!(before.serve_over(&database), before.serve_over(&database));

@@ -57,12 +57,17 @@ fn patient(settings: &str) -> String {
 }
 
 impl Place {
-    /// Processes started here have these settings, in TOML.
+    /// Processes started here have these settings, in TOML, and the tests' patience.
     pub fn new(settings: &str) -> Self {
+        Self::exactly(&patient(settings))
+    }
+
+    /// Processes started here have these settings and no others, as a program needs that knows fewer.
+    pub fn exactly(settings: &str) -> Self {
         let root = tempfile::tempdir().unwrap();
         fs::set_permissions(root.path(), fs::Permissions::from_mode(0o755)).unwrap();
         fs::create_dir(root.path().join("scripts")).unwrap();
-        fs::write(root.path().join("contextd.toml"), patient(settings)).unwrap();
+        fs::write(root.path().join("contextd.toml"), settings).unwrap();
         Self {
             root,
             program: env!("CARGO_BIN_EXE_contextd").into(),
