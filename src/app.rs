@@ -33,7 +33,7 @@ use crate::{
     postgres::{self, Postgres},
     provider::Registry,
     quota::Quotas,
-    store::{self, Connection, Database, Store},
+    store::{self, Connection, Database, Reach, Store},
     telemetry::{Telemetry, progress::Progress},
     turn::{Engine, Hub, Retention, Rules, UploadBounds, run::retry::Retries},
     worker,
@@ -232,16 +232,16 @@ impl Service {
             // Nothing was begun that would have to be finished.
             () = stop.shutdown.cancelled() => return Ok(()),
             () = database_lost(postgres) => return Err(lost_database()),
-            prepared = async {
+            prepared = Reach::All.scope(async {
                 prepared(&database, migrate, &gate, progress).await?;
                 first_keys(&auth).await
-            } => prepared?,
+            }) => prepared?,
         }
         gate.set(Readiness::Ready);
         let workers = workers(&engine, &auth, tls, &stop);
         let stopping = stop.stopping.clone();
         let readiness = health::follow(reporter, gate, Arc::clone(&engine), stopping);
-        let readiness = tokio::spawn(readiness);
+        let readiness = tokio::spawn(Reach::All.scope(readiness));
         progress.ready(format!("contextd listens on {address}"));
         let mut lost = Ok(());
         tokio::select! {
@@ -253,7 +253,8 @@ impl Service {
         let drain = async {
             let _ = readiness.await;
             tokio::time::sleep(config.server.drain_delay).await;
-            engine.drain(config.server.drain_timeout).await;
+            let draining = engine.drain(config.server.drain_timeout);
+            Reach::All.scope(draining).await;
             stop.closing.cancel();
         };
         // The server goes on answering while turns come to their step boundaries. A client that never
@@ -309,7 +310,9 @@ pub async fn migrate(config: &Config, progress: &Progress) -> anyhow::Result<()>
         None => connect(config, progress).await?,
     };
     let database = Database::new(&database_settings(config, connection))?;
-    run_migrations(&database, progress).await?;
+    Reach::All
+        .scope(run_migrations(&database, progress))
+        .await?;
     drop(database);
     if let Some(postgres) = postgres {
         postgres.stop().await?;

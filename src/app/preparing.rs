@@ -49,6 +49,7 @@ pub(super) async fn prepared(
                 | Error::Schema(_)
                 | Error::EventsExpired { .. }
                 | Error::Corrupt(_)
+                | Error::NoReach
                 | Error::Broken(_)),
             ) => {
                 return Err(error.into());

@@ -81,7 +81,7 @@ impl BlobService for Blobs {
         let end = wanted.within(blob.bytes)?;
         let (pieces, stream) = mpsc::channel(BUFFER);
         let engine = Arc::clone(&self.engine);
-        tokio::spawn(Reach::current().scope(async move {
+        tokio::spawn(Reach::kept(async move {
             if let Err(status) = send(&engine, &tenant, &blob, wanted.offset..end, &pieces).await {
                 let _ = pieces.send(Err(status)).await;
             }

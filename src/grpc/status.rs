@@ -346,7 +346,11 @@ impl From<store::Error> for Status {
                         "must be at least oldest_seq - 1",
                     )
             }
-            Error::Schema(_) | Error::Corrupt(_) | Error::Duplicate(_) | Error::Broken(_) => {
+            Error::Schema(_)
+            | Error::Corrupt(_)
+            | Error::Duplicate(_)
+            | Error::NoReach
+            | Error::Broken(_) => {
                 return internal(&error);
             }
         };

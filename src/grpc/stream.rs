@@ -99,7 +99,7 @@ impl Reader {
     ) -> EventStream<T> {
         let (to_client, stream) = mpsc::channel(waiting.events);
         let room = Arc::new(Semaphore::new(waiting.bytes as usize));
-        tokio::spawn(Reach::current().scope(async move {
+        tokio::spawn(Reach::kept(async move {
             let client = Client {
                 to_client,
                 room,

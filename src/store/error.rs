@@ -35,6 +35,10 @@ pub enum Error {
     /// A stored row cannot be read.
     #[error("a stored row cannot be read: {0}")]
     Corrupt(String),
+    /// A statement of a task that does not say whose rows it may reach, with row security: a defect of
+    /// contextd.
+    #[error("a task does not say whose rows it may reach")]
+    NoReach,
     /// Anything else: a defect of contextd or of the database.
     #[error("the database refused a statement: {}", cause(.0))]
     Broken(#[source] tokio_postgres::Error),
@@ -49,6 +53,7 @@ impl Error {
             | Self::Schema(_)
             | Self::EventsExpired { .. }
             | Self::Corrupt(_)
+            | Self::NoReach
             | Self::Broken(_) => false,
         }
     }
@@ -66,6 +71,7 @@ impl Error {
             Self::Schema(_) => "schema",
             Self::EventsExpired { .. } => "events_expired",
             Self::Corrupt(_) => "corrupt",
+            Self::NoReach => "no_reach",
             Self::Broken(_) => "broken",
         }
     }
@@ -98,7 +104,8 @@ impl Error {
             | Self::Duplicate(_)
             | Self::Schema(_)
             | Self::EventsExpired { .. }
-            | Self::Corrupt(_) => false,
+            | Self::Corrupt(_)
+            | Self::NoReach => false,
         }
     }
 }

@@ -285,6 +285,7 @@ async fn patiently(client: &mut Client, step: &Step) -> Result<(), Error> {
             | Error::Schema(_)
             | Error::EventsExpired { .. }
             | Error::Corrupt(_)
+            | Error::NoReach
             | Error::Broken(_) => {
                 return Err(Error::Schema(format!("{step} failed: {problem}")));
             }

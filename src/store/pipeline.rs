@@ -11,13 +11,13 @@ use deadpool_postgres::Object;
 use futures_util::future::{join_all, join3, maybe_done};
 use tokio_postgres::Row;
 
-use super::{Database, Error, Reach, pool::Doing, statement::Statements};
+use super::{Database, Error, pool::Doing, statement::Statements};
 
 pub use super::statement::Param;
 use crate::{model::TenantId, telemetry::Trace};
 
 /// Until the end of the transaction, `row_security.sql` reads it.
-const TELL_REACH: &str = "-- store::reach::tell\nselect set_config('contextd.tenant', $1, true)";
+const TELL_TENANT: &str = "-- store::reach::tell\nselect set_config('contextd.tenant', $1, true)";
 /// How often a transaction that met a deadlock or a serialisation conflict is repeated.
 const CONFLICT_REPEATS: u32 = 5;
 
@@ -47,8 +47,8 @@ impl Database {
         sql: &'static str,
         params: &[Param<'_>],
     ) -> Result<Vec<Row>, Error> {
-        if self.reach().is_some() {
-            // A transaction is what a reach is told for.
+        if self.tenant()?.is_some() {
+            // A transaction is what a tenant is told for.
             let alone = [Query::new(sql, params)];
             let rows = self.transact_once(&alone).await?;
             return Ok(rows.into_iter().next().unwrap_or_default());
@@ -94,12 +94,18 @@ impl Database {
     }
 
     async fn transact_once(&self, queries: &[Query<'_>]) -> Result<Vec<Vec<Row>>, Error> {
-        let reach = self.reach();
-        let lent = self.lend(Doing::Transaction, reach.as_ref()).await?;
+        let tenant = self.tenant()?;
+        let lent = self.lend(Doing::Transaction, tenant.as_ref()).await?;
         let texts: Vec<&'static str> = queries.iter().map(|query| query.sql).collect();
         let texts = self.sent(&texts);
         let begun = Instant::now();
-        let done = transaction(lent.connection()?, &self.statements, reach, &texts, queries);
+        let done = transaction(
+            lent.connection()?,
+            &self.statements,
+            tenant,
+            &texts,
+            queries,
+        );
         // Boxed: callers hold it within futures of their own, many deep.
         let done = self.in_time(&lent, Box::pin(done)).await;
         self.measure(queries.iter().map(|query| query.sql), begun, &done);
@@ -145,14 +151,14 @@ fn operation(statements: impl IntoIterator<Item = &'static str>) -> &'static str
 async fn transaction(
     connection: &Object,
     statements: &Statements,
-    reach: Option<Reach>,
+    tenant: Option<TenantId>,
     texts: &[&'static str],
     queries: &[Query<'_>],
 ) -> Result<Vec<Vec<Row>>, Error> {
-    let tenant = reach.as_ref().and_then(Reach::tenant).map(TenantId::as_str);
+    let tenant = tenant.as_ref().map(TenantId::as_str);
     let told = tenant
         .as_ref()
-        .map(|tenant| Query::new(TELL_REACH, [tenant as Param<'_>]));
+        .map(|tenant| Query::new(TELL_TENANT, [tenant as Param<'_>]));
     let first = told.as_slice();
     let texts: Vec<_> = first
         .iter()

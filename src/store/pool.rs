@@ -22,7 +22,10 @@ use tokio_postgres::config::TargetSessionAttrs;
 use tokio_postgres_rustls::MakeRustlsConnect;
 
 use super::{Error, Reach, error::refused, statement::Statements, waiters::Waiters};
-use crate::telemetry::metrics::{Metrics, PoolStatus};
+use crate::{
+    model::TenantId,
+    telemetry::metrics::{Metrics, PoolStatus},
+};
 
 /// Connections beside the pool, for what must not wait for requests: heartbeats, polls, readiness.
 const RESERVED: usize = 2;
@@ -198,12 +201,16 @@ impl Database {
         self.of_tenants.is_some()
     }
 
-    /// The reach that the database has to be told before a statement. `None`: it is not held to one.
-    pub(super) fn reach(&self) -> Option<Reach> {
-        let is_held = self.of_tenants.is_some();
-        is_held
-            .then(Reach::current)
-            .filter(|reach| reach.tenant().is_some())
+    /// The tenant that the database has to be told before a statement. `None`: it need not be told.
+    pub(super) fn tenant(&self) -> Result<Option<TenantId>, Error> {
+        if !self.has_row_security() {
+            return Ok(None);
+        }
+        match Reach::current() {
+            Some(Reach::Tenant(tenant)) => Ok(Some(tenant)),
+            Some(Reach::All) => Ok(None),
+            None => Err(Error::NoReach),
+        }
     }
 
     /// How long the one has waited that has waited longest for one of the connections for requests and
@@ -262,9 +269,9 @@ impl Database {
         self.connection(&self.owner).await
     }
 
-    /// A connection to do something on, within the reach that [`Self::reach`] says.
-    pub(super) async fn lend(&self, what: Doing, reach: Option<&Reach>) -> Result<Lent, Error> {
-        let pool = match reach {
+    /// A connection to do something on, for the tenant that [`Self::tenant`] says.
+    pub(super) async fn lend(&self, what: Doing, tenant: Option<&TenantId>) -> Result<Lent, Error> {
+        let pool = match tenant {
             Some(_) => self.requests(),
             None => &self.pool,
         };

@@ -1,6 +1,8 @@
 //! Whose rows statements may reach. What is done for a tenant reaches that tenant's alone, and the
 //! service's own work all. With row security the database holds statements to it: one that forgot to
-//! name its tenant finds nothing of the others.
+//! name its tenant finds nothing of the others, and one in a task that does not say its reach fails.
+
+use std::future::Future;
 
 use crate::model::TenantId;
 
@@ -9,19 +11,18 @@ tokio::task_local! {
 }
 
 /// Whose rows a statement may reach.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Reach {
     /// Those of every tenant: the service's own work.
-    #[default]
     All,
     /// Those of one tenant.
     Tenant(TenantId),
 }
 
 impl Reach {
-    /// That of what is being done. A task that is spawned for it has to be given it.
-    pub fn current() -> Self {
-        CURRENT.try_with(Clone::clone).unwrap_or_default()
+    /// That of what is being done. `None` where it does not say.
+    pub(super) fn current() -> Option<Self> {
+        CURRENT.try_with(Clone::clone).ok()
     }
 
     /// Does something within this reach.
@@ -29,10 +30,14 @@ impl Reach {
         CURRENT.scope(self, doing).await
     }
 
-    pub(super) fn tenant(&self) -> Option<&TenantId> {
-        match self {
-            Self::All => None,
-            Self::Tenant(tenant) => Some(tenant),
+    /// Does something, in a task of its own too, within the reach of what is being done now.
+    pub fn kept<F: Future>(doing: F) -> impl Future<Output = F::Output> {
+        let current = Self::current();
+        async move {
+            match current {
+                Some(reach) => reach.scope(doing).await,
+                None => doing.await,
+            }
         }
     }
 }

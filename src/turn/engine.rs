@@ -298,7 +298,7 @@ impl Engine {
         F: Future<Output = Result<T, Error>> + Send + 'static,
     {
         let operation = Trace::current().scope(operation(Arc::clone(self)));
-        joined(self.tasks.spawn(Reach::current().scope(operation))).await
+        joined(self.tasks.spawn(Reach::kept(operation))).await
     }
 }
 

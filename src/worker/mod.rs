@@ -14,6 +14,7 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use crate::{
     auth::Auth,
     quota,
+    store::Reach,
     turn::{Engine, Error},
 };
 
@@ -178,8 +179,10 @@ impl Loops<'_> {
     /// Starts those of a replica that has others beside it.
     fn share(&self, share: Duration, stop: &CancellationToken, done: &CancellationToken) {
         let engine = || Arc::clone(self.engine);
-        self.tasks.spawn(engine().tell_wakeups(done.clone()));
-        self.tasks.spawn(engine().hear_wakeups(done.clone()));
+        let telling = engine().tell_wakeups(done.clone());
+        self.tasks.spawn(Reach::All.scope(telling));
+        let hearing = engine().hear_wakeups(done.clone());
+        self.tasks.spawn(Reach::All.scope(hearing));
         self.every("share", Pace::Each(share), done, |engine| async move {
             engine.share().await
         });
@@ -238,7 +241,7 @@ async fn every<T, E: std::fmt::Display, F>(
             () = sleep_until(next) => {}
         }
         next = Instant::now() + pace.pause();
-        match round(Arc::clone(&whose)).await {
+        match Reach::All.scope(round(Arc::clone(&whose))).await {
             Ok(()) => failing = false,
             Err(error) => {
                 if !failing {

@@ -182,9 +182,8 @@ impl Engine {
                 tracing::warn!(session.id = %key.session, %error, "compaction abandoned; its lease will expire");
             })
         };
-        let reach = Reach::current();
         self.tasks
-            .spawn(reach.scope(Trace::current().scope(making)))
+            .spawn(Reach::kept(Trace::current().scope(making)))
     }
 
     /// Compacts what was surveyed while its turn goes on, if there is something to be gained.

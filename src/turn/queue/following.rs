@@ -127,9 +127,8 @@ impl Engine {
                 tracing::warn!(session.id = %key.session, %error, "queued message starts no turn yet");
             }
         };
-        let reach = Reach::current();
         self.tasks
-            .spawn(reach.scope(Trace::current().scope(starting)));
+            .spawn(Reach::kept(Trace::current().scope(starting)));
     }
 
     /// Whether one more turn of a tenant may begin here.

@@ -1,13 +1,15 @@
 //! The database as a second wall: with row security a statement that forgot its tenant finds nothing
 //! of the others, and the roles of the service change rows and nothing else.
 
+use std::time::Duration;
+
 use contextd::{
-    model::Access,
+    model::{Access, SessionId, SessionKey, TenantId},
     pb::{
         self, event::Payload, session_service_client::SessionServiceClient,
         turn_service_client::TurnServiceClient,
     },
-    store::migrate,
+    store::{Error, Reach, Store, migrate},
 };
 use serde_json::json;
 use tokio_postgres::Client;
@@ -27,6 +29,7 @@ const TENANT: &str = "set role contextd_tenant";
 const WORKER: &str = "set role contextd_worker";
 /// SQLSTATE insufficient_privilege.
 const FORBIDDEN: &str = "42501";
+const LEASE: Duration = Duration::from_secs(30);
 
 /// A database that is held to the reach of statements, with a session of two tenants.
 async fn held() -> (TestDatabase, Client) {
@@ -175,6 +178,44 @@ async fn a_statement_that_forgot_its_tenant_shows_anothers_session_only_without_
         (status.code(), refusal(&status).reason.as_str()),
         (Code::NotFound, "SESSION_NOT_FOUND")
     );
+}
+
+/// Whether the session of the tenant `default` is seen by a task that keeps this reach, or has none.
+async fn sees(reach: Option<Reach>, store: &Store) -> Result<bool, Error> {
+    let key = SessionKey::new(TenantId::new("default"), SessionId::new("s"));
+    let store = store.clone();
+    let seeing = async move { store.session(&key).await.map(|found| found.is_some()) };
+    let spawned = async { tokio::spawn(Reach::kept(seeing)).await };
+    match reach {
+        Some(reach) => reach.scope(spawned).await.unwrap(),
+        None => spawned.await.unwrap(),
+    }
+}
+
+/// Acceptance line S9 of guarding: nothing falls back to the role that sees every tenant.
+#[tokio::test(flavor = "multi_thread")]
+async fn with_row_security_a_task_that_does_not_say_its_reach_is_refused() {
+    let (database, replica) = Replica::alone(Options::default()).await;
+    migrate::run(&database.held_pool()).await.unwrap();
+    let session = pb::Session {
+        session_id: "s".to_owned(),
+        ..pb::Session::default()
+    };
+    let create = pb::CreateSessionRequest {
+        session: Some(session),
+        ..pb::CreateSessionRequest::default()
+    };
+    let mut sessions = SessionServiceClient::new(replica.channel().await);
+    sessions.create_session(create).await.unwrap();
+    let store = |pool| Store::new(pool, "another".to_owned(), LEASE);
+    let tenant = |name| Some(Reach::Tenant(TenantId::new(name)));
+    let held = store(database.held_pool());
+    let refused = sees(None, &held).await.unwrap_err();
+    assert!(matches!(refused, Error::NoReach), "{refused}");
+    assert!(sees(Some(Reach::All), &held).await.unwrap());
+    assert!(sees(tenant("default"), &held).await.unwrap());
+    assert!(!sees(tenant("other"), &held).await.unwrap());
+    assert!(sees(None, &store(database.pool())).await.unwrap());
 }
 
 /// A turn with a tool, in a session that another tenant has too.

@@ -38,6 +38,9 @@ async fn ten_thousand_tenants_add_no_series() {
         call(key.clone()).await;
     }
     let after = series(&replica).await;
-    // Workers may have measured for the first time meanwhile.
-    assert!(after <= before + 100, "{before} series became {after}");
+    // Workers may have measured for the first time meanwhile, some hundred series.
+    assert!(
+        after < before + TENANTS / 10,
+        "{before} series became {after}"
+    );
 }

@@ -1,5 +1,4 @@
-//! What is spawned for a caller keeps its reach: the database would otherwise let it see the rows of
-//! every tenant, with row security too.
+//! What is spawned for a caller keeps its reach: with row security its statements would fail without.
 
 use super::{assert_clean, sources, without_tests};
 
@@ -35,7 +34,7 @@ fn a_task_that_lost_its_reach_is_caught() {
     let caught = |text| spawned_without_reach("src/grpc/a.rs", text).len();
     assert_eq!(caught("tokio::spawn(async move { f().await });"), 1);
     assert_eq!(caught("tasks.spawn(Trace::current().scope(doing));"), 1);
-    assert_eq!(caught("tokio::spawn(Reach::current().scope(doing));"), 0);
+    assert_eq!(caught("tokio::spawn(Reach::kept(doing));"), 0);
     assert_eq!(caught("tasks\n    .spawn(reach.scope(doing));"), 0);
     assert_eq!(caught("task::spawn_blocking(move || count());"), 0);
 }
