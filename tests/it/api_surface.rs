@@ -13,7 +13,7 @@ use tonic_health::pb::{
 use tonic_reflection::pb::{v1, v1alpha};
 
 use crate::harness::{
-    Options, Replica,
+    Options, Replica, as_worker,
     errors::{Refusal, refusal},
     events::PATIENCE,
     raw,
@@ -434,7 +434,7 @@ async fn a_draining_server_refuses_new_turns_with_a_retry_delay() {
     use tonic_types::StatusExt;
     let (database, replica) = Replica::alone(Options::default()).await;
     let mut turns = replica.turns().await;
-    replica.engine.drain(PATIENCE).await;
+    as_worker(replica.engine.drain(PATIENCE)).await;
     let before = database.row_counts().await;
     let status = turns
         .execute_turn(Request::new(turn("chat", "scripted/demo", "Hello")))

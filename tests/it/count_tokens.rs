@@ -11,7 +11,7 @@ use serde_json::json;
 use tonic::transport::Channel;
 
 use crate::harness::{
-    Options, Replica, TestDatabase,
+    Options, Replica, TestDatabase, as_worker,
     errors::refusal,
     events::{PATIENCE, all},
     process::Place,
@@ -255,7 +255,7 @@ async fn calls_update_the_calibration() {
     .await;
     // What is learnt aside is there when nothing runs any more.
     replica.drain(PATIENCE).await;
-    replica.engine.keep_lessons().await.unwrap();
+    as_worker(replica.engine.keep_lessons()).await.unwrap();
     let row = database
         .client()
         .await
@@ -277,7 +277,9 @@ async fn calls_update_the_calibration() {
         },
     )]
     .into();
-    replica.engine.store().learn(&again).await.unwrap();
+    as_worker(replica.engine.store().learn(&again))
+        .await
+        .unwrap();
     let learnt = replica
         .engine
         .store()

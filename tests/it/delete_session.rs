@@ -12,7 +12,7 @@ use serde_json::json;
 use tonic::{Code, Status, Streaming};
 
 use crate::harness::{
-    Host, Options,
+    Host, Options, as_worker,
     events::{
         Carrier, all, cancelled, closed, completed, kinds, next, requested, seqs, until,
         until_written,
@@ -108,12 +108,14 @@ async fn enqueue(host: &Host, session: &str, id: &str) {
         limit: 100,
         idempotency: &idempotency,
     };
-    host.replica
-        .engine
-        .store()
-        .enqueue(&key(session), &new, None)
-        .await
-        .unwrap();
+    as_worker(
+        host.replica
+            .engine
+            .store()
+            .enqueue(&key(session), &new, None),
+    )
+    .await
+    .unwrap();
 }
 
 /// Everything to the end of a stream, and the status that ends it.
@@ -137,7 +139,7 @@ async fn purge(host: &Host) {
         .batch_execute(sql)
         .await
         .unwrap();
-    host.replica.engine.purge().await.unwrap();
+    as_worker(host.replica.engine.purge()).await.unwrap();
 }
 
 /// Rows of a session, by table, of the tables that still have some.
@@ -275,7 +277,7 @@ async fn a_deleted_sessions_id_is_reserved_until_its_rows_are_purged() {
         .await
         .unwrap();
 
-    host.replica.engine.purge().await.unwrap();
+    as_worker(host.replica.engine.purge()).await.unwrap();
     let events = 1_200 + seqs(&cut).last().unwrap() + 1;
     assert!(
         rows(&host, "s")
@@ -322,11 +324,15 @@ async fn a_late_purge_does_not_touch_a_new_session_with_the_same_id() {
     purge(&host).await;
     host.run(asks("s", "Hello again")).await;
     let before = rows(&host, "s").await;
-    host.replica.engine.store().purge(&key("s")).await.unwrap();
+    as_worker(host.replica.engine.store().purge(&key("s")))
+        .await
+        .unwrap();
     assert_eq!(rows(&host, "s").await, before);
     delete(&host, "s").await;
     let before = rows(&host, "s").await;
-    host.replica.engine.store().purge(&key("s")).await.unwrap();
+    as_worker(host.replica.engine.store().purge(&key("s")))
+        .await
+        .unwrap();
     assert_eq!(
         rows(&host, "s").await,
         before,

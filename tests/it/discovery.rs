@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use tonic::Code;
 
 use crate::harness::{
-    Host, Options,
+    Host, Options, as_worker,
     errors::refusal,
     log::Logged,
     requests::turn,
@@ -74,7 +74,9 @@ async fn listed(host: &Host) -> Vec<String> {
 }
 
 async fn refresh(host: &Host) {
-    host.replica.engine.refresh_models().await.unwrap();
+    as_worker(host.replica.engine.refresh_models())
+        .await
+        .unwrap();
 }
 
 fn limit(tokens: i32, source: ModelSource) -> Option<pb::ModelLimit> {

@@ -11,7 +11,7 @@ use serde_json::json;
 use tonic::{Streaming, transport::Channel};
 
 use crate::harness::{
-    Host, Options, Replica,
+    Host, Options, Replica, as_worker,
     events::{
         Pulse, completed, content, kind, messages, next, requested, said, seqs, until,
         until_written, written,
@@ -145,7 +145,7 @@ async fn chunks(host: &Host) -> i64 {
 /// committed is swept.
 async fn none_left(host: &Host) {
     eventually("the chunks to be gone", || async {
-        host.replica.engine.sweep_chunks().await.unwrap();
+        as_worker(host.replica.engine.sweep_chunks()).await.unwrap();
         chunks(host).await == 0
     })
     .await;
@@ -309,7 +309,7 @@ async fn partial_text_is_stored_only_while_another_replica_has_a_reader() {
     let mut own = host.execute(asks("s")).await;
     until_written(&mut own, "One ☂").await;
     for _ in 0..3 {
-        host.replica.engine.share().await.unwrap();
+        as_worker(host.replica.engine.share()).await.unwrap();
         assert_eq!(chunks(&host).await, 0, "text is written down for no reader");
     }
     let mut stream = other.watch("s", "", 0).await;

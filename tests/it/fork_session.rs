@@ -11,7 +11,7 @@ use serde_json::json;
 use tonic::{Code, Status};
 
 use crate::harness::{
-    Host, Options,
+    Host, Options, as_worker,
     errors::refusal,
     events::{self, completed, kinds, outline, seqs},
     history::{History, Point, take_back},
@@ -594,25 +594,23 @@ async fn an_abandoned_fork_is_invisible_and_purged() {
     };
     let at = Seq(host.session("chat").await.last_seq);
     let lease = std::time::Duration::from_secs(60);
-    let claim = store
-        .claim_fork(
-            &key("chat"),
-            at,
-            &SessionId::new("fork"),
-            "a",
-            lease,
-            &idempotency,
-        )
-        .await
-        .unwrap();
+    let claim = as_worker(store.claim_fork(
+        &key("chat"),
+        at,
+        &SessionId::new("fork"),
+        "a",
+        lease,
+        &idempotency,
+    ))
+    .await
+    .unwrap();
     let mut copying = claim.unwrap();
     let piece = Piece {
         messages: 100,
         bytes: 1 << 20,
     };
     assert!(
-        store
-            .copy_messages(&mut copying, Seq(0), piece)
+        as_worker(store.copy_messages(&mut copying, Seq(0), piece))
             .await
             .unwrap()
             .is_some()
@@ -635,7 +633,7 @@ async fn an_abandoned_fork_is_invisible_and_purged() {
         reason(host.try_fork(fork("chat", 0, "fork")).await),
         "SESSION_ALREADY_EXISTS"
     );
-    host.replica.engine.purge().await.unwrap();
+    as_worker(host.replica.engine.purge()).await.unwrap();
     assert!(
         !rows_of(&client, "fork").await.is_empty(),
         "it may still be copied"
@@ -647,22 +645,20 @@ async fn an_abandoned_fork_is_invisible_and_purged() {
         .await
         .unwrap();
     assert!(
-        store
-            .copy_messages(&mut copying, Seq(100), piece)
+        as_worker(store.copy_messages(&mut copying, Seq(100), piece))
             .await
             .is_err(),
         "its lease ran out"
     );
-    host.replica.engine.purge().await.unwrap();
+    as_worker(host.replica.engine.purge()).await.unwrap();
     assert_eq!(rows_of(&client, "fork").await, []);
     assert!(
-        store
-            .copy_messages(&mut copying, Seq(100), piece)
+        as_worker(store.copy_messages(&mut copying, Seq(100), piece))
             .await
             .is_err(),
         "it is gone"
     );
-    assert!(!store.open_fork(&copying).await.unwrap());
+    assert!(!as_worker(store.open_fork(&copying)).await.unwrap());
     host.try_fork(fork("chat", 0, "fork")).await.unwrap();
 }
 
@@ -702,22 +698,21 @@ async fn a_fork_fails_if_its_source_is_deleted_during_the_copy() {
     };
     let at = Seq(host.session("chat").await.last_seq);
     let lease = std::time::Duration::from_secs(60);
-    let claim = store
-        .claim_fork(
-            &key("chat"),
-            at,
-            &SessionId::new("fork"),
-            "a",
-            lease,
-            &idempotency,
-        )
-        .await
-        .unwrap();
+    let claim = as_worker(store.claim_fork(
+        &key("chat"),
+        at,
+        &SessionId::new("fork"),
+        "a",
+        lease,
+        &idempotency,
+    ))
+    .await
+    .unwrap();
     let copying = claim.unwrap();
     let delete = pb::DeleteSessionRequest {
         session_id: "chat".to_owned(),
         ..pb::DeleteSessionRequest::default()
     };
     host.sessions().delete_session(delete).await.unwrap();
-    assert!(!store.open_fork(&copying).await.unwrap());
+    assert!(!as_worker(store.open_fork(&copying)).await.unwrap());
 }

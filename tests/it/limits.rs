@@ -9,7 +9,7 @@ use contextd::pb::{
 use serde_json::{Value, json};
 
 use crate::harness::{
-    Host, Options,
+    Host, Options, as_worker,
     events::{
         all, cancelled, closed, completed, kinds, messages, outline, requested, said, turn_id,
         until, until_written,
@@ -272,7 +272,7 @@ async fn every_ending_leaves_the_session_idle_and_clean() {
         );
         host.assert_counted("s").await;
         host.at_rest().await;
-        host.replica.engine.sweep_chunks().await.unwrap();
+        as_worker(host.replica.engine.sweep_chunks()).await.unwrap();
         let left = host
             .database
             .client()

@@ -12,7 +12,7 @@ use contextd::{
 use serde_json::{Value, json};
 
 use crate::harness::{
-    Host, Options,
+    Host, Options, as_worker,
     errors::refusal,
     events::{kinds, messages, requested, said, until, until_action, until_written},
     host::{MODEL, call, until as eventually},
@@ -782,10 +782,10 @@ async fn a_blob_is_kept_while_referenced_and_one_day_longer() {
     };
     let engine = &host.replica.engine;
     age(25).await;
-    engine.sweep_blobs().await.unwrap();
+    as_worker(engine.sweep_blobs()).await.unwrap();
     assert_eq!(count(&host, "blobs").await, 2, "too young");
     age(27).await;
-    engine.sweep_blobs().await.unwrap();
+    as_worker(engine.sweep_blobs()).await.unwrap();
     let left = client
         .query_one(
             "select array_agg(distinct blob_id::text) from blob_chunks",
@@ -810,18 +810,18 @@ async fn a_blob_is_kept_while_referenced_and_one_day_longer() {
         .await
         .unwrap();
     eventually("the rows are gone", async || {
-        engine.purge().await.unwrap();
+        as_worker(engine.purge()).await.unwrap();
         count(&host, "part_blobs").await == 0
     })
     .await;
-    engine.sweep_blobs().await.unwrap();
+    as_worker(engine.sweep_blobs()).await.unwrap();
     assert_eq!(
         count(&host, "blobs").await,
         1,
         "it was named again an hour ago at most"
     );
     age(27).await;
-    engine.sweep_blobs().await.unwrap();
+    as_worker(engine.sweep_blobs()).await.unwrap();
     assert_eq!(
         (
             count(&host, "blobs").await,
@@ -872,7 +872,7 @@ async fn without_the_reference_guard_a_referenced_blob_is_swept() {
         )
         .await
         .unwrap();
-    host.replica.engine.sweep_blobs().await.unwrap();
+    as_worker(host.replica.engine.sweep_blobs()).await.unwrap();
     assert_eq!(count(&host, "blobs").await, 0);
     let events = host.run(turn("s", "scripted/sees", "And now?")).await;
     assert_eq!(

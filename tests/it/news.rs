@@ -13,7 +13,7 @@ use tokio::time::timeout;
 use tonic::{Code, Status, Streaming};
 
 use crate::harness::{
-    Host, Options,
+    Host, Options, as_worker,
     events::{Carrier, PATIENCE, kind, next, requested, until, until_written},
     host::{MODEL, answering, call, until as eventually},
     requests::{enqueue, result, tools, turn},
@@ -144,7 +144,7 @@ async fn a_remote_reader_sees_a_takeover_before_the_new_owner_commits_anything()
     until_written(&mut own, "Well.").await;
     sees(&mut stream, "step_started").await;
     owner.dies().await;
-    third.replica.engine.take_over().await.unwrap();
+    as_worker(third.replica.engine.take_over()).await.unwrap();
     sees(&mut stream, "turn_recovered").await;
     until_written(&mut stream, "Well.").await;
     third.release("go");
@@ -159,7 +159,7 @@ async fn a_remote_reader_sees_a_turn_that_is_handed_over_by_a_replica_that_stops
     let mut stream = reader(&readers, "s").await;
     let mut own = owner.execute(turn("s", "", "Go")).await;
     until_written(&mut own, "Well.").await;
-    owner.replica.engine.drain(Duration::ZERO).await;
+    as_worker(owner.replica.engine.drain(Duration::ZERO)).await;
     sees(&mut stream, "turn_recovered").await;
     for host in [&readers, &third] {
         host.release("go");

@@ -12,7 +12,7 @@ use prost::Message as _;
 use tonic::transport::Channel;
 
 use crate::harness::{
-    Host, Options, Replica, TestDatabase,
+    Host, Options, Replica, TestDatabase, as_worker,
     events::{all, durable},
     host::MODEL,
     requests::{enqueue, tool, turn},
@@ -422,8 +422,7 @@ async fn messages_and_queued_messages_are_read_up_to_a_number_of_bytes() {
     for view in [View::All, View::Live] {
         for page in [Page::After(Seq(0)), Page::Before(Seq(i64::MAX))] {
             let read = async |limit, bytes| {
-                let read = store
-                    .messages_within(&key, view, None, page, (limit, bytes))
+                let read = as_worker(store.messages_within(&key, view, None, page, (limit, bytes)))
                     .await
                     .unwrap();
                 (read.items.len(), read.more)
@@ -451,7 +450,7 @@ async fn messages_and_queued_messages_are_read_up_to_a_number_of_bytes() {
         (2 << 20, (2, true)),
         (1, (1, true)),
     ] {
-        let read = store.queued(&key, 0, 16, bytes).await.unwrap();
+        let read = as_worker(store.queued(&key, 0, 16, bytes)).await.unwrap();
         assert_eq!(
             (read.items.len(), read.more),
             expected,

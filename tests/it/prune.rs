@@ -14,7 +14,7 @@ use contextd::{
 use serde_json::{Value, json};
 
 use crate::harness::{
-    Host, Options,
+    Host, Options, as_worker,
     events::{kinds, requested, until, until_action, until_written},
     host::{MODEL, answering, call, script},
     requests::{result, tools, turn},
@@ -778,7 +778,7 @@ async fn a_batched_fork_keeps_reverted_prunes_and_the_order_of_compactions() {
     let expired =
         "update session_run set lease_until = now() - interval '1 s' where session_id = 'later'";
     client.batch_execute(expired).await.unwrap();
-    host.replica.engine.purge().await.unwrap();
+    as_worker(host.replica.engine.purge()).await.unwrap();
     assert_eq!(
         client.query_one(kept, &[]).await.unwrap().get::<_, i64>(0),
         0,

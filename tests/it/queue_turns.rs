@@ -6,7 +6,7 @@ use serde_json::json;
 use tonic::Streaming;
 
 use crate::harness::{
-    Host, Options,
+    Host, Options, as_worker,
     events::{
         PATIENCE, all, cancelled, completed, kinds, messages, next, said, seqs, turn_id,
         turn_state, until, until_action, until_written,
@@ -202,7 +202,9 @@ async fn queued_messages_stay_after_a_cancel_or_a_failure() {
             listed.unwrap().queued_message_ids.as_slice(),
             std::slice::from_ref(message)
         );
-        host.replica.engine.start_waiting_turns().await.unwrap();
+        as_worker(host.replica.engine.start_waiting_turns())
+            .await
+            .unwrap();
         assert_eq!(host.session(session).await.state(), pb::SessionState::Idle);
         let events = host.run(asks(session, "Go on.")).await;
         assert_eq!(words(&events)[1], "stays", "the next turn takes it");

@@ -5,7 +5,7 @@ use std::time::Duration;
 use contextd::pb::{self, AnswerStatus, FailureReason, TurnState};
 
 use crate::harness::{
-    Host, Options, TestDatabase,
+    Host, Options, TestDatabase, as_worker,
     events::{requested, turn_id, until_action},
     host::{MODEL, call, until as eventually},
     process::{Place, Served},
@@ -201,7 +201,7 @@ async fn a_thousand_turns_that_cannot_be_taken_over_do_not_crowd_out_one_that_ca
         })
         .await;
     time_passes(&host).await;
-    host.replica.engine.take_over().await.unwrap();
+    as_worker(host.replica.engine.take_over()).await.unwrap();
     let taken = host.turn("fine", &turn).await.state();
     assert_ne!(
         taken,

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::harness::{
-    Host, Options,
+    Host, Options, as_worker,
     events::{
         Carrier, TWO_TOOLS, all, completed, durable, failed, kind, kinds, messages, next, outline,
         requested, said, seqs, turn_id, until, until_written,
@@ -342,7 +342,7 @@ async fn a_replica_that_lost_its_lease_stops_calling_the_model() {
     let mut watch = heir.watch("s", &turn_id(&head), 0).await;
     until_written(&mut watch, "B").await;
     assert_eq!(slow.replica.engine.leases().count(), 1);
-    slow.replica.engine.beat().await.unwrap();
+    as_worker(slow.replica.engine.beat()).await.unwrap();
     slow.at_rest().await;
     heir.release("go");
     assert_eq!(
@@ -372,7 +372,7 @@ async fn a_replica_that_takes_over_its_own_turn_stops_the_first_attempt() {
         )
         .await
         .unwrap();
-    host.replica.engine.take_over().await.unwrap();
+    as_worker(host.replica.engine.take_over()).await.unwrap();
     let taken = until(&mut stream, |payload| {
         matches!(payload, Payload::TextDelta(_))
     })

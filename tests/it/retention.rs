@@ -9,7 +9,7 @@ use tokio_postgres::Client;
 use tonic::Code;
 
 use crate::harness::{
-    Host, Options, TestDatabase,
+    Host, Options, TestDatabase, as_worker,
     errors::refusal,
     events::{all, completed, turn_id},
     host::{MODEL, call, finish},
@@ -220,9 +220,9 @@ async fn tables_stop_growing_once_retention_applies() {
     for hour in 0..24 {
         an_hour(&host, hour).await;
         age(&client, HOUR).await;
-        host.replica.engine.retain().await.unwrap();
+        as_worker(host.replica.engine.retain()).await.unwrap();
         age(&client, Duration::from_mins(1)).await; // what follows a deleted session has left
-        host.replica.engine.purge().await.unwrap();
+        as_worker(host.replica.engine.purge()).await.unwrap();
         sizes.push(host.database.row_counts().await.into_iter().collect());
     }
     let names: Vec<&String> = sizes[0].keys().collect();
@@ -388,7 +388,7 @@ async fn readers_of_removed_events_get_the_oldest_kept_seq() {
     let last = host.session("chat").await.last_seq;
     let ended = host.turn("chat", &old_turn).await;
     host.ask("chat", "And now?").await;
-    host.replica.engine.retain().await.unwrap();
+    as_worker(host.replica.engine.retain()).await.unwrap();
 
     assert_eq!(
         oldest(&list(&host, "chat", "", 0).await.unwrap_err()),
@@ -444,7 +444,7 @@ async fn a_reader_overtaken_by_retention_gets_an_error() {
     );
     let last = host.session("chat").await.last_seq;
     age(&host.database.client().await, 2 * HOUR).await;
-    host.replica.engine.retain().await.unwrap();
+    as_worker(host.replica.engine.retain()).await.unwrap();
     // What a stream reads next after its cursor was looked at.
     let most = contextd::store::event::Most {
         events: 32,
@@ -487,7 +487,7 @@ async fn events_of_a_live_turn_stay_however_old_they_are() {
         .batch_execute("update sessions set created_at = created_at - interval '1 day'")
         .await
         .unwrap();
-    host.replica.engine.retain().await.unwrap();
+    as_worker(host.replica.engine.retain()).await.unwrap();
     assert_eq!(
         oldest(&list(&host, "chat", "", 0).await.unwrap_err()),
         last + 1
@@ -504,7 +504,7 @@ async fn events_of_a_live_turn_stay_however_old_they_are() {
     completed(&all(&mut stream).await);
     // Once it has ended they go, at the next look.
     age(&client, 2 * HOUR).await;
-    host.replica.engine.retain().await.unwrap();
+    as_worker(host.replica.engine.retain()).await.unwrap();
     let end = host.session("chat").await.last_seq;
     assert_eq!(
         oldest(&list(&host, "chat", "", last).await.unwrap_err()),
@@ -542,11 +542,10 @@ async fn facts_of_removed_events_are_still_served() {
         .turn("chat", &turn_id(&host.events("chat", "", 0, 100).await))
         .await;
     let second = host.turn("chat", &turn_id(&asked)).await;
-    host.replica.engine.retain().await.unwrap();
+    as_worker(host.replica.engine.retain()).await.unwrap();
     assert!(count(&client, "events", "chat").await < 8);
     assert_eq!(
-        store
-            .revision_at(&key, contextd::model::Seq(seq))
+        as_worker(store.revision_at(&key, contextd::model::Seq(seq)))
             .await
             .unwrap(),
         Some(1)
@@ -610,7 +609,7 @@ async fn a_session_is_deleted_when_it_was_not_used_for_its_time_to_live() {
     client.batch_execute(client_leases).await.unwrap();
     age(&client, Duration::from_mins(45)).await;
     client.batch_execute(client_leases).await.unwrap();
-    host.replica.engine.retain().await.unwrap();
+    as_worker(host.replica.engine.retain()).await.unwrap();
     let stay =
         ["used", "queued", "live", "changed", "reported", "kept"].map(|session| (session, true));
     for (session, stays) in stay.into_iter().chain([("unused", false)]) {
@@ -623,7 +622,7 @@ async fn a_session_is_deleted_when_it_was_not_used_for_its_time_to_live() {
     host.release("go");
     all(&mut live).await;
     age(&client, Duration::from_mins(70)).await;
-    host.replica.engine.retain().await.unwrap();
+    as_worker(host.replica.engine.retain()).await.unwrap();
     for (session, stays) in [
         ("used", true),
         ("queued", true),
@@ -638,7 +637,7 @@ async fn a_session_is_deleted_when_it_was_not_used_for_its_time_to_live() {
         );
     }
     age(&client, ttl).await;
-    host.replica.engine.retain().await.unwrap();
+    as_worker(host.replica.engine.retain()).await.unwrap();
     for (session, stays) in [
         ("used", false),
         ("queued", false),
@@ -665,7 +664,7 @@ async fn the_servers_own_limit_bounds_every_session() {
     create(&host, with_ttl("shorter", HOUR), "").await;
     let client = host.database.client().await;
     age(&client, 2 * HOUR).await;
-    host.replica.engine.retain().await.unwrap();
+    as_worker(host.replica.engine.retain()).await.unwrap();
     assert_eq!(
         (
             exists(&host, "plain").await,
@@ -675,7 +674,7 @@ async fn the_servers_own_limit_bounds_every_session() {
         (true, true, false)
     );
     age(&client, 2 * HOUR).await;
-    host.replica.engine.retain().await.unwrap();
+    as_worker(host.replica.engine.retain()).await.unwrap();
     assert_eq!(
         (exists(&host, "plain").await, exists(&host, "longer").await),
         (false, false)
@@ -702,7 +701,7 @@ async fn a_fork_inherits_the_time_to_live_of_its_source() {
         .unwrap();
     assert_eq!(fork.ttl.map(|ttl| ttl.seconds), Some(7_200));
     age(&host.database.client().await, 3 * HOUR).await;
-    host.replica.engine.retain().await.unwrap();
+    as_worker(host.replica.engine.retain()).await.unwrap();
     assert!(!exists(&host, "fork").await);
 }
 
@@ -726,8 +725,8 @@ async fn request_ids_are_remembered_as_long_as_documented() {
     create(&host, named("gone"), "").await;
     delete(&host, "gone", "delete").await.unwrap();
     age(&client, kept - HOUR).await;
-    host.replica.engine.retain().await.unwrap();
-    host.replica.engine.purge().await.unwrap();
+    as_worker(host.replica.engine.retain()).await.unwrap();
+    as_worker(host.replica.engine.purge()).await.unwrap();
     let again = host.enqueue(waits.clone()).await.queued_message.unwrap();
     assert_eq!(
         again.queued_message_id, queued.queued_message_id,
@@ -736,7 +735,7 @@ async fn request_ids_are_remembered_as_long_as_documented() {
     delete(&host, "gone", "delete").await.unwrap();
 
     age(&client, 2 * HOUR).await;
-    host.replica.engine.retain().await.unwrap();
+    as_worker(host.replica.engine.retain()).await.unwrap();
     let rows = host
         .database
         .row_counts()
@@ -776,11 +775,11 @@ async fn messages_applied_by_a_live_turn_are_kept_until_it_ends() {
         .batch_execute("update queue set ended_at = ended_at - interval '1 day'")
         .await
         .unwrap();
-    host.replica.engine.retain().await.unwrap();
+    as_worker(host.replica.engine.retain()).await.unwrap();
     assert_eq!(count(&client, "queue", "chat").await, 1);
     host.submit("chat", vec![result(&calls[0], "Seen.")]).await;
     completed(&all(&mut stream).await);
-    host.replica.engine.retain().await.unwrap();
+    as_worker(host.replica.engine.retain()).await.unwrap();
     assert_eq!(count(&client, "queue", "chat").await, 0);
 }
 
@@ -826,7 +825,7 @@ async fn media_of_a_removed_queued_message_are_released_and_those_of_the_transcr
     let began = host.enqueue(began).await;
     all(&mut host.watch("chat", &began.turn_id, 0).await).await;
     age(&client, 2 * HOUR).await;
-    host.replica.engine.retain().await.unwrap();
+    as_worker(host.replica.engine.retain()).await.unwrap();
     assert_eq!(count(&client, "queue", "chat").await, 0);
     let kept =
         "select count(distinct b.blob_id) from part_blobs b join messages m using (tenant_id, session_id, message_id)
@@ -877,7 +876,7 @@ async fn replicas_that_sweep_at_once_do_not_wait_for_each_other() {
         "only what is held is left"
     );
     batch.rollback().await.unwrap();
-    host.replica.engine.retain().await.unwrap();
+    as_worker(host.replica.engine.retain()).await.unwrap();
     let row = client.query_one(left, &[]).await.unwrap();
     assert_eq!((row.get::<_, i64>(0), row.get::<_, i64>(1)), (0, 0));
 }

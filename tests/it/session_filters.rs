@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use tokio_postgres::SimpleQueryMessage;
 
 use crate::harness::{
-    Host, Options, TestDatabase,
+    Host, Options, TestDatabase, as_worker,
     events::until,
     requests::{tools, turn},
 };
@@ -203,7 +203,7 @@ async fn sessions_of_an_older_program_are_found_after_a_sweep() {
     client.batch_execute(forget).await.unwrap();
     assert!(found(&host, labelled(&[("user", "ann")])).await.is_empty());
     assert_eq!(found(&host, prefixed("s")).await.len(), 7);
-    host.replica.engine.retain().await.unwrap();
+    as_worker(host.replica.engine.retain()).await.unwrap();
     assert_eq!(found(&host, labelled(&[("user", "ann")])).await.len(), 7);
     assert_eq!(found(&host, prefixed("T")).await.len(), 7);
 }

@@ -14,7 +14,7 @@ use tokio_stream::{StreamExt as _, wrappers::ReceiverStream};
 use tonic::{Code, Status, transport::Channel};
 
 use crate::harness::{
-    Options, Replica, TestDatabase,
+    Options, Replica, TestDatabase, as_worker,
     errors::{Refusal, refusal},
     host::until,
 };
@@ -549,7 +549,7 @@ async fn uploads_over_the_limit_are_refused_with_a_retry_delay() {
 async fn a_draining_server_refuses_new_uploads_and_aborts_running_ones() {
     let uploader = Uploader::new(Options::default()).await;
     let (_messages, call) = half_an_upload(&uploader).await;
-    uploader.replica.engine.drain(Duration::from_secs(30)).await;
+    as_worker(uploader.replica.engine.drain(Duration::from_secs(30))).await;
     let status = call.await.unwrap().unwrap_err();
     assert_eq!(
         (status.code(), refusal(&status).reason.as_str()),
@@ -586,12 +586,13 @@ async fn leftovers_of_a_dead_replica_are_swept_and_nothing_else() {
         (&ours, &fresh),
         (&theirs, &fresh),
     ] {
-        store
-            .write_upload(tenant, upload, 0, &[b"left", b"behind"])
+        as_worker(store.write_upload(tenant, upload, 0, &[b"left", b"behind"]))
             .await
             .unwrap();
     }
-    uploader.replica.engine.sweep_uploads().await.unwrap();
+    as_worker(uploader.replica.engine.sweep_uploads())
+        .await
+        .unwrap();
     let client = uploader.database.client().await;
     let left = client
         .query(

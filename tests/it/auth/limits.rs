@@ -23,7 +23,7 @@ use tonic_types::StatusExt as _;
 
 use super::{Key, Keyed, KeysFile, connect};
 use crate::harness::{
-    Options, Replica, TestDatabase,
+    Options, Replica, TestDatabase, as_worker,
     errors::refusal,
     events::{all, cancelled, completed, requested, until as until_event, until_written},
     host::{MODEL, call, script, until},
@@ -218,7 +218,9 @@ async fn turns_beyond_the_limit_are_refused_and_queued_messages_wait() {
         found.unwrap().into_inner().session.unwrap()
     };
     assert_eq!(third().await.state(), pb::SessionState::Idle);
-    replica.engine.start_waiting_turns().await.unwrap();
+    as_worker(replica.engine.start_waiting_turns())
+        .await
+        .unwrap();
     assert_eq!(third().await.state(), pb::SessionState::Idle);
 
     replica.scripted.release("go");
@@ -422,8 +424,8 @@ async fn beyond_its_bytes_a_tenant_stores_no_more_and_can_read_and_delete() {
     let (_database, replica) = Replica::alone(limited(&file, &held(), limits)).await;
     let acme = Tenant::of(&replica, &key).await;
     let mut running = acme.hold("s").await;
-    replica.engine.measure_storage().await.unwrap();
-    replica.engine.keep_quotas().await.unwrap();
+    as_worker(replica.engine.measure_storage()).await.unwrap();
+    as_worker(replica.engine.keep_quotas()).await.unwrap();
     let append = |request_id: &str| pb::AppendMessagesRequest {
         session_id: "other".to_owned(),
         messages: vec![says(pb::Role::User, "Hello")],

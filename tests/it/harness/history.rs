@@ -15,7 +15,7 @@ use contextd::{
 use tokio_postgres::Client;
 
 use super::{
-    Host,
+    Host, as_worker,
     host::MODEL,
     requests::{result, tools, turn},
     transcripts::{calls, check_books, results, says},
@@ -156,8 +156,7 @@ impl<'a> History<'a> {
             expired: b"",
             idempotency: &nobody,
         };
-        store
-            .begin_compaction(&key, &begin)
+        as_worker(store.begin_compaction(&key, &begin))
             .await
             .unwrap()
             .moved
@@ -202,8 +201,7 @@ impl<'a> History<'a> {
             cost: &Cost::default(),
             accounts: Vec::new(),
         };
-        store
-            .swap_compaction(&key, &compaction, &replacement)
+        as_worker(store.swap_compaction(&key, &compaction, &replacement))
             .await
             .unwrap()
             .moved
@@ -301,8 +299,7 @@ pub async fn take_back(host: &Host, session: &str, id: &str) {
     };
     let store = host.replica.engine.store();
     let compaction = CompactionId::new(id);
-    store
-        .revert_compaction(&key, &compaction, seen, b"", &nobody)
+    as_worker(store.revert_compaction(&key, &compaction, seen, b"", &nobody))
         .await
         .unwrap()
         .moved

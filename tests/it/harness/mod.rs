@@ -45,6 +45,7 @@ use contextd::{
         session_service_client::SessionServiceClient, turn_service_client::TurnServiceClient,
     },
     provider::{Provider, scripted::Scripted},
+    store::Reach,
     telemetry::progress::{Notice, Progress},
     turn::{Engine, Retention, UploadBounds},
 };
@@ -255,6 +256,11 @@ impl Options {
     }
 }
 
+/// What a test does in place of a worker of the service.
+pub async fn as_worker<F: Future>(work: F) -> F::Output {
+    Reach::All.scope(work).await
+}
+
 /// `CONTEXTD_TEST_ROW_SECURITY` says so for all replicas that no test decides it for.
 fn held_to_rows() -> bool {
     std::env::var_os("CONTEXTD_TEST_ROW_SECURITY").is_some()
@@ -392,7 +398,7 @@ impl Replica {
 
     /// Shuts down as a signal would.
     pub async fn drain(&self, patience: Duration) {
-        self.engine.drain(patience).await;
+        as_worker(self.engine.drain(patience)).await;
         self.close();
     }
 

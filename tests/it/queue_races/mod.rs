@@ -11,7 +11,7 @@ use tokio::time::{sleep, timeout};
 use tokio_postgres::Client;
 
 use crate::harness::{
-    Host, Options,
+    Host, Options, as_worker,
     events::{PATIENCE, next},
     host::until,
     invariants,
@@ -154,7 +154,7 @@ impl Field {
                 for (n, host) in (0..TIMES).zip(self.hosts.iter().cycle()) {
                     sleep(share(TAKEOVERS, round, n)).await;
                     self.client.execute(sql, &[&session]).await.unwrap();
-                    host.replica.engine.take_over().await.unwrap();
+                    as_worker(host.replica.engine.take_over()).await.unwrap();
                 }
             }
             Other::Delete => {
@@ -292,10 +292,7 @@ impl Field {
     async fn sweep(&self) -> Infallible {
         loop {
             if self.other == Other::Expiry {
-                self.hosts[1]
-                    .replica
-                    .engine
-                    .expire_queued_messages()
+                as_worker(self.hosts[1].replica.engine.expire_queued_messages())
                     .await
                     .unwrap();
             }

@@ -5,7 +5,7 @@ use contextd::pb;
 
 use super::{HOUR, age, count, events_for, named, options};
 use crate::harness::{
-    Host, events::until_written, host::MODEL, requests::turn, transcripts::one_turn,
+    Host, as_worker, events::until_written, host::MODEL, requests::turn, transcripts::one_turn,
 };
 
 /// What a client is answered from events: marks with their times, and what repeated requests did.
@@ -132,7 +132,7 @@ async fn answers_that_are_read_from_events_stay_the_same_after_other_events_were
     );
     assert!(before.1[0].revert_time.is_some());
     let events = count(&client, "events", "chat").await;
-    host.replica.engine.retain().await.unwrap();
+    as_worker(host.replica.engine.retain()).await.unwrap();
     assert!(
         count(&client, "events", "chat").await < events,
         "events were removed"

@@ -23,8 +23,8 @@ async fn unused_tool_set(host: &Host, client: &Client) {
     .await;
     delete(host, "gone", "").await.unwrap();
     age(client, HOUR).await;
-    host.replica.engine.purge().await.unwrap();
-    host.replica.engine.retain().await.unwrap();
+    as_worker(host.replica.engine.purge()).await.unwrap();
+    as_worker(host.replica.engine.retain()).await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -46,7 +46,7 @@ async fn a_tool_set_is_removed_when_no_session_referred_to_it_for_a_day() {
     .await;
     unused_tool_set(&host, &client).await;
     age(&client, 23 * HOUR).await;
-    host.replica.engine.retain().await.unwrap();
+    as_worker(host.replica.engine.retain()).await.unwrap();
     assert_eq!(tool_sets(&client).await, 2);
     // Referred to again: its day begins anew when that session is gone.
     create(
@@ -59,15 +59,15 @@ async fn a_tool_set_is_removed_when_no_session_referred_to_it_for_a_day() {
     )
     .await;
     age(&client, 48 * HOUR).await;
-    host.replica.engine.retain().await.unwrap();
+    as_worker(host.replica.engine.retain()).await.unwrap();
     assert_eq!(tool_sets(&client).await, 2);
     delete(&host, "again", "").await.unwrap();
     age(&client, HOUR).await;
-    host.replica.engine.purge().await.unwrap();
-    host.replica.engine.retain().await.unwrap();
+    as_worker(host.replica.engine.purge()).await.unwrap();
+    as_worker(host.replica.engine.retain()).await.unwrap();
     assert_eq!(tool_sets(&client).await, 2);
     age(&client, 25 * HOUR).await;
-    host.replica.engine.retain().await.unwrap();
+    as_worker(host.replica.engine.retain()).await.unwrap();
     assert_eq!(
         tool_sets(&client).await,
         1,
@@ -98,7 +98,7 @@ async fn a_tool_set_that_a_session_is_about_to_refer_to_stays() {
     assert_eq!(creating.execute(refer, &[]).await.unwrap(), 1);
     let sweep = tokio::spawn({
         let engine = std::sync::Arc::clone(&host.replica.engine);
-        async move { engine.retain().await }
+        async move { as_worker(engine.retain()).await }
     });
     crate::harness::host::until("the sweep waits for the session", || async {
         let waiting =
