@@ -7,10 +7,14 @@ use std::fmt;
 
 use crate::model::Tally;
 
+mod bpe;
+mod hash;
 mod openai;
 #[cfg(feature = "vocabularies")]
 mod others;
+mod packed;
 mod pieces;
+mod trie;
 mod words;
 
 #[cfg(test)]

@@ -1,13 +1,10 @@
 //! OpenAI's vocabularies.
 
-use std::{
-    cell::RefCell,
-    fmt,
-    sync::atomic::{AtomicBool, Ordering},
-    thread::LocalKey,
-};
+use std::{cell::RefCell, fmt, sync::OnceLock, thread::LocalKey};
 
-use super::{Counter, pieces::Pieces, words::Words};
+use regex_automata::{Anchored, Input, meta::Regex};
+
+use super::{Counter, bpe::Bpe, packed, pieces::Pieces, words::Words};
 
 thread_local! {
     static O200K_PIECES: RefCell<Pieces> = RefCell::new(Pieces::new());
@@ -17,28 +14,79 @@ thread_local! {
 /// GPT-4o and later.
 pub(super) static O200K: OpenAi = OpenAi {
     name: "o200k",
-    tokenizer: bpe_openai::o200k_base,
+    packed: splintr_vocab_o200k::O200K_BASE_VOCAB_PACKED,
+    pattern: concat!(
+        r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?",
+        r"|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?",
+        r"|\p{N}{1,3}",
+        r"| ?[^\s\p{L}\p{N}]+[\r\n/]*",
+        r"|\s*[\r\n]+",
+        r"|\s+$",
+    ),
     words: Words::ByCase,
     pieces: &O200K_PIECES,
-    loaded: AtomicBool::new(false),
+    loaded: OnceLock::new(),
 };
 
 /// GPT-4 and GPT-3.5.
 pub(super) static CL100K: OpenAi = OpenAi {
     name: "cl100k",
-    tokenizer: bpe_openai::cl100k_base,
+    packed: splintr_vocab_cl100k::CL100K_BASE_VOCAB_PACKED,
+    pattern: concat!(
+        r"(?i:'s|'t|'re|'ve|'m|'ll|'d)",
+        r"|[^\r\n\p{L}\p{N}]?\p{L}+",
+        r"|\p{N}{1,3}",
+        r"| ?[^\s\p{L}\p{N}]+[\r\n]*",
+        r"|\s*[\r\n]+",
+        r"|\s+$",
+    ),
     words: Words::ByLetters,
     pieces: &CL100K_PIECES,
-    loaded: AtomicBool::new(false),
+    loaded: OnceLock::new(),
 };
 
 /// One vocabulary. It is loaded when it first counts.
 pub(super) struct OpenAi {
     name: &'static str,
-    tokenizer: fn() -> &'static bpe_openai::Tokenizer,
+    packed: &'static [u8],
+    /// What a piece of a text is, but for white space before something else ([`SPACE`]).
+    pattern: &'static str,
     words: Words,
     pieces: &'static LocalKey<RefCell<Pieces>>,
-    loaded: AtomicBool,
+    loaded: OnceLock<Loaded>,
+}
+
+/// White space before something else is a piece without its last character: `\s+(?!\S)` of a
+/// language without looking ahead. The last pattern takes what is left, a single one.
+const SPACE: [&str; 2] = [r"\s+\s", r"\s+"];
+
+/// The tables of a vocabulary.
+struct Loaded {
+    bpe: Bpe,
+    pattern: Regex,
+}
+
+impl Loaded {
+    fn new(packed: &'static [u8], pattern: &str) -> Self {
+        let tokens: Vec<_> = packed::tokens(packed).collect();
+        Self {
+            bpe: Bpe::new(&tokens),
+            pattern: Regex::new_many(&[pattern, SPACE[0], SPACE[1]]).expect("a fixed pattern"),
+        }
+    }
+
+    /// Where the first piece of a text ends.
+    fn end(&self, text: &str) -> usize {
+        let Some(found) = self.pattern.find(Input::new(text).anchored(Anchored::Yes)) else {
+            return text.len();
+        };
+        let piece = &text[found.range()];
+        let ahead = match found.pattern().as_usize() {
+            1 => piece.chars().next_back().map_or(0, char::len_utf8),
+            _ => 0,
+        };
+        piece.len() - ahead
+    }
 }
 
 impl fmt::Debug for OpenAi {
@@ -57,16 +105,16 @@ impl Counter for OpenAi {
     /// The text is cut into the pieces of the vocabulary's pattern, from which each is counted by
     /// itself. No piece depends on what stands before it.
     fn text(&self, text: &str) -> u32 {
-        let tokenizer = (self.tokenizer)();
-        self.loaded.store(true, Ordering::Relaxed);
+        let loaded = self
+            .loaded
+            .get_or_init(|| Loaded::new(self.packed, self.pattern));
         let tokens = self.pieces.with_borrow_mut(|pieces| {
             let mut rest = text;
             let mut tokens = 0;
             while !rest.is_empty() {
-                let by_pattern = || tokenizer.split(rest).next().map_or(rest.len(), str::len);
-                let (piece, after) =
-                    rest.split_at(self.words.end(rest.as_bytes()).unwrap_or_else(by_pattern));
-                tokens += pieces.tokens(piece.as_bytes(), |bytes| tokenizer.bpe.count(bytes));
+                let end = self.words.end(rest.as_bytes());
+                let (piece, after) = rest.split_at(end.unwrap_or_else(|| loaded.end(rest)));
+                tokens += pieces.tokens(piece.as_bytes(), |bytes| loaded.bpe.count(bytes));
                 rest = after;
             }
             tokens
@@ -75,23 +123,46 @@ impl Counter for OpenAi {
     }
 
     fn is_loaded(&self) -> bool {
-        self.loaded.load(Ordering::Relaxed)
+        self.loaded.get().is_some()
     }
 }
 
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
+    use tiktoken_rs::{CoreBPE, cl100k_base_singleton, o200k_base_singleton};
 
     use super::*;
+
+    /// The vocabularies, how many tokens they have, and what they are measured against.
+    fn vocabularies() -> [(&'static OpenAi, usize, &'static CoreBPE); 2] {
+        [
+            (&O200K, 199_998, o200k_base_singleton()),
+            (&CL100K, 100_256, cl100k_base_singleton()),
+        ]
+    }
+
+    #[test]
+    fn every_token_of_a_vocabulary_is_counted_as_one() {
+        for (vocabulary, size, _) in vocabularies() {
+            let tokens: Vec<_> = packed::tokens(vocabulary.packed).collect();
+            assert_eq!(tokens.len(), size, "{}", vocabulary.name);
+            let bpe = Bpe::new(&tokens);
+            for token in tokens {
+                assert_eq!(bpe.encoded(token), 1, "{}: {token:?}", vocabulary.name);
+            }
+        }
+    }
 
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(2000))]
 
         #[test]
-        fn fast_splitting_equals_the_regex_pattern(text in "([a-cA-C1'é日. \n\r\t(/]|'s|'LL|  |\\PC){0,40}") {
-            for vocabulary in [&O200K, &CL100K] {
-                let expected = (vocabulary.tokenizer)().count(text.as_str());
+        fn texts_are_counted_as_tiktoken_counts_them(
+            text in "([a-cA-C1'é日. \n\r\t(/]|'s|'LL|  |\\PC){0,40}|[ab=/+A-Z0-9]{0,200}|(ab|aab|the|ing|日本){0,60}",
+        ) {
+            for (vocabulary, _, tiktoken) in vocabularies() {
+                let expected = tiktoken.encode_ordinary(&text).len();
                 prop_assert_eq!(vocabulary.text(&text) as usize, expected, "{}: {:?}", vocabulary.name, text);
             }
         }

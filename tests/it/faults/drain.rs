@@ -1,19 +1,25 @@
 //! A contextd that is told to stop: it says so, takes nothing new, hands over what runs, and ends
 //! in time whatever its clients and its database do.
 
-use std::time::{Duration, Instant};
+use std::{
+    net::SocketAddr,
+    sync::atomic::{AtomicBool, Ordering},
+    time::{Duration, Instant},
+};
 
-use contextd::pb::{self, event::Payload};
+use contextd::pb::{self, event::Payload, session_service_client::SessionServiceClient};
 use serde_json::json;
 use tokio::{io::AsyncWriteExt as _, net::TcpStream};
-use tonic::Code;
-use tonic_health::pb::health_check_response::ServingStatus;
+use tonic::{Code, transport::Channel};
+use tonic_health::pb::{
+    HealthCheckRequest, health_check_response::ServingStatus, health_client::HealthClient,
+};
 
 use crate::harness::{
     TestDatabase,
     errors::refusal,
     events::{kinds, messages, said},
-    process::{Place, Served},
+    process::{Place, Served, try_channel},
     proxy::Traffic,
     requests::turn,
     survivor::{
@@ -198,6 +204,113 @@ async fn a_rolling_restart_under_load_costs_no_turn_an_attempt() {
             assert_eq!(cause, pb::RecoveryCause::HandedOver, "{}", host.session());
         }
     }
+}
+
+/// How long two replicas serve on after they were told to stop. A client that has just seen one ready calls it well within this.
+const DELAY: Duration = Duration::from_secs(3);
+/// How long their turns may then take to a step boundary.
+const TIMEOUT: Duration = Duration::from_millis(500);
+/// What the chart adds to these for a pod's grace period (`drain.reserve`).
+const RESERVE: Duration = Duration::from_secs(10);
+
+/// Calls whichever replica is ready, as a load balancer would, and repeats nothing. Returns how many calls each has served.
+async fn unary_calls(name: &str, addresses: [SocketAddr; 2], enough: &AtomicBool) -> [usize; 2] {
+    let mut served = [0; 2];
+    while !enough.load(Ordering::Relaxed) {
+        for (address, served) in addresses.iter().zip(&mut served) {
+            let Ok(channel) = try_channel(*address).await else {
+                continue;
+            };
+            let service = "readiness".to_owned();
+            let health = HealthClient::new(channel.clone())
+                .check(HealthCheckRequest { service })
+                .await;
+            let ready = i32::from(ServingStatus::Serving);
+            if health.is_ok_and(|health| health.get_ref().status == ready) {
+                unary_call(channel, &format!("{name}-{address}-{served}")).await;
+                *served += 1;
+            }
+        }
+    }
+    served
+}
+
+/// Makes a session and reads it back.
+async fn unary_call(channel: Channel, session_id: &str) {
+    let mut sessions = SessionServiceClient::new(channel);
+    let session = pb::Session {
+        session_id: session_id.to_owned(),
+        ..Default::default()
+    };
+    let request = pb::CreateSessionRequest {
+        session: Some(session),
+        request_id: String::new(),
+    };
+    sessions
+        .create_session(request)
+        .await
+        .unwrap_or_else(|status| panic!("{session_id} was not made: {status}"));
+    let session_id = session_id.to_owned();
+    sessions
+        .get_session(pb::GetSessionRequest { session_id })
+        .await
+        .unwrap_or_else(|status| panic!("a session was not read: {status}"));
+}
+
+/// Rows F27, and H11 of the chart
+#[tokio::test(flavor = "multi_thread")]
+async fn a_rolling_restart_of_two_replicas_fails_no_unary_call_and_ends_in_the_grace_period_of_hung_clients()
+ {
+    let flood = json!({ "steps": [{ "say": [{ "repeat": { "text": "words and ", "times": 60_000 } }, { "stall": true }] }] });
+    let settings = draining(&format!(
+        "drain_delay = '{}s'\ndrain_timeout = '{}ms'\n",
+        DELAY.as_secs(),
+        TIMEOUT.as_millis()
+    ));
+    let place = Place::new(&settings)
+        .script("slow", &slow())
+        .script("flood", &flood);
+    let database = TestDatabase::new().await;
+    let (one, two) = pair(&place, &database).await;
+    let addresses = [one.address, two.address];
+    // On each replica one that never reads what it asked for, and keeps its connection.
+    let mut hung: [_; 2] =
+        std::array::from_fn(|n| Survivor::new(asking("scripted/flood", &format!("hung-{n}"))));
+    for (host, served) in hung.iter_mut().zip([&one, &two]) {
+        host.send_to(served).await.unwrap();
+        host.until(|payload| matches!(payload, Payload::StepStarted(_)))
+            .await;
+    }
+    let enough = AtomicBool::new(false);
+    let restarting = async {
+        let mut fresh = Vec::new();
+        for served in [one, two] {
+            let address = served.address;
+            served.terminate();
+            let took = ends_well(served).await;
+            assert!(took < DELAY + TIMEOUT + RESERVE, "it took {took:?}");
+            fresh.push(place.serve_over_at(&database, address).await);
+        }
+        enough.store(true, Ordering::Relaxed);
+        fresh
+    };
+    let callers = all((0..2).map(|n| unary_calls(["left", "right"][n], addresses, &enough)));
+    let mut hosts: Vec<Survivor> = (0..4)
+        .map(|n| Survivor::new(asking("scripted/slow", &format!("chat-{n}"))))
+        .collect();
+    let streams = all(hosts.iter_mut().enumerate().map(async |(n, host)| {
+        let mut order = addresses;
+        order.rotate_left(n % 2);
+        host.survive_at(&order).await;
+    }));
+    let (fresh, calls, _) = tokio::join!(restarting, callers, streams);
+    for calls in calls {
+        assert!(calls.iter().all(|calls| *calls > 0), "{calls:?}");
+    }
+    for host in &hosts {
+        check_slow(host, &fresh[0]).await;
+    }
+    drop(hung);
 }
 
 /// Row F28

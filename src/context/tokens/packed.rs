@@ -1,0 +1,31 @@
+//! The list of a vocabulary's tokens, as the crates `splintr-vocab-*` pack it: `SPLNTRV1`, how many
+//! (four bytes, the lowest first), and of each its rank and its length (LEB128) and its bytes.
+
+/// The tokens in the order of their ranks, which have no gaps.
+pub(super) fn tokens(packed: &'static [u8]) -> impl Iterator<Item = &'static [u8]> {
+    const HEADER: usize = b"SPLNTRV1".len() + size_of::<u32>();
+    let mut rest = packed.get(HEADER..).unwrap_or_default();
+    let mut ranks = 0..;
+    std::iter::from_fn(move || {
+        let rank = number(&mut rest)?;
+        debug_assert_eq!(Some(rank), ranks.next(), "ranks have no gaps");
+        let length = number(&mut rest)?;
+        let (token, after) = rest.split_at_checked(length)?;
+        rest = after;
+        Some(token)
+    })
+}
+
+/// Takes a number of seven bits per byte, the lowest first.
+fn number(bytes: &mut &[u8]) -> Option<usize> {
+    let mut number = 0;
+    for shift in (0..usize::BITS).step_by(7) {
+        let (byte, rest) = bytes.split_first()?;
+        *bytes = rest;
+        number |= usize::from(byte & 0x7f) << shift;
+        if byte & 0x80 == 0 {
+            return Some(number);
+        }
+    }
+    None
+}
