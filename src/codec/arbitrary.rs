@@ -327,6 +327,7 @@ pub(super) fn tools() -> impl Strategy<Value = ToolSet> {
         |(tools, provider_tools)| ToolSet {
             tools,
             provider_tools,
+            mcp_servers: Vec::new(),
         },
     )
 }
@@ -364,6 +365,7 @@ fn tool() -> impl Strategy<Value = Tool> {
                 category,
                 deferred,
                 strict,
+                mcp: None,
             },
         )
 }
@@ -469,6 +471,7 @@ fn response_format() -> impl Strategy<Value = ResponseFormat> {
             schema,
             name,
             strict,
+            mcp: None,
         }
     })
 }

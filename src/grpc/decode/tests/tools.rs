@@ -118,6 +118,7 @@ fn every_field_of_a_tool_is_decoded() {
         category: pb::ContextCategory::McpTools.into(),
         deferred: true,
         strict: Some(false),
+        mcp: None,
     };
     let expected = Tool {
         name: "t".into(),
@@ -132,6 +133,7 @@ fn every_field_of_a_tool_is_decoded() {
         category: ToolCategory::McpTools,
         deferred: true,
         strict: Some(false),
+        mcp: None,
     };
     assert_eq!(one(wire), expected);
 }
