@@ -96,10 +96,13 @@ impl McpConfig {
         checks.require(tokens <= 1, &key("token"), || {
             "give the token once: token, token_env or token_file".to_owned()
         });
-        let sendable =
-            |value: &SecretString| HeaderValue::from_str(value.expose_secret()).is_ok();
+        let sendable = |value: &SecretString| HeaderValue::from_str(value.expose_secret()).is_ok();
         let unsendable = || "holds characters that cannot be sent".to_owned();
-        checks.require(token.as_ref().is_none_or(sendable), &key("token"), unsendable);
+        checks.require(
+            token.as_ref().is_none_or(sendable),
+            &key("token"),
+            unsendable,
+        );
         for (header, value) in headers {
             let key = key(&format!("headers.{header}"));
             checks.require(header.parse::<HeaderName>().is_ok(), &key, || {

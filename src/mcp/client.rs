@@ -245,7 +245,9 @@ fn text(block: ContentBlock) -> String {
 fn failure(error: ServiceError) -> String {
     match error {
         ServiceError::McpError(error) => cut(&error.message),
-        ServiceError::TransportSend(_) => "the connection failed, or the answer is too large".into(),
+        ServiceError::TransportSend(_) => {
+            "the connection failed, or the answer is too large".into()
+        }
         ServiceError::TransportClosed => "the connection ended".into(),
         ServiceError::Timeout { .. } => "no answer in time".into(),
         ServiceError::Cancelled { .. } => "it was cancelled".into(),

@@ -7,8 +7,8 @@ use jiff::Timestamp;
 use super::{
     Applied, CallId, Compaction, CompactionId, DropReason, Ending, Failure, FailureReason,
     Generation, Limits, MessageId, PruneReport, RequestId, Restored, Seq, TokenBasis, TokenCount,
-    ToolCall, ToolExecutor, TurnId, TurnResult, Usage, UsagePurpose, UsageTotals, generation::Unsupported,
-    media::LeftOut,
+    ToolCall, ToolExecutor, TurnId, TurnResult, Usage, UsagePurpose, UsageTotals,
+    generation::Unsupported, media::LeftOut,
 };
 
 /// What happened. Content that is stored elsewhere (messages, tool results) is referred to and

@@ -27,8 +27,8 @@ use super::{
 use crate::{
     codec,
     model::{
-        Anchor, CallId, Ending, Fence, MessageId, Payload, Seq, SessionKey, ToolExecutor, TurnFence,
-        TurnResult, Usage, UsageTotals, command::TurnRequest, event::WaitsFor,
+        Anchor, CallId, Ending, Fence, MessageId, Payload, Seq, SessionKey, ToolExecutor,
+        TurnFence, TurnResult, Usage, UsageTotals, command::TurnRequest, event::WaitsFor,
     },
 };
 

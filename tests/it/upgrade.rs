@@ -19,9 +19,7 @@ const CLIENTS: usize = 6;
 const SETTINGS: &str = "[turn]\nlease_ttl = '1m'\npoll_interval = '50ms'\n[server]\ndrain_delay = '0s'\ndrain_timeout = '300ms'\n";
 
 fn with_scripts(place: Place) -> Place {
-    place
-        .script("slow", &slow())
-        .script("tools", &two_tools())
+    place.script("slow", &slow()).script("tools", &two_tools())
 }
 
 async fn migrate(place: &Place, database: &TestDatabase) {

@@ -14,8 +14,8 @@ use crate::{
         usage,
     },
     model::{
-        Applied, CallId, Compaction, DropReason, Ending, MessageId, Payload, ToolCall, ToolExecutor, TurnResult,
-        Undone,
+        Applied, CallId, Compaction, DropReason, Ending, MessageId, Payload, ToolCall,
+        ToolExecutor, TurnResult, Undone,
         event::{
             CallCancelReason, ModelFallback, ModelSwitched, StepStarted, TurnRetrying, TurnStarted,
             UnsupportedPart, UnsupportedSetting, UsageRecorded,
