@@ -129,8 +129,7 @@ impl Parts {
         let quotas = Arc::new(Quotas::new(store.clone(), tenant_limits(&config.limits)));
         let engine = Engine::new(
             store,
-            self.registry,
-            self.mcp,
+            (self.registry, self.mcp),
             quotas,
             self.rules,
             hub,

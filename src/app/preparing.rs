@@ -11,14 +11,14 @@ use crate::{
     telemetry::progress::Progress,
 };
 
-/// How often it looks again.
+/// How often the database is tried again.
 const PAUSE: Duration = Duration::from_secs(1);
-/// How often it says that it still waits for the same.
+/// How often the log repeats what is still being waited for.
 const REMINDER: Duration = Duration::from_mins(1);
 
 /// Waits until the database can be reached and its schema suits this program, which may be told to
-/// migrate it. Meanwhile the gate and the log say what it waits for. An error is what waiting does
-/// not change.
+/// migrate it. Meanwhile the gate and the log say what it waits for. It fails only on what waiting
+/// cannot change.
 pub(super) async fn prepared(
     database: &Database,
     migrate: bool,

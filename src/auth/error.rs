@@ -17,16 +17,16 @@ pub enum Denied {
     /// No key has this hash: it never existed, or was revoked.
     #[error("unknown or revoked key")]
     Unknown,
-    /// Its time is over.
+    /// It has expired.
     #[error("expired credential")]
     Expired,
-    /// The token is not one of the issuer's for us.
+    /// The token does not verify: its signature, issuer, audience or time of validity is wrong.
     #[error("token that does not verify")]
     Unverified,
-    /// The token does not say whose it is, or what it allows.
+    /// The token names no tenant, or no access that is known.
     #[error("token without a tenant or an access that is known")]
     Claims,
-    /// No certificate was granted anything under a name in it.
+    /// The certificate is genuine, but none of its names has a grant in the settings.
     #[error("certificate without a grant")]
     Certificate,
 }
@@ -65,10 +65,10 @@ pub enum Error {
         /// What is wrong.
         problem: Problem,
     },
-    /// There is no HTTP client for the issuer's keys.
+    /// The HTTP client that fetches the issuer's keys cannot be made.
     #[error("cannot prepare HTTPS: {0}")]
     Http(reqwest::Error),
-    /// The caller may do this to its own tenant only, or not grant so much.
+    /// The caller named another tenant, or asked for more access than it has.
     #[error("this takes the access `{needed}`")]
     Forbidden {
         /// What would be enough.
@@ -83,7 +83,7 @@ pub enum Error {
     /// The tenant has no such key.
     #[error("there is no key {0}")]
     KeyNotFound(String),
-    /// No key can be drawn.
+    /// The system gave no random bytes for a key.
     #[error(transparent)]
     Randomness(#[from] NoRandomness),
     /// The database.

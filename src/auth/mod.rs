@@ -1,4 +1,4 @@
-//! Who calls: credentials to principals. What a principal may do with an RPC is decided in
+//! Who calls: maps credentials to principals. Which RPCs a principal may call is decided in
 //! `grpc/guard.rs`.
 //!
 //! Keys are not looked up in the database with each request: a replica holds the hashes of all live
@@ -33,7 +33,7 @@ use crate::{
 
 /// The tenant of callers where authentication is not required.
 pub const DEFAULT_TENANT: &str = "default";
-/// Bytes of a credential that are looked at.
+/// The longest credential that is looked at, in bytes.
 const LONGEST_CREDENTIAL: usize = 16 * 1024;
 /// The scheme of the `authorization` header, in small letters.
 const BEARER: &str = "bearer ";

@@ -12,8 +12,8 @@ use crate::model::{
     FailureReason, FinishReason, Generation, Given, Keep, Limits, LimitsOverride, Media, MessageId,
     ModelResponse, OutputLimits, Part, Payload, PinnedBlock, PinnedKind, ProviderItem,
     ProviderTool, PruneReport, Restored, Seq, SessionConfig, TakeMode, TokenBasis, TokenCount,
-    Tool, ToolCall, ToolCategory, ToolExecution, ToolOutcome, ToolResult, ToolSet, Truncation,
-    TurnResult, Usage, UsagePurpose, UsageTotals,
+    Tool, ToolCall, ToolCategory, ToolExecution, ToolExecutor, ToolOutcome, ToolResult, ToolSet,
+    Truncation, TurnResult, Usage, UsagePurpose, UsageTotals,
     command::TurnRequest,
     compaction::{self, CompactionOverrides, Guard, InstructionsMode, Summary, Trigger},
     config::{ContextOverrides, PolicyOverrides, PruneMode, PruneOverrides, UnknownWindow},
@@ -471,7 +471,6 @@ fn response_format() -> impl Strategy<Value = ResponseFormat> {
             schema,
             name,
             strict,
-            mcp: None,
         }
     })
 }
@@ -909,6 +908,7 @@ pub(super) fn payloads() -> Vec<Payload> {
             },
             timeout: second,
             edited: false,
+            executor: ToolExecutor::Host,
         },
         Payload::ApprovalRequested {
             call: ToolCall {

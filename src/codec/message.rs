@@ -11,7 +11,7 @@ use crate::{
 
 use super::{DecodeError, applied, number::signed, part, read, response, time, usage};
 
-/// What of a message stands in no column.
+/// The fields of a message that have no column of their own.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct MessageInfo {
     /// The model call that produced an assistant message.

@@ -276,7 +276,7 @@ mod tests {
         assert!(
             from_pb(pb::ToolSet {
                 host_tools: vec![tool],
-                provider_tools: Vec::new()
+                ..pb::ToolSet::default()
             })
             .is_err()
         );

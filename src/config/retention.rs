@@ -40,7 +40,7 @@ pub struct RetentionConfig {
     /// Tool sets that no session refers to any more.
     #[serde(with = "duration")]
     pub tool_sets: Duration,
-    /// Within what time what is to go is looked for again.
+    /// The longest time between two looks for what has to be removed.
     #[serde(with = "duration")]
     pub interval: Duration,
     /// Most rows that one statement removes.

@@ -15,8 +15,9 @@ use super::tls::TlsConfig;
 pub struct ServerConfig {
     /// Address and port to listen on. Port 0 takes a free one.
     pub listen: SocketAddr,
-    /// Address and port of health for probes, in plain text and without credentials: gRPC, and HTTP at
-    /// `/livez` and `/readyz`. Absent: only on the API's port.
+    /// Address and port of the admin port: health for probes (gRPC, and HTTP at `/livez` and `/readyz`)
+    /// and metrics (`/metrics`), in plain text and without credentials. Absent: health is on the API's
+    /// port only, and metrics cannot be scraped.
     pub admin_listen: Option<SocketAddr>,
     /// Listen on other addresses than loopback although callers are not authenticated. It allows
     /// plain text too.
@@ -31,10 +32,10 @@ pub struct ServerConfig {
     /// How long a connection may have no RPC before it is closed.
     #[serde(with = "duration")]
     pub max_connection_idle: Duration,
-    /// After how long of silence a client is asked by an HTTP/2 PING whether it is there.
+    /// How long a client may be silent before it is sent an HTTP/2 PING.
     #[serde(with = "duration")]
     pub keepalive_interval: Duration,
-    /// How long it may take to answer; then the connection is closed.
+    /// How long a client may take to answer that PING; then the connection is closed.
     #[serde(with = "duration")]
     pub keepalive_timeout: Duration,
     /// Most RPCs at once on one connection.
@@ -50,7 +51,7 @@ pub struct ServerConfig {
     pub max_error_resets: usize,
     /// HTTP/2 frames per second that carry neither a request nor data (PING, SETTINGS, WINDOW_UPDATE,
     /// PRIORITY, RST_STREAM, and DATA of less than 16 bytes) on one connection, beside one for each 64 bytes
-    /// that the client is sent. A client may be ahead by those of ten seconds; beyond it the connection is
+    /// that the client is sent. A burst may use up those of ten seconds; beyond it the connection is
     /// closed.
     pub max_control_frames_per_second: u32,
     /// Most requests that are being answered at once. Further ones are refused as OVERLOADED, which

@@ -6,9 +6,9 @@ use crate::model::{InputMessage, Part, Role};
 /// What stands between two messages: a blank line.
 const SEPARATOR: &str = "\n\n";
 
-/// Several messages as one user message; none of no messages. One stays as it is. Of more each is
-/// introduced, and prefixes and separators are parts of their own, so that what was said can be
-/// told from what was added.
+/// Several messages as one user message; `None` if there are none. One stays as it is. Of several, each
+/// gets a prefix; prefixes and separators are parts of their own, so that what was said can be told
+/// from what was added.
 pub fn coalesce(messages: Vec<InputMessage>) -> Option<InputMessage> {
     let many = messages.len();
     let pinned = messages.iter().any(|message| message.pinned);

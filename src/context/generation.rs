@@ -1,4 +1,4 @@
-//! What of a host's settings holds for one call of the model.
+//! Which of a host's generation settings apply to one call of the model, and which are left out.
 
 use crate::model::{
     Generation, Tool,

@@ -1,4 +1,4 @@
-//! Counts of tokens to answers.
+//! Encodes counts of tokens for answers.
 
 use crate::{
     codec,

@@ -1,4 +1,4 @@
-//! Stored things to answers.
+//! Encodes stored data for answers.
 
 use crate::{
     codec,

@@ -158,7 +158,7 @@ impl QueueService for Queue {
     }
 }
 
-/// What of a queued message is the same wherever it stands.
+/// The fields of a queued message that do not depend on its state.
 struct Shown<'a> {
     session: &'a str,
     body: &'a [u8],

@@ -140,7 +140,7 @@ fn cached(totals: &pb::UsageTotals) -> String {
     format!("{:.0}% from caches", share * 100.0)
 }
 
-/// What of the number is an estimate.
+/// How much of the number is an estimate, in words.
 fn estimated(used: &pb::TokenCount, basis: Option<&pb::SizeBasis>) -> String {
     let anchored = basis.is_some_and(|basis| basis.last_input_tokens > 0);
     match used.basis() {

@@ -212,6 +212,7 @@ impl From<BadToken> for Status {
 }
 
 impl From<turn::Error> for Status {
+    #[expect(clippy::too_many_lines, reason = "a table, one row for each error")]
     fn from(error: turn::Error) -> Self {
         use ErrorReason as R;
         use turn::Error;
@@ -226,12 +227,12 @@ impl From<turn::Error> for Status {
             Error::BlobNotFound(id) => about(R::BlobNotFound, "Blob", &id),
             Error::ModelNotFound(name) => about(R::ModelNotFound, "Model", &name),
             Error::PolicyNotFound(name) => about(R::PolicyNotFound, "Policy", &name),
+            Error::Provider(error) => provider_failed(&error),
             Error::Mcp(error) => mcp_failed(&error),
             Error::QueuedMessageNotFound(id) => {
                 about(R::QueuedMessageNotFound, "QueuedMessage", &id)
             }
             Error::CompactionNotFound(id) => about(R::CompactionNotFound, "Compaction", &id),
-            Error::Provider(error) => provider_failed(&error),
             Error::ContextWindowUnknown(model) => row(R::ContextWindowUnknown)
                 .with("model", &model)
                 .precondition(model, "set policy_overrides.context_window"),

@@ -251,7 +251,10 @@ fn failure(error: ServiceError) -> String {
         ServiceError::TransportClosed => "the connection ended".into(),
         ServiceError::Timeout { .. } => "no answer in time".into(),
         ServiceError::Cancelled { .. } => "it was cancelled".into(),
-        _ => "the answer cannot be understood".into(),
+        ServiceError::UnexpectedResponse
+        | ServiceError::SubscriptionLagged { .. }
+        | ServiceError::InputRequiredRoundsExceeded { .. }
+        | _ => "the answer cannot be understood".into(),
     }
 }
 

@@ -40,7 +40,7 @@ pub struct Compaction {
     pub limit: u32,
     /// Old tool results were cleared first.
     pub was_pruned: bool,
-    /// What stands there instead. `None` means messages are only left out.
+    /// The summary in place of the messages. `None` means they are only left out.
     pub summary: Option<Summary>,
     /// The calls that were made for it, those that failed too; of one that is planned a forecast.
     pub usage: UsageTotals,

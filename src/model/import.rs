@@ -167,7 +167,7 @@ impl Fitting<'_> {
         }
     }
 
-    /// Something else than results comes: whatever waits now waits in vain.
+    /// Something other than results comes: calls that still wait get no result any more.
     fn interrupt(&mut self, before: usize) {
         let mut interrupted = Vec::new();
         for (id, origin) in std::mem::take(&mut self.waiting) {

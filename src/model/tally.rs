@@ -1,4 +1,4 @@
-//! How long a text is in tokens, going by its characters alone.
+//! An estimate of how many tokens a text has, from its characters alone.
 
 /// Twentieths of a token per ASCII character: 0.25 (feature row A11).
 const ASCII_UNITS: u64 = 5;

@@ -87,13 +87,13 @@ impl Closed {
         &self.messages
     }
 
-    /// The messages by themselves, to be changed and closed again.
+    /// The messages, to be changed; [`Transcript::close`] checks them again.
     pub fn into_messages(self) -> Vec<Message> {
         self.messages
     }
 }
 
-/// Where the tool loop begins that is going on: at what the user said last.
+/// The index at which the current tool loop begins: that of the user's newest message.
 pub fn loop_begins(messages: &[Message]) -> usize {
     messages
         .iter()

@@ -1,4 +1,4 @@
-//! The data directory: made whole or not at all, and accessible to us only.
+//! The data directory: created whole or not at all, and accessible only to its owner.
 
 use std::ffi::OsString;
 use std::fs::{self, DirBuilder, File};
@@ -16,7 +16,7 @@ use super::{Durability, Progress, ROLE, Settings};
 /// Every local connection must come from the user that pg_ident.conf allows to be our role.
 const HBA: &str = "# Written by contextd.\nlocal all all peer map=contextd\n";
 
-/// The data directory's real path, its parents made. It need not exist itself.
+/// The data directory's real path. Creates its parents; the directory itself need not exist.
 pub(super) fn locate(data_dir: &Path) -> Result<PathBuf, Error> {
     let path = std::path::absolute(data_dir).map_err(io("find", data_dir))?;
     let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
@@ -60,8 +60,8 @@ pub(super) fn check_owner(data_dir: &Path, owner: &Owner) -> Result<(), Error> {
     }
 }
 
-/// Makes a cluster beside its place and moves it there when it is whole. What an earlier attempt
-/// left is thrown away.
+/// Creates a cluster in a directory next to its place and moves it there once it is complete. What
+/// an earlier attempt left is removed.
 pub(super) async fn create(
     settings: &Settings,
     owner: &Owner,
@@ -83,7 +83,7 @@ pub(super) async fn create(
     publish(&draft, data_dir)
 }
 
-/// Says who may connect: the user we are now, who may differ from the last time.
+/// Lets the user that this process runs as connect; it may be another one than last time.
 pub(super) fn admit_us(data_dir: &Path, owner: &Owner) -> Result<(), Error> {
     let us = our_name()?.replace('"', "\"\"");
     owner.write_file(

@@ -119,7 +119,7 @@ impl ModelInfo {
         }
     }
 
-    /// What of these settings it is known not to take.
+    /// Which of these settings the model is known not to take.
     pub fn cannot_take(&self, wanted: &Generation) -> Vec<Unsupported> {
         refused(self.refusals(wanted))
     }

@@ -149,7 +149,7 @@ pub struct Request {
     pub shape: PromptShape,
     /// Its body, which is JSON.
     pub body: Vec<u8>,
-    /// What of the prompt's messages is not in it, and why.
+    /// What was left out of the prompt's messages, and why.
     pub left_out: Vec<PromptNote>,
 }
 

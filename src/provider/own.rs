@@ -1,4 +1,5 @@
-//! What of a conversation is a provider's own: what its models wrote, and what it attached.
+//! The parts of a conversation that belong to one provider: what its models wrote, and what it
+//! attached.
 
 use serde_json::{Map, Value};
 

@@ -1,4 +1,4 @@
-//! How much tenants may use: their limits, and what of them is used, on one replica.
+//! How much tenants may use: their limits, and how much of them is used, on one replica.
 //!
 //! Nothing here asks the database on behalf of a request. Limits, and what other replicas use, are
 //! read every few seconds, so that a limit that several replicas share can be exceeded by what they
@@ -20,7 +20,8 @@ use crate::{
     store::{self, Store, quota::Used},
 };
 
-/// How often limits and use are read and told. A changed limit is promised within 5 s.
+/// How often limits and use are read from the database, and this replica's use is reported to it. A
+/// changed limit is promised within 5 s.
 pub const REFRESH: Duration = Duration::from_secs(2);
 /// How often it is looked whether a tenant's storage is to be measured.
 pub const MEASURE: Duration = Duration::from_secs(5);

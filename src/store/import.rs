@@ -45,7 +45,7 @@ pub struct Tail {
     pub open_calls: u32,
     /// Tokens of the live transcript.
     pub tokens: i64,
-    /// What of it depends on the model that is called.
+    /// The part of it that depends on the model that is called.
     pub holds: ModelDependent,
     /// The last call that was measured.
     pub anchor: Option<Anchor>,

@@ -88,7 +88,7 @@ pub struct Session {
     pub tools_tokens: u32,
     /// Tokens of the live transcript.
     pub context_tokens: i64,
-    /// What of it depends on the model that is called.
+    /// The part of it that depends on the model that is called.
     pub holds: ModelDependent,
     /// Its version.
     pub context_version: i64,

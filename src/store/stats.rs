@@ -33,7 +33,7 @@ pub struct Stats {
     pub step: u32,
     /// What the live transcript is made of.
     pub ledger: Ledger,
-    /// What of it depends on the model that is called.
+    /// The part of it that depends on the model that is called.
     pub holds: ModelDependent,
     /// Its size as estimated.
     pub context_tokens: i64,

@@ -12,7 +12,7 @@ use super::{
 };
 use crate::model::{BlobId, RequestId, TenantId, command::Idempotency};
 
-/// Chunks that one round of the sweep takes away.
+/// Most chunks that one round of the sweep removes.
 const ROUND: i64 = 4096;
 
 /// Content that has arrived in full.
@@ -62,8 +62,9 @@ impl Store {
         self.database.write(&query).await.map(drop)
     }
 
-    /// Makes an upload the blob that it is, or drops it where that blob is stored already. Of two
-    /// at once the second waits for the first at the blob's row, and then finds its chunks.
+    /// Makes a blob of an upload, or drops the upload where that blob is stored already. Of two uploads
+    /// of the same content at once, the second waits at the blob's row for the first, and then finds
+    /// its chunks.
     pub async fn keep_upload(
         &self,
         tenant: &TenantId,
@@ -130,7 +131,7 @@ impl Store {
             .ok_or_else(|| Error::Corrupt(format!("the upload {upload} lost chunks")))
     }
 
-    /// Drops what came of an upload.
+    /// Removes the chunks of an upload that broke off.
     pub async fn discard_upload(&self, tenant: &TenantId, upload: &BlobId) -> Result<(), Error> {
         self.database
             .write(&Query::new(
@@ -141,9 +142,9 @@ impl Store {
             .map(drop)
     }
 
-    /// Drops what is left of uploads that began longer than `age` ago, of all tenants, a bounded
-    /// number of chunks; how many. The tenants are found one after the other, each by one look
-    /// into the index.
+    /// Removes what is left of uploads that began longer than `age` ago, of all tenants: at most a
+    /// bounded number of chunks, which is returned. The tenants are found one after the other, each
+    /// by one look into the index.
     pub async fn sweep_uploads(&self, age: Duration) -> Result<u64, Error> {
         let age = age.as_secs_f64();
         Ok(self

@@ -1,4 +1,4 @@
-//! The spans there are, one method for each: its name, and what is said of it. Never content; of ids those
+//! The spans there are, one method for each: its name and its attributes. Never content; of ids those
 //! of the session and the turn.
 
 use std::time::Duration;

@@ -68,8 +68,7 @@ impl Engine {
     /// Joins the parts.
     pub fn new(
         store: Store,
-        models: Registry,
-        mcp: mcp::Servers,
+        (models, mcp): (Registry, mcp::Servers),
         quotas: Arc<Quotas>,
         rules: Rules,
         hub: Hub,

@@ -33,9 +33,9 @@ const (
 	Access_ACCESS_READ Access = 1
 	// Also create, change and delete them, run turns, and compact.
 	Access_ACCESS_WRITE Access = 2
-	// Also manage the API keys of the tenant.
+	// Also manage the API keys of the tenant, and read its limits and the state of its deletion.
 	Access_ACCESS_ADMIN Access = 3
-	// Also manage the API keys of every tenant.
+	// Also manage the API keys of every tenant, set the limits of tenants, and delete tenants.
 	Access_ACCESS_OPERATOR Access = 4
 )
 

@@ -179,7 +179,7 @@ type CreateKeyRequest struct {
 	Access Access `protobuf:"varint,2,opt,name=access,proto3,enum=contextd.v1.Access" json:"access,omitempty"`
 	// What it is for, up to 200 characters.
 	Name string `protobuf:"bytes,3,opt,name=name,proto3" json:"name,omitempty"`
-	// After how long it expires, at least a minute. Absent: never.
+	// After how long it expires: a minute to ten years. Absent: never.
 	Ttl           *durationpb.Duration `protobuf:"bytes,4,opt,name=ttl,proto3" json:"ttl,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -304,7 +304,7 @@ type ListKeysRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The tenant. Empty: the caller's own. Another one takes ACCESS_OPERATOR.
 	TenantId string `protobuf:"bytes,1,opt,name=tenant_id,json=tenantId,proto3" json:"tenant_id,omitempty"`
-	// Most keys in the answer; 0 means 50, and more than 1000 means 1000.
+	// Most keys of a page: default 50, at most 1,000.
 	PageSize int32 `protobuf:"varint,2,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
 	// next_page_token of the page before, with the same tenant_id.
 	PageToken     string `protobuf:"bytes,3,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`

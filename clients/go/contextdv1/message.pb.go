@@ -1285,7 +1285,7 @@ type PruneMark struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The context_pruned event that did it; RestoreToolOutputs takes it back.
 	PrunedAtSeq int64 `protobuf:"varint,1,opt,name=pruned_at_seq,json=prunedAtSeq,proto3" json:"pruned_at_seq,omitempty"`
-	// When. Absent in a fork.
+	// When it was pruned. Absent in a fork.
 	CompactedTime *timestamppb.Timestamp `protobuf:"bytes,2,opt,name=compacted_time,json=compactedTime,proto3" json:"compacted_time,omitempty"`
 	// Size before.
 	OriginalTokens int32 `protobuf:"varint,3,opt,name=original_tokens,json=originalTokens,proto3" json:"original_tokens,omitempty"`

@@ -91,8 +91,8 @@ type Model struct {
 	Model string `protobuf:"bytes,1,opt,name=model,proto3" json:"model,omitempty"`
 	// Configured name of its provider.
 	Provider string `protobuf:"bytes,2,opt,name=provider,proto3" json:"provider,omitempty"`
-	// The protocol spoken with the provider: "openai" (Chat Completions) or "scripted". Later versions
-	// speak more.
+	// The protocol spoken with the provider: "openai" (Chat Completions), "openai-responses",
+	// "anthropic", "gemini" or "scripted". Later versions may speak more.
 	ProviderKind string `protobuf:"bytes,3,opt,name=provider_kind,json=providerKind,proto3" json:"provider_kind,omitempty"`
 	// Name for people.
 	DisplayName string `protobuf:"bytes,4,opt,name=display_name,json=displayName,proto3" json:"display_name,omitempty"`

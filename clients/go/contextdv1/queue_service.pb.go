@@ -33,7 +33,7 @@ type EnqueueMessageRequest struct {
 	Message *InputMessage `protobuf:"bytes,3,opt,name=message,proto3" json:"message,omitempty"`
 	// When it is to be taken. Default ASAP.
 	Delivery Delivery `protobuf:"varint,4,opt,name=delivery,proto3,enum=contextd.v1.Delivery" json:"delivery,omitempty"`
-	// What to do when no turn is running. Default HOLD. INTERRUPT always starts one.
+	// What to do when no turn is running. Default HOLD. INTERRUPT always starts a turn.
 	OnIdle IdleAction `protobuf:"varint,5,opt,name=on_idle,json=onIdle,proto3,enum=contextd.v1.IdleAction" json:"on_idle,omitempty"`
 	// Expire it when it was not taken within this time, up to 7 days. Absent: never.
 	Ttl           *durationpb.Duration `protobuf:"bytes,6,opt,name=ttl,proto3" json:"ttl,omitempty"`

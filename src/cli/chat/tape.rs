@@ -1,9 +1,8 @@
-//! The answer on the screen, and how far the message that is being heard accounts for it.
+//! The answer on the screen, and how much of it the message that is being received repeats.
 //!
 //! What was printed cannot be taken back. When a message becomes void and its step is repeated, the
-//! tape is rewound: as long as the new message says what stands there, nothing is printed; from
-//! where it goes on, it is. Only if it says something else, it has to be printed from its
-//! beginning.
+//! tape is rewound: nothing is printed while the new message repeats what is on the screen, and only
+//! what goes beyond it is. If it says something else, it is printed from its beginning.
 
 /// The kinds of words that are streamed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -12,22 +11,22 @@ pub(super) enum Kind {
     Reasoning,
 }
 
-/// What is to be printed for words that were heard.
+/// What is to be printed for words that were received.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Heard {
-    /// Nothing: they stand there.
+    /// Nothing: they are on the screen already.
     Known,
     /// These.
     New(String),
-    /// The whole message, since something else stands there.
+    /// The whole message, since the screen shows something else.
     Other(Vec<(Kind, String)>),
 }
 
-/// See the head of this file.
+/// What is on the screen, and the message that is compared with it.
 #[derive(Debug, Default)]
 pub(super) struct Tape {
     shown: String,
-    /// What the message accounts for, in bytes.
+    /// How much of `shown` the message has repeated, in bytes.
     at: usize,
     /// The message so far.
     said: Vec<(Kind, String)>,
@@ -53,7 +52,7 @@ impl Tape {
         }
     }
 
-    /// The message has been heard to its end.
+    /// The message is complete.
     pub(super) fn finish(&mut self) -> Heard {
         if self.at == self.shown.len() {
             Heard::Known
@@ -62,7 +61,7 @@ impl Tape {
         }
     }
 
-    /// What was heard is void; another message follows.
+    /// What was received is void; another message follows.
     pub(super) fn rewind(&mut self) {
         self.at = 0;
         self.said.clear();

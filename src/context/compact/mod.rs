@@ -21,17 +21,18 @@ mod tests;
 /// The share of the window that sets off a strategy where the policy does not say (feature row
 /// D13).
 const PROACTIVE: f64 = 0.5;
-/// The same of the removal of the middle.
+/// The same for the removal of the middle.
 const MIDDLE: f64 = 0.8;
 /// The share of the size at which a context is compacted from which on a summary is written beside
 /// the turn.
 const AHEAD: f64 = 0.8;
-/// A compacted context is to have at most one part in so many of the room: it has to last for a
-/// while.
+/// A compacted context may fill at most one part in so many of the room, so that the next compaction
+/// is not due at once.
 const ROOM_LEFT: u32 = 2;
-/// The removal of the middle keeps one part in so many of that at the beginning.
+/// The removal of the middle keeps, at the beginning, at most one part in so many of the size it aims
+/// at.
 const HEAD: u32 = 4;
-/// A context that gets smaller by less than one part in so many was compacted in vain: 5 %.
+/// A compaction that makes the context smaller by less than one part in so many (5 %) has failed.
 const PROGRESS: u64 = 20;
 
 /// The compaction in force.

@@ -167,7 +167,7 @@ fn given(at: Path<'_>, parts: Vec<pb::Part>, found: &mut Findings) -> (Vec<Given
     (given, replaced.contains(&true))
 }
 
-/// What of a tool's text can be stored and read, and whether something in it was replaced.
+/// A tool's text without what cannot be stored or read, and whether anything in it was replaced.
 fn cleaned(text: &str) -> (String, bool) {
     let Clean { text, replaced } = sanitize::clean(text);
     (text, replaced)

@@ -223,7 +223,7 @@ fn part(at: Path<'_>, role: Role, part: pb::Part, found: &mut Findings) -> Optio
     }
 }
 
-/// Reads a part of a model's answer; none, and noted, when it cannot stand there.
+/// Reads a part of a model's answer; `None`, with a finding, if an answer cannot contain it.
 fn answered(at: Path<'_>, part: pb::Part, found: &mut Findings) -> Option<Part> {
     use pb::part::Content as Wire;
     let pb::Part {

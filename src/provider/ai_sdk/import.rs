@@ -468,7 +468,7 @@ fn address(piece: &Object<'_>, usual: &str, reading: &mut Reading<'_>) -> Option
     (!url.is_empty()).then(|| at_address(url, media_type, filename, usual))
 }
 
-/// What of a part's metadata came as options of the SDK. `None` means nothing.
+/// The part of a part's metadata that came as options of the SDK. `None` means there is none.
 pub(super) fn kept_options(part: &crate::model::Part) -> Option<Value> {
     own::attached(KIND, part)?.remove("providerOptions")
 }

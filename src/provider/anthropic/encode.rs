@@ -53,7 +53,7 @@ pub(super) struct Encoded {
     pub(super) body: Vec<u8>,
     /// Headers beside those of every request.
     pub(super) headers: HeaderMap,
-    /// What of the conversation is not in it.
+    /// What was left out of the conversation.
     pub(super) left_out: Vec<PromptNote>,
     /// A hash of the prompt, for a model that binds its reasoning to it.
     pub(super) fingerprint: Option<String>,

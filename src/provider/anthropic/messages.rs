@@ -56,8 +56,8 @@ pub(super) struct Conversation<'a> {
     pub(super) container: Option<String>,
     /// Whether some reasoning goes back.
     pub(super) has_reasoning: bool,
-    /// Whether a call in the tool loop that is going on stands there without the reasoning before
-    /// it. A model that must begin each answer with reasoning refuses that.
+    /// Whether a call in the current tool loop is without the reasoning that preceded it. A model that
+    /// must begin each answer with reasoning refuses that.
     pub(super) unreasoned_call: bool,
 }
 

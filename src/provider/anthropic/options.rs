@@ -110,7 +110,7 @@ pub(super) fn cannot_take(model: &ModelInfo, wanted: &Generation) -> Vec<Unsuppo
     refused(own.chain(model.refusals(wanted)))
 }
 
-/// What of the settings of randomness the model does not support.
+/// Which of the settings of randomness the model does not support.
 fn sampling(model: &ModelInfo, family: Family, wanted: &Generation) -> [Refusal; 3] {
     let refused = !family.sampling || model.takes_temperature == Some(false);
     let thinks = thinks_by_budget(family, wanted);

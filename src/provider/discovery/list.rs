@@ -80,7 +80,7 @@ pub(super) enum Unreadable {
 }
 
 impl ModelList {
-    /// What is said of the model of that name. A name without a tag means the tag `latest`.
+    /// What the list says about the model of that name. A name without a tag means the tag `latest`.
     pub fn get(&self, name: &str) -> Option<&ListedModel> {
         let tagged = || self.models.get(&format!("{name}:latest"));
         self.models.get(name).or_else(tagged).or(self.any.as_ref())

@@ -1,6 +1,5 @@
-//! What a service says of its models when it is asked for its list: which there are, and what it
-//! tells of each. What a list says is read by one file for each family of services; [`listing`]
-//! keeps the last one.
+//! The list of models that a service gives: which there are, and what it says about each. One file for
+//! each family of services reads its lists; [`listing`] keeps the last one.
 
 mod anthropic;
 mod compatible;

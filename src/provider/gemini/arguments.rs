@@ -24,7 +24,7 @@ enum Step {
 }
 
 impl Arguments {
-    /// Adds a piece: to the text that stands there, or as a new value.
+    /// Adds a piece: appends it to the text at its path, or inserts it as a new value.
     pub(super) fn add(&mut self, piece: &PartialArg) {
         let Some(value) = value(piece) else { return };
         let steps = steps(&piece.json_path.0);

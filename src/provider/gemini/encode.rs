@@ -29,7 +29,7 @@ pub(super) struct Manner<'a> {
 pub(super) struct Encoded {
     /// Its body.
     pub(super) body: Vec<u8>,
-    /// What of the conversation is not in it.
+    /// What was left out of the conversation.
     pub(super) left_out: Vec<PromptNote>,
 }
 

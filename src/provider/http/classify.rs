@@ -1,4 +1,4 @@
-//! From what a service answered to what is done about it.
+//! Classifies the errors of services: what kind of failure one is, and whether repeating may help.
 
 use std::sync::LazyLock;
 

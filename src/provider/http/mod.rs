@@ -54,7 +54,7 @@ impl Fault {
         Self::new(Kind::Broken, message)
     }
 
-    /// An event whose JSON is wrong: where, without what stands there.
+    /// An event whose JSON is wrong: says where, without quoting it.
     pub fn unreadable(error: &serde_json::Error) -> Self {
         let what = match error.classify() {
             serde_json::error::Category::Eof => "it is cut off",

@@ -1,4 +1,4 @@
-//! What of a conversation is not in the request: the same questions as when it is written, and
+//! What of a conversation is left out of the request: the same questions as when it is written, and
 //! their answers in words.
 
 use super::{

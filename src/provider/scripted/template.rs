@@ -66,7 +66,7 @@ impl Piece {
         }
     }
 
-    /// What stands there; only inserted values are escaped.
+    /// The text of this piece; only inserted values are escaped.
     fn render(&self, scene: &Scene<'_>, escape: impl Fn(String) -> String) -> String {
         match self {
             Self::Literal(text) => text.clone(),

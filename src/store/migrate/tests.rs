@@ -141,7 +141,7 @@ fn a_file_without_a_transaction_is_one_statement_that_can_be_repeated() {
 // --- Rule 4 of migrations/README.md
 // ----------------------------------------------------------------------------------
 
-/// What of a migration would hold a lock for long on a table that may be large.
+/// The statements of a migration that would hold a lock for long on a table that may be large.
 fn long_locks(sql: &str) -> Vec<String> {
     let code: Vec<&str> = sql
         .lines()

@@ -19,7 +19,7 @@ fn tool(name: &str) -> pb::Tool {
 fn tools(host_tools: Vec<pb::Tool>) -> Result<Option<ToolSet>, Refused> {
     set(pb::ToolSet {
         host_tools,
-        provider_tools: vec![],
+        ..pb::ToolSet::default()
     })
 }
 
@@ -335,6 +335,7 @@ fn provider_tools_are_validated() {
         set(pb::ToolSet {
             host_tools: vec![],
             provider_tools: vec![tool],
+            ..pb::ToolSet::default()
         })
     };
     let read = set_of("anthropic", r#"{"type":"web_search"}"#)

@@ -31,9 +31,9 @@ class _AccessEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Access.ValueTy
     ACCESS_WRITE: _Access.ValueType  # 2
     """Also create, change and delete them, run turns, and compact."""
     ACCESS_ADMIN: _Access.ValueType  # 3
-    """Also manage the API keys of the tenant."""
+    """Also manage the API keys of the tenant, and read its limits and the state of its deletion."""
     ACCESS_OPERATOR: _Access.ValueType  # 4
-    """Also manage the API keys of every tenant."""
+    """Also manage the API keys of every tenant, set the limits of tenants, and delete tenants."""
 
 class Access(_Access, metaclass=_AccessEnumTypeWrapper):
     """What a credential allows. Each level includes those before it. Without authentication
@@ -47,9 +47,9 @@ ACCESS_READ: Access.ValueType  # 1
 ACCESS_WRITE: Access.ValueType  # 2
 """Also create, change and delete them, run turns, and compact."""
 ACCESS_ADMIN: Access.ValueType  # 3
-"""Also manage the API keys of the tenant."""
+"""Also manage the API keys of the tenant, and read its limits and the state of its deletion."""
 ACCESS_OPERATOR: Access.ValueType  # 4
-"""Also manage the API keys of every tenant."""
+"""Also manage the API keys of every tenant, set the limits of tenants, and delete tenants."""
 Global___Access: _TypeAlias = Access  # noqa: Y015
 
 ACCESS_FIELD_NUMBER: _builtins.int

@@ -110,7 +110,7 @@ class CreateKeyRequest(_message.Message):
     """What it is for, up to 200 characters."""
     @_builtins.property
     def ttl(self) -> _duration_pb2.Duration:
-        """After how long it expires, at least a minute. Absent: never."""
+        """After how long it expires: a minute to ten years. Absent: never."""
 
     def __init__(
         self,
@@ -170,7 +170,7 @@ class ListKeysRequest(_message.Message):
     tenant_id: _builtins.str
     """The tenant. Empty: the caller's own. Another one takes ACCESS_OPERATOR."""
     page_size: _builtins.int
-    """Most keys in the answer; 0 means 50, and more than 1000 means 1000."""
+    """Most keys of a page: default 50, at most 1,000."""
     page_token: _builtins.str
     """next_page_token of the page before, with the same tenant_id."""
     def __init__(

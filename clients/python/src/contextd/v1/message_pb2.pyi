@@ -767,7 +767,7 @@ class PruneMark(_message.Message):
     """Size before."""
     @_builtins.property
     def compacted_time(self) -> _timestamp_pb2.Timestamp:
-        """When. Absent in a fork."""
+        """When it was pruned. Absent in a fork."""
 
     def __init__(
         self,

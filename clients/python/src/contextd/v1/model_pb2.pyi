@@ -85,8 +85,8 @@ class Model(_message.Message):
     provider: _builtins.str
     """Configured name of its provider."""
     provider_kind: _builtins.str
-    """The protocol spoken with the provider: "openai" (Chat Completions) or "scripted". Later versions
-    speak more.
+    """The protocol spoken with the provider: "openai" (Chat Completions), "openai-responses",
+    "anthropic", "gemini" or "scripted". Later versions may speak more.
     """
     display_name: _builtins.str
     """Name for people."""

@@ -41,7 +41,7 @@ class EnqueueMessageRequest(_message.Message):
     delivery: _queue_pb2.Delivery.ValueType
     """When it is to be taken. Default ASAP."""
     on_idle: _queue_pb2.IdleAction.ValueType
-    """What to do when no turn is running. Default HOLD. INTERRUPT always starts one."""
+    """What to do when no turn is running. Default HOLD. INTERRUPT always starts a turn."""
     @_builtins.property
     def message(self) -> _message_pb2.InputMessage:
         """The message: text and media. Required."""

@@ -17,9 +17,9 @@ export const Access = {
   READ: "read",
   /** WRITE - Also create, change and delete them, run turns, and compact. */
   WRITE: "write",
-  /** ADMIN - Also manage the API keys of the tenant. */
+  /** ADMIN - Also manage the API keys of the tenant, and read its limits and the state of its deletion. */
   ADMIN: "admin",
-  /** OPERATOR - Also manage the API keys of every tenant. */
+  /** OPERATOR - Also manage the API keys of every tenant, set the limits of tenants, and delete tenants. */
   OPERATOR: "operator",
   UNRECOGNIZED: "unrecognized",
 } as const;

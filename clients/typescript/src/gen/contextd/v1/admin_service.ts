@@ -48,7 +48,7 @@ export interface CreateKeyRequest {
   access: Access;
   /** What it is for, up to 200 characters. */
   name: string;
-  /** After how long it expires, at least a minute. Absent: never. */
+  /** After how long it expires: a minute to ten years. Absent: never. */
   ttl?: Duration | undefined;
 }
 
@@ -69,7 +69,7 @@ export interface CreateKeyResponse {
 export interface ListKeysRequest {
   /** The tenant. Empty: the caller's own. Another one takes ACCESS_OPERATOR. */
   tenantId: string;
-  /** Most keys in the answer; 0 means 50, and more than 1000 means 1000. */
+  /** Most keys of a page: default 50, at most 1,000. */
   pageSize: number;
   /** next_page_token of the page before, with the same tenant_id. */
   pageToken: string;

@@ -542,7 +542,7 @@ export interface Truncation {
 export interface PruneMark {
   /** The context_pruned event that did it; RestoreToolOutputs takes it back. */
   prunedAtSeq: number;
-  /** When. Absent in a fork. */
+  /** When it was pruned. Absent in a fork. */
   compactedTime?:
     | Date
     | undefined;

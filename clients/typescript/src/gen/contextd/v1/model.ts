@@ -81,8 +81,8 @@ export interface Model {
   /** Configured name of its provider. */
   provider: string;
   /**
-   * The protocol spoken with the provider: "openai" (Chat Completions) or "scripted". Later versions
-   * speak more.
+   * The protocol spoken with the provider: "openai" (Chat Completions), "openai-responses",
+   * "anthropic", "gemini" or "scripted". Later versions may speak more.
    */
   providerKind: string;
   /** Name for people. */

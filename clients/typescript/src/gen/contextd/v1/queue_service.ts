@@ -31,7 +31,7 @@ export interface EnqueueMessageRequest {
     | undefined;
   /** When it is to be taken. Default ASAP. */
   delivery: Delivery;
-  /** What to do when no turn is running. Default HOLD. INTERRUPT always starts one. */
+  /** What to do when no turn is running. Default HOLD. INTERRUPT always starts a turn. */
   onIdle: IdleAction;
   /** Expire it when it was not taken within this time, up to 7 days. Absent: never. */
   ttl?: Duration | undefined;
