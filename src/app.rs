@@ -10,6 +10,7 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use uuid::Uuid;
 
 pub mod backup;
+mod mcp_servers;
 mod models;
 mod policies;
 mod preparing;
@@ -29,6 +30,7 @@ use crate::{
         stream::Waiting,
         tls::{self, Tls},
     },
+    mcp,
     model::{Limits, TenantLimits},
     postgres::{self, Postgres},
     provider::Registry,
@@ -90,6 +92,8 @@ pub struct Parts {
     pub database: Database,
     /// The model services.
     pub registry: Registry,
+    /// The MCP servers whose tools are called here.
+    pub mcp: mcp::Servers,
     /// What the configuration says about turns.
     pub rules: Rules,
     /// The time of day.
@@ -106,6 +110,7 @@ impl Parts {
         Ok(Self {
             database: Database::new(&database_settings(config, connection))?,
             registry: models::registry(config, environment)?,
+            mcp: mcp_servers::servers(config, environment)?,
             rules: rules(config),
             clock: Arc::new(SystemClock),
         })
@@ -124,7 +129,7 @@ impl Parts {
         let quotas = Arc::new(Quotas::new(store.clone(), tenant_limits(&config.limits)));
         let engine = Engine::new(
             store,
-            self.registry,
+            (self.registry, self.mcp),
             quotas,
             self.rules,
             hub,

@@ -24,6 +24,7 @@ pub mod worker;
 pub mod turn;
 
 pub mod context;
+pub mod mcp;
 pub mod provider;
 pub mod quota;
 pub mod store;

@@ -375,6 +375,7 @@ impl Reading {
             &[schema, "parametersJsonSchema", "parameters_json_schema"],
         );
         self.tools.push(Tool {
+            mcp: None,
             name: string(&definition["name"]),
             description: string(&definition["description"]),
             input_schema: schema.is_object().then(|| schema.to_string()),

@@ -12,8 +12,8 @@ use crate::model::{
     FailureReason, FinishReason, Generation, Given, Keep, Limits, LimitsOverride, Media, MessageId,
     ModelResponse, OutputLimits, Part, Payload, PinnedBlock, PinnedKind, ProviderItem,
     ProviderTool, PruneReport, Restored, Seq, SessionConfig, TakeMode, TokenBasis, TokenCount,
-    Tool, ToolCall, ToolCategory, ToolExecution, ToolOutcome, ToolResult, ToolSet, Truncation,
-    TurnResult, Usage, UsagePurpose, UsageTotals,
+    Tool, ToolCall, ToolCategory, ToolExecution, ToolExecutor, ToolOutcome, ToolResult, ToolSet,
+    Truncation, TurnResult, Usage, UsagePurpose, UsageTotals,
     command::TurnRequest,
     compaction::{self, CompactionOverrides, Guard, InstructionsMode, Summary, Trigger},
     config::{ContextOverrides, PolicyOverrides, PruneMode, PruneOverrides, UnknownWindow},
@@ -327,6 +327,7 @@ pub(super) fn tools() -> impl Strategy<Value = ToolSet> {
         |(tools, provider_tools)| ToolSet {
             tools,
             provider_tools,
+            mcp_servers: Vec::new(),
         },
     )
 }
@@ -364,6 +365,7 @@ fn tool() -> impl Strategy<Value = Tool> {
                 category,
                 deferred,
                 strict,
+                mcp: None,
             },
         )
 }
@@ -906,6 +908,7 @@ pub(super) fn payloads() -> Vec<Payload> {
             },
             timeout: second,
             edited: false,
+            executor: ToolExecutor::Host,
         },
         Payload::ApprovalRequested {
             call: ToolCall {

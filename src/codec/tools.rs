@@ -3,7 +3,7 @@
 use prost::Message as _;
 
 use crate::{
-    model::{ProviderTool, Tool, ToolCategory, ToolSet},
+    model::{McpServerTools, McpTool, ProviderTool, Tool, ToolCategory, ToolExecutor, ToolSet},
     pb,
 };
 
@@ -29,10 +29,12 @@ pub fn to_pb(tools: &ToolSet) -> pb::ToolSet {
     let ToolSet {
         tools,
         provider_tools,
+        mcp_servers,
     } = tools;
     pb::ToolSet {
         host_tools: tools.iter().map(tool_to_pb).collect(),
         provider_tools: provider_tools.iter().map(provider_tool_to_pb).collect(),
+        mcp_servers: mcp_servers.iter().map(mcp_server_to_pb).collect(),
     }
 }
 
@@ -41,6 +43,7 @@ pub fn from_pb(tools: pb::ToolSet) -> Result<ToolSet, DecodeError> {
     let pb::ToolSet {
         host_tools,
         provider_tools,
+        mcp_servers,
     } = tools;
     Ok(ToolSet {
         tools: host_tools
@@ -51,6 +54,10 @@ pub fn from_pb(tools: pb::ToolSet) -> Result<ToolSet, DecodeError> {
             .into_iter()
             .map(provider_tool_from_pb)
             .collect(),
+        mcp_servers: mcp_servers
+            .into_iter()
+            .map(mcp_server_from_pb)
+            .collect::<Result<_, _>>()?,
     })
 }
 
@@ -87,6 +94,7 @@ fn tool_to_pb(tool: &Tool) -> pb::Tool {
         category,
         deferred,
         strict,
+        mcp,
     } = tool;
     pb::Tool {
         name: name.clone(),
@@ -98,10 +106,15 @@ fn tool_to_pb(tool: &Tool) -> pb::Tool {
         category: category_to_pb(*category).into(),
         deferred: *deferred,
         strict: *strict,
+        mcp: mcp.as_ref().map(|McpTool { server, tool }| pb::McpTool {
+            server: server.clone(),
+            tool: tool.clone(),
+        }),
     }
 }
 
 fn tool_from_pb(tool: pb::Tool) -> Result<Tool, DecodeError> {
+    let at_server = tool.name.clone();
     let pb::Tool {
         name,
         description,
@@ -112,6 +125,7 @@ fn tool_from_pb(tool: pb::Tool) -> Result<Tool, DecodeError> {
         category,
         deferred,
         strict,
+        mcp,
     } = tool;
     Ok(Tool {
         name,
@@ -123,7 +137,59 @@ fn tool_from_pb(tool: pb::Tool) -> Result<Tool, DecodeError> {
         category: category_from_pb(known("tool category", category)?)?,
         deferred,
         strict,
+        mcp: mcp.map(|pb::McpTool { server, tool }| McpTool {
+            server,
+            tool: Some(tool)
+                .filter(|tool| !tool.is_empty())
+                .unwrap_or(at_server),
+        }),
     })
+}
+
+fn mcp_server_to_pb(tools: &McpServerTools) -> pb::McpServerTools {
+    let McpServerTools {
+        server,
+        only,
+        prefix,
+        requires_approval,
+        timeout,
+        output_limits,
+    } = tools;
+    pb::McpServerTools {
+        server: server.clone(),
+        tools: only.clone(),
+        prefix: prefix.clone(),
+        requires_approval: *requires_approval,
+        timeout: timeout.map(time::duration_to_pb),
+        output_limits: output_limits.map(output::to_pb),
+    }
+}
+
+fn mcp_server_from_pb(tools: pb::McpServerTools) -> Result<McpServerTools, DecodeError> {
+    let pb::McpServerTools {
+        server,
+        tools,
+        prefix,
+        requires_approval,
+        timeout,
+        output_limits,
+    } = tools;
+    Ok(McpServerTools {
+        server,
+        only: tools,
+        prefix,
+        requires_approval,
+        timeout: time::non_zero_from_pb(timeout)?,
+        output_limits: output_limits.map(output::from_pb).transpose()?,
+    })
+}
+
+/// Who runs a tool.
+pub fn executor_to_pb(executor: ToolExecutor) -> pb::ToolExecutor {
+    match executor {
+        ToolExecutor::Host => pb::ToolExecutor::Host,
+        ToolExecutor::Mcp => pb::ToolExecutor::Mcp,
+    }
 }
 
 /// A schema, which is kept as JSON text.
@@ -210,7 +276,7 @@ mod tests {
         assert!(
             from_pb(pb::ToolSet {
                 host_tools: vec![tool],
-                provider_tools: Vec::new()
+                ..pb::ToolSet::default()
             })
             .is_err()
         );

@@ -158,6 +158,7 @@ pub fn pending_to_pb<'a>(
         call,
         deadline,
         waits_for,
+        executor,
     } in pending
     {
         let call = Some(part::call_to_pb(call));
@@ -165,7 +166,7 @@ pub fn pending_to_pb<'a>(
         match waits_for {
             WaitsFor::Result { edited } => calls.push(pb::PendingCall {
                 call,
-                executor: pb::ToolExecutor::Host.into(),
+                executor: super::tools::executor_to_pb(*executor).into(),
                 deadline,
                 arguments_edited: *edited,
             }),

@@ -22,6 +22,7 @@ mod http;
 mod layers;
 mod limits;
 mod load;
+mod mcp;
 mod models;
 mod openai;
 mod policy;
@@ -53,6 +54,7 @@ pub use given::Origins;
 pub use http::{HttpConfig, KeyError};
 pub use limits::LimitsConfig;
 pub use load::{Loaded, Sources, defaults, load};
+pub use mcp::{McpConfig, ServersConfig};
 pub use models::ModelsConfig;
 pub use openai::{Dialect, OpenAiConfig};
 pub use policy::{
@@ -98,6 +100,8 @@ pub struct Config {
     pub models: ModelsConfig,
     /// The model services, by name.
     pub providers: ProvidersConfig,
+    /// The MCP servers, by name.
+    pub mcp: ServersConfig,
     /// The context policies, by name.
     pub policies: PoliciesConfig,
     /// Logs, metrics and traces.
@@ -119,6 +123,7 @@ impl Default for Config {
             retention: RetentionConfig::default(),
             models: ModelsConfig::default(),
             providers: provider::shipped_providers(),
+            mcp: ServersConfig::new(),
             policies: policy::shipped_policies(),
             telemetry: TelemetryConfig::default(),
         }
@@ -141,6 +146,7 @@ impl Config {
             retention,
             models,
             providers,
+            mcp,
             policies,
             telemetry,
         } = self;
@@ -158,6 +164,9 @@ impl Config {
         models.check(&mut checks, providers);
         for (name, provider) in providers {
             provider.check(&mut checks, name);
+        }
+        for (name, server) in mcp {
+            server.check(&mut checks, name);
         }
         for (name, policy) in policies {
             policy.check(&mut checks, name, providers);

@@ -142,5 +142,6 @@ pub(crate) fn tool(name: &str) -> Tool {
         category: ToolCategory::Tools,
         deferred: false,
         strict: None,
+        mcp: None,
     }
 }

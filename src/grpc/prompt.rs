@@ -62,6 +62,7 @@ pub(super) async fn to_pb(
                 tools: Some(codec::tools::to_pb(&ToolSet {
                     tools: prompt.tools.clone(),
                     provider_tools: provider_tools(&answer.model, &prompt),
+                    mcp_servers: Vec::new(),
                 })),
                 ..answer.clone()
             };

@@ -17,7 +17,7 @@ use super::{
     violations::{Refused, Violation, Violations},
 };
 use crate::{
-    auth, codec,
+    auth, codec, mcp,
     model::{
         Access, CallId, Exceeded, RequestId, Seq, TenantId,
         import::{Flaw, Place},
@@ -212,6 +212,7 @@ impl From<BadToken> for Status {
 }
 
 impl From<turn::Error> for Status {
+    #[expect(clippy::too_many_lines, reason = "a table, one row for each error")]
     fn from(error: turn::Error) -> Self {
         use ErrorReason as R;
         use turn::Error;
@@ -226,11 +227,12 @@ impl From<turn::Error> for Status {
             Error::BlobNotFound(id) => about(R::BlobNotFound, "Blob", &id),
             Error::ModelNotFound(name) => about(R::ModelNotFound, "Model", &name),
             Error::PolicyNotFound(name) => about(R::PolicyNotFound, "Policy", &name),
+            Error::Provider(error) => provider_failed(&error),
+            Error::Mcp(error) => mcp_failed(&error),
             Error::QueuedMessageNotFound(id) => {
                 about(R::QueuedMessageNotFound, "QueuedMessage", &id)
             }
             Error::CompactionNotFound(id) => about(R::CompactionNotFound, "Compaction", &id),
-            Error::Provider(error) => provider_failed(&error),
             Error::ContextWindowUnknown(model) => row(R::ContextWindowUnknown)
                 .with("model", &model)
                 .precondition(model, "set policy_overrides.context_window"),
@@ -492,6 +494,21 @@ fn provider_failed(error: &provider::Error) -> Row {
         row.retry_after(error.retry_after.unwrap_or(RETRY_BUSY))
     } else {
         row
+    }
+}
+
+fn mcp_failed(error: &mcp::Error) -> Row {
+    let text = error.to_string();
+    match error {
+        mcp::Error::Unknown(server) => {
+            Row::new(ErrorReason::McpServerNotFound, text).resource("McpServer", server)
+        }
+        mcp::Error::Failed { server, reason: _ } => {
+            Row::new(ErrorReason::McpServerFailed, text).with("server", server)
+        }
+        mcp::Error::Tools { server, reason: _ } => {
+            Row::new(ErrorReason::McpToolsUnusable, text).with("server", server)
+        }
     }
 }
 

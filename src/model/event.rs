@@ -7,8 +7,8 @@ use jiff::Timestamp;
 use super::{
     Applied, CallId, Compaction, CompactionId, DropReason, Ending, Failure, FailureReason,
     Generation, Limits, MessageId, PruneReport, RequestId, Restored, Seq, TokenBasis, TokenCount,
-    ToolCall, TurnId, TurnResult, Usage, UsagePurpose, UsageTotals, generation::Unsupported,
-    media::LeftOut,
+    ToolCall, ToolExecutor, TurnId, TurnResult, Usage, UsagePurpose, UsageTotals,
+    generation::Unsupported, media::LeftOut,
 };
 
 /// What happened. Content that is stored elsewhere (messages, tool results) is referred to and
@@ -24,7 +24,7 @@ pub enum Payload {
         /// Which one.
         message: MessageId,
     },
-    /// The host is to run a tool.
+    /// A tool is to be run.
     ToolCallRequested {
         /// What to run.
         call: ToolCall,
@@ -32,6 +32,8 @@ pub enum Payload {
         timeout: Duration,
         /// A person changed the arguments.
         edited: bool,
+        /// Who runs it.
+        executor: ToolExecutor,
     },
     /// A person is to decide about a call.
     ApprovalRequested {
@@ -286,6 +288,8 @@ pub struct PendingCall {
     pub deadline: Timestamp,
     /// What it waits for.
     pub waits_for: WaitsFor,
+    /// Who runs it.
+    pub executor: ToolExecutor,
 }
 
 /// What a call waits for.

@@ -54,7 +54,10 @@ pub use prompt::{Arrangement, Prompt, PromptNote, PromptNoteKind, PromptShape};
 pub use queue::{Applied, Delivery, DropReason, TakeMode};
 pub use quota::{Exceeded, Quota, TenantLimits};
 pub use tally::Tally;
-pub use tool::{Keep, OutputLimits, ProviderTool, Tool, ToolCategory, ToolSet};
+pub use tool::{
+    Keep, McpServerTools, McpTool, OutputLimits, ProviderTool, Tool, ToolCategory, ToolExecutor,
+    ToolSet,
+};
 pub use transcript::{Closed, Transcript};
 pub use turn::{
     CancelCause, CancelOutcome, CompletionReason, Ending, Limits, LimitsOverride, TurnResult,

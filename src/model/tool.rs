@@ -11,6 +11,45 @@ pub struct ToolSet {
     pub tools: Vec<Tool>,
     /// Run by the provider that each names; left out for models of others.
     pub provider_tools: Vec<ProviderTool>,
+    /// Tools of MCP servers that are yet to be listed. Empty in a set that is stored: they are among
+    /// `tools` then.
+    pub mcp_servers: Vec<McpServerTools>,
+}
+
+/// Tools of an MCP server as it lists them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct McpServerTools {
+    /// Configured name of the server.
+    pub server: String,
+    /// Only these, by the server's names; empty means all.
+    pub only: Vec<String>,
+    /// What is put before the server's names.
+    pub prefix: String,
+    /// A person is asked before each runs.
+    pub requires_approval: bool,
+    /// How long a result is awaited. `None` means as configured for the server.
+    pub timeout: Option<Duration>,
+    /// How much of the output is kept; wins over the policy.
+    pub output_limits: Option<OutputLimits>,
+}
+
+/// A tool of an MCP server, which contextd calls.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct McpTool {
+    /// Configured name of the server.
+    pub server: String,
+    /// What the server calls it.
+    pub tool: String,
+}
+
+/// Who runs a tool.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub enum ToolExecutor {
+    /// The host.
+    #[default]
+    Host,
+    /// contextd, on an MCP server.
+    Mcp,
 }
 
 /// A tool that a provider itself runs, such as its web search.
@@ -42,7 +81,7 @@ impl ToolSet {
     }
 }
 
-/// A tool that the host runs.
+/// A tool that the host runs, or contextd on an MCP server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Tool {
     /// What the model calls it.
@@ -63,6 +102,18 @@ pub struct Tool {
     pub deferred: bool,
     /// Ask the provider to hold the arguments to the schema.
     pub strict: Option<bool>,
+    /// Where contextd calls it. `None` means the host runs it.
+    pub mcp: Option<McpTool>,
+}
+
+impl Tool {
+    /// Who runs it.
+    pub fn executor(&self) -> ToolExecutor {
+        match self.mcp {
+            Some(_) => ToolExecutor::Mcp,
+            None => ToolExecutor::Host,
+        }
+    }
 }
 
 /// Where a tool's definition is counted.

@@ -115,6 +115,8 @@ pub struct Submitted {
     pub first: Option<FirstSubmission>,
     /// The calls as they are now.
     pub calls: BTreeMap<CallId, KnownCall>,
+    /// Calls that MCP servers are to run from now on, each in the outcome of one submission only.
+    pub requested: BTreeSet<CallId>,
     /// Calls of the session that wait for the host now, in the order the model made them.
     pub pending: Vec<CallId>,
 }
@@ -317,6 +319,11 @@ fn submitted(answers: &[Vec<Row>], hash: &str) -> Result<Submitted, Error> {
         .map(|row| get(row, "accepted"))
         .transpose()?
         .unwrap_or_default();
+    let requested: Vec<String> = written
+        .first()
+        .map(|row| get(row, "requested"))
+        .transpose()?
+        .unwrap_or_default();
     let next_seq: Option<i64> = written
         .first()
         .map(|row| get(row, "next_seq"))
@@ -339,6 +346,7 @@ fn submitted(answers: &[Vec<Row>], hash: &str) -> Result<Submitted, Error> {
         grant,
         last_seq,
         accepted: accepted.into_iter().map(CallId::new).collect(),
+        requested: requested.into_iter().map(CallId::new).collect(),
         first: remembered.first().map(|row| first(row, hash)).transpose()?,
         calls: known_calls(calls)?,
         pending: open

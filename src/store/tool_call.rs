@@ -11,7 +11,7 @@ use super::{
     rows::Key,
 };
 use crate::model::{
-    CallId, SessionKey, ToolCall, TurnId,
+    CallId, SessionKey, ToolCall, ToolExecutor, TurnId,
     event::{PendingCall, WaitsFor},
 };
 
@@ -93,7 +93,7 @@ pub(super) const CALLS: &str = "-- store::tool_call::calls
 /// turn are left out.
 pub(super) const OPEN: &str = "-- store::tool_call::open
     select c.call_id, c.tool_name, c.status, c.deadline, c.deadline < now() as overdue, coalesce(c.edited_arguments, p.body) as arguments,
-           c.edited_arguments is not null as edited, extract(epoch from c.timeout)::float8 as timeout
+           c.edited_arguments is not null as edited, extract(epoch from c.timeout)::float8 as timeout, c.executor
       from session_run r
       join tool_calls c on c.tenant_id = $1 and c.session_id = $2 and c.turn_id = r.turn_id and c.status < 3 and c.deadline is not null
       join parts p on p.tenant_id = $1 and p.session_id = $2 and p.message_id = c.message_id and p.idx = c.part_idx
@@ -168,6 +168,22 @@ fn state(status: i16, asked: bool) -> Result<CallState, Error> {
     }
 }
 
+/// The number of an executor in `tool_calls.executor`.
+pub(super) fn executor_number(executor: ToolExecutor) -> i16 {
+    match executor {
+        ToolExecutor::Host => 1,
+        ToolExecutor::Mcp => 2,
+    }
+}
+
+fn executor(number: i16) -> Result<ToolExecutor, Error> {
+    match number {
+        1 => Ok(ToolExecutor::Host),
+        2 => Ok(ToolExecutor::Mcp),
+        other => Err(Error::Corrupt(format!("tool call executor {other}"))),
+    }
+}
+
 fn open_call(row: &Row) -> Result<OpenCall, Error> {
     let waits_for = match get(row, "status")? {
         APPROVAL => WaitsFor::Approval,
@@ -191,6 +207,7 @@ fn open_call(row: &Row) -> Result<OpenCall, Error> {
             call,
             deadline,
             waits_for,
+            executor: executor(get(row, "executor")?)?,
         },
         timeout: Duration::try_from_secs_f64(get(row, "timeout")?).unwrap_or_default(),
         overdue: get(row, "overdue")?,

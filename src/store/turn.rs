@@ -2,6 +2,7 @@
 //! `(epoch, op)`; one that carries an old fence, or another turn or owner, changes nothing.
 
 use std::{
+    collections::BTreeSet,
     sync::LazyLock,
     time::{Duration, Instant},
 };
@@ -20,14 +21,14 @@ use super::{
     row::{ended_number, get},
     rows::{Key, Rows, signed},
     session::SessionState,
-    tool_call::{APPROVAL, CANCELLED, REQUESTED, WAITING},
+    tool_call::{APPROVAL, CANCELLED, REQUESTED, WAITING, executor_number},
     written::{Ack, Fenced, Written},
 };
 use crate::{
     codec,
     model::{
-        Anchor, CallId, Ending, Fence, MessageId, Payload, Seq, SessionKey, TurnFence, TurnResult,
-        Usage, UsageTotals, command::TurnRequest, event::WaitsFor,
+        Anchor, CallId, Ending, Fence, MessageId, Payload, Seq, SessionKey, ToolExecutor,
+        TurnFence, TurnResult, Usage, UsageTotals, command::TurnRequest, event::WaitsFor,
     },
 };
 
@@ -44,6 +45,8 @@ pub struct NewCall {
     pub fate: CallFate,
     /// How long a result or an approval is awaited.
     pub timeout: Duration,
+    /// Who runs it.
+    pub executor: ToolExecutor,
 }
 
 /// What becomes of a call that the model made.
@@ -107,6 +110,18 @@ pub struct Batch {
     pub results: MessageId,
     /// The calls.
     pub calls: Vec<NewCall>,
+}
+
+impl Batch {
+    /// The calls that are to be run at once on MCP servers.
+    pub fn requested(&self) -> BTreeSet<CallId> {
+        let runs = |call: &&NewCall| {
+            call.executor == ToolExecutor::Mcp
+                && matches!(call.fate, CallFate::Asked(WaitsFor::Result { .. }))
+        };
+        let calls = self.calls.iter().filter(runs);
+        calls.map(|call| call.id.clone()).collect()
+    }
 }
 
 /// What a step cost, and what it wrote.
@@ -569,6 +584,7 @@ struct Calls {
     parts: Vec<i32>,
     ords: Vec<i32>,
     timeouts: Vec<f64>,
+    executors: Vec<i16>,
     statuses: Vec<i16>,
     requests: Vec<Option<Vec<u8>>>,
     message: String,
@@ -598,6 +614,7 @@ impl From<Option<&Batch>> for Calls {
                 part,
                 fate,
                 timeout,
+                executor,
             },
         ) in (0..).zip(calls)
         {
@@ -606,6 +623,7 @@ impl From<Option<&Batch>> for Calls {
             columns.parts.push(i32::try_from(*part).unwrap_or(i32::MAX));
             columns.ords.push(ord);
             columns.timeouts.push(timeout.as_secs_f64());
+            columns.executors.push(executor_number(*executor));
             columns.statuses.push(fate.status());
             columns.requests.push(fate.request());
         }
@@ -614,13 +632,14 @@ impl From<Option<&Batch>> for Calls {
 }
 
 impl Calls {
-    fn values(&self) -> [(&'static str, Param<'_>); 9] {
+    fn values(&self) -> [(&'static str, Param<'_>); 10] {
         [
             ("call_ids", &self.ids),
             ("call_names", &self.names),
             ("call_parts", &self.parts),
             ("call_ords", &self.ords),
             ("call_timeouts", &self.timeouts),
+            ("call_executors", &self.executors),
             ("call_statuses", &self.statuses),
             ("call_requests", &self.requests),
             ("calls_message", &self.message),

@@ -7,6 +7,7 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::{
     clock::Clock,
+    mcp,
     model::{
         Limits, SessionConfig, TenantId, TenantLimits, command::TurnRequest, config::Policy,
         quota::has_fair_room,
@@ -43,6 +44,7 @@ const WINDOW_PATIENCE: Duration = Duration::from_secs(2);
 pub struct Engine {
     pub(super) store: Store,
     pub(super) models: Registry,
+    pub(super) mcp: mcp::Servers,
     pub(super) quotas: Arc<Quotas>,
     pub(super) rules: Rules,
     pub(super) hub: Hub,
@@ -66,7 +68,7 @@ impl Engine {
     /// Joins the parts.
     pub fn new(
         store: Store,
-        models: Registry,
+        (models, mcp): (Registry, mcp::Servers),
         quotas: Arc<Quotas>,
         rules: Rules,
         hub: Hub,
@@ -77,6 +79,7 @@ impl Engine {
         Arc::new(Self {
             store,
             models,
+            mcp,
             quotas,
             rules,
             hub,

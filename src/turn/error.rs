@@ -1,6 +1,7 @@
 //! Why a command on sessions and turns was refused.
 
 use crate::{
+    mcp,
     model::{
         BlobId, CallId, CompactionId, Exceeded, MessageId, RequestId, Seq, SessionId, TenantId,
         TurnId, import::Flaw, ledger::Occupant,
@@ -45,6 +46,9 @@ pub enum Error {
     /// A provider was asked something beside a turn, and failed.
     #[error(transparent)]
     Provider(#[from] provider::Error),
+    /// The tools of an MCP server cannot be had.
+    #[error(transparent)]
+    Mcp(#[from] mcp::Error),
     /// No configured provider has this model.
     #[error("no configured provider has the model {0}")]
     ModelNotFound(String),

@@ -497,6 +497,9 @@ impl Run<'_> {
             .store
             .append(self.key, self.right(), &rows, &cost, Some(&batch))
             .await?;
+        if matches!(written, Written::Applied(_)) {
+            self.engine.run_mcp_calls(self.key, &batch.requested());
+        }
         self.after(written)
     }
 

@@ -1,6 +1,7 @@
-//! Tool calls: handed out, answered by hosts, and closed.
+//! Tool calls: handed out, answered by hosts or by MCP servers, and closed.
 
 pub(in crate::turn) mod batch;
+mod mcp;
 mod overdue;
 mod receipts;
 pub mod submit;

@@ -32,7 +32,7 @@ fn options() -> Options {
 fn toolset() -> Option<pb::ToolSet> {
     Some(pb::ToolSet {
         host_tools: vec![careful("send"), careful("pay"), tool("look")],
-        provider_tools: Vec::new(),
+        ..pb::ToolSet::default()
     })
 }
 
@@ -437,7 +437,7 @@ async fn an_undecided_call_times_out_and_an_approved_call_restarts_its_timeout()
     ];
     let toolset = pb::ToolSet {
         host_tools,
-        provider_tools: Vec::new(),
+        ..pb::ToolSet::default()
     };
     let mut stream = host
         .execute(pb::ExecuteTurnRequest {
@@ -662,7 +662,7 @@ async fn an_approval_at_the_timeout_is_accepted_or_reported_stale() {
     };
     let toolset = Some(pb::ToolSet {
         host_tools: vec![hasty],
-        provider_tools: Vec::new(),
+        ..pb::ToolSet::default()
     });
     for moment in [150, 190, 210, 230, 250, 270, 290, 310] {
         let session = format!("s{moment}");

@@ -89,7 +89,7 @@ async fn each_submission_is_one_commit_also_when_it_hands_out_the_next_call() {
     let request = pb::ExecuteTurnRequest {
         tools: Some(pb::ToolSet {
             host_tools,
-            provider_tools: Vec::new(),
+            ..pb::ToolSet::default()
         }),
         session: one_by_one(),
         ..turn("chat", "scripted/three", "Go")

@@ -60,6 +60,7 @@ mod invariants;
 mod limits;
 mod list_messages;
 mod long_turns;
+mod mcp;
 mod media;
 mod models;
 mod mutations;

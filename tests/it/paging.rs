@@ -319,7 +319,7 @@ async fn a_page_of_sessions_reads_and_shows_a_bounded_number_of_bytes() {
     };
     let tools = pb::ToolSet {
         host_tools: vec![large],
-        provider_tools: Vec::new(),
+        ..pb::ToolSet::default()
     };
     let mut expected = Vec::new();
     for n in 0..20 {
@@ -373,7 +373,7 @@ async fn a_page_of_turns_reads_a_bounded_number_of_bytes() {
         });
         let tools = Some(pb::ToolSet {
             host_tools: tools.collect(),
-            provider_tools: Vec::new(),
+            ..pb::ToolSet::default()
         });
         let events = host
             .run(pb::ExecuteTurnRequest {

@@ -57,7 +57,7 @@ fn rich() -> pb::Session {
         pinned_blocks: vec![notes],
         tools: Some(pb::ToolSet {
             host_tools,
-            provider_tools: Vec::new(),
+            ..pb::ToolSet::default()
         }),
         generation: Some(pb::Generation {
             temperature: Some(0.5),
@@ -202,7 +202,7 @@ async fn render_context_notes_pruned_and_cut_parts_and_changes_nothing() {
     };
     let tools = Some(pb::ToolSet {
         host_tools: vec![cuts],
-        provider_tools: Vec::new(),
+        ..pb::ToolSet::default()
     });
     host.create(pb::Session { tools, ..rich() }).await;
     let mut said = one_turn("old", 300);

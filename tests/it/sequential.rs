@@ -194,7 +194,7 @@ async fn a_sequential_calls_timeout_starts_at_its_own_request() {
     let host_tools = vec![impatient("look"), impatient("list"), tool("feel")];
     let toolset = pb::ToolSet {
         host_tools,
-        provider_tools: Vec::new(),
+        ..pb::ToolSet::default()
     };
     let mut stream = host
         .execute(pb::ExecuteTurnRequest {
@@ -410,7 +410,7 @@ async fn a_call_that_times_out_without_a_replica_is_closed_by_the_next() {
     let host_tools = vec![impatient("look"), tool("list"), tool("feel")];
     let toolset = pb::ToolSet {
         host_tools,
-        provider_tools: Vec::new(),
+        ..pb::ToolSet::default()
     };
     let mut stream = gone
         .execute(pb::ExecuteTurnRequest {

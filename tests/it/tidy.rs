@@ -38,7 +38,7 @@ const CONFINED: &[(&str, &[&str])] = &[
     ("tokio_postgres", &["store", "postgres"]),
     ("deadpool_postgres", &["store", "postgres"]),
     ("refinery", &["store"]),
-    ("reqwest", &["auth", "provider", "telemetry"]),
+    ("reqwest", &["auth", "mcp", "provider", "telemetry"]),
     ("tonic", &["grpc", "pb", "cli", "conformance"]),
     ("tonic_types", &["grpc", "cli", "conformance"]),
     ("tonic_health", &["grpc", "cli"]),

@@ -105,7 +105,7 @@ async fn check_limits(policy: Option<pb::Policy>, outputs: Vec<Output>) {
     let request = pb::ExecuteTurnRequest {
         tools: Some(pb::ToolSet {
             host_tools: outputs.iter().map(|output| output.tool.clone()).collect(),
-            provider_tools: Vec::new(),
+            ..pb::ToolSet::default()
         }),
         session: Some(pb::Session {
             policy_overrides: policy,
@@ -213,7 +213,7 @@ async fn the_whole_output_comes_with_its_event_where_the_stream_asks_for_it() {
     let request = pb::ExecuteTurnRequest {
         tools: Some(pb::ToolSet {
             host_tools: vec![limited("look", chars(10))],
-            provider_tools: Vec::new(),
+            ..pb::ToolSet::default()
         }),
         ..turn("s", MODEL, "Hello")
     };
@@ -342,7 +342,7 @@ async fn tool_limits_override_session_limits_which_override_server_limits() {
     let host = Host::scripted(&[json!([call("ends")]), json!([{"text": "Done."}])]).await;
     let ends = pb::ToolSet {
         host_tools: vec![limited("ends", both)],
-        provider_tools: Vec::new(),
+        ..pb::ToolSet::default()
     };
     let request = pb::ExecuteTurnRequest {
         tools: Some(ends),

@@ -72,6 +72,8 @@ const (
 	ErrorReason_ERROR_REASON_POLICY_NOT_FOUND ErrorReason = 16
 	// NOT_FOUND + ResourceInfo. The tenant has no such API key.
 	ErrorReason_ERROR_REASON_KEY_NOT_FOUND ErrorReason = 18
+	// NOT_FOUND + ResourceInfo. The configuration names no such MCP server.
+	ErrorReason_ERROR_REASON_MCP_SERVER_NOT_FOUND ErrorReason = 19
 	// ALREADY_EXISTS + ResourceInfo. A session with the chosen id exists, or was deleted a moment
 	// ago.
 	ErrorReason_ERROR_REASON_SESSION_ALREADY_EXISTS ErrorReason = 17
@@ -126,6 +128,11 @@ const (
 	// UNAVAILABLE + RetryInfo. The schema of the database lacks a migration that this server needs.
 	// It serves as soon as `contextd migrate` was run.
 	ErrorReason_ERROR_REASON_SCHEMA_OUTDATED ErrorReason = 37
+	// UNAVAILABLE {server}. An MCP server could not be asked for its tools. Nothing was stored.
+	ErrorReason_ERROR_REASON_MCP_SERVER_FAILED ErrorReason = 38
+	// FAILED_PRECONDITION {server}. The tools that an MCP server lists cannot be used as the set asks:
+	// one is missing, two have the same name, a name is too long, or there are too many.
+	ErrorReason_ERROR_REASON_MCP_TOOLS_UNUSABLE ErrorReason = 39
 	// DEADLINE_EXCEEDED. The caller's deadline passed, or an upload took too long. Turns and
 	// compactions go on; repeat the call to attach again.
 	ErrorReason_ERROR_REASON_DEADLINE_EXCEEDED ErrorReason = 40
@@ -165,6 +172,7 @@ var (
 		15: "ERROR_REASON_MODEL_NOT_FOUND",
 		16: "ERROR_REASON_POLICY_NOT_FOUND",
 		18: "ERROR_REASON_KEY_NOT_FOUND",
+		19: "ERROR_REASON_MCP_SERVER_NOT_FOUND",
 		17: "ERROR_REASON_SESSION_ALREADY_EXISTS",
 		20: "ERROR_REASON_ETAG_MISMATCH",
 		21: "ERROR_REASON_CONTEXT_CHANGED",
@@ -184,6 +192,8 @@ var (
 		35: "ERROR_REASON_DATABASE_UNAVAILABLE",
 		36: "ERROR_REASON_PROVIDER_FAILED",
 		37: "ERROR_REASON_SCHEMA_OUTDATED",
+		38: "ERROR_REASON_MCP_SERVER_FAILED",
+		39: "ERROR_REASON_MCP_TOOLS_UNUSABLE",
 		40: "ERROR_REASON_DEADLINE_EXCEEDED",
 		41: "ERROR_REASON_UNAUTHENTICATED",
 		42: "ERROR_REASON_PERMISSION_DENIED",
@@ -208,6 +218,7 @@ var (
 		"ERROR_REASON_MODEL_NOT_FOUND":          15,
 		"ERROR_REASON_POLICY_NOT_FOUND":         16,
 		"ERROR_REASON_KEY_NOT_FOUND":            18,
+		"ERROR_REASON_MCP_SERVER_NOT_FOUND":     19,
 		"ERROR_REASON_SESSION_ALREADY_EXISTS":   17,
 		"ERROR_REASON_ETAG_MISMATCH":            20,
 		"ERROR_REASON_CONTEXT_CHANGED":          21,
@@ -227,6 +238,8 @@ var (
 		"ERROR_REASON_DATABASE_UNAVAILABLE":     35,
 		"ERROR_REASON_PROVIDER_FAILED":          36,
 		"ERROR_REASON_SCHEMA_OUTDATED":          37,
+		"ERROR_REASON_MCP_SERVER_FAILED":        38,
+		"ERROR_REASON_MCP_TOOLS_UNUSABLE":       39,
 		"ERROR_REASON_DEADLINE_EXCEEDED":        40,
 		"ERROR_REASON_UNAUTHENTICATED":          41,
 		"ERROR_REASON_PERMISSION_DENIED":        42,
@@ -636,7 +649,7 @@ const file_contextd_v1_error_proto_rawDesc = "" +
 	"\n" +
 	"categories\x18\n" +
 	" \x03(\v2\x1b.contextd.v1.CategoryTokensR\n" +
-	"categories*\x93\v\n" +
+	"categories*\x83\f\n" +
 	"\vErrorReason\x12\x1c\n" +
 	"\x18ERROR_REASON_UNSPECIFIED\x10\x00\x12 \n" +
 	"\x1cERROR_REASON_INVALID_REQUEST\x10\x01\x12%\n" +
@@ -654,7 +667,8 @@ const file_contextd_v1_error_proto_rawDesc = "" +
 	"\x1bERROR_REASON_BLOB_NOT_FOUND\x10\x0e\x12 \n" +
 	"\x1cERROR_REASON_MODEL_NOT_FOUND\x10\x0f\x12!\n" +
 	"\x1dERROR_REASON_POLICY_NOT_FOUND\x10\x10\x12\x1e\n" +
-	"\x1aERROR_REASON_KEY_NOT_FOUND\x10\x12\x12'\n" +
+	"\x1aERROR_REASON_KEY_NOT_FOUND\x10\x12\x12%\n" +
+	"!ERROR_REASON_MCP_SERVER_NOT_FOUND\x10\x13\x12'\n" +
 	"#ERROR_REASON_SESSION_ALREADY_EXISTS\x10\x11\x12\x1e\n" +
 	"\x1aERROR_REASON_ETAG_MISMATCH\x10\x14\x12 \n" +
 	"\x1cERROR_REASON_CONTEXT_CHANGED\x10\x15\x12!\n" +
@@ -674,6 +688,8 @@ const file_contextd_v1_error_proto_rawDesc = "" +
 	"!ERROR_REASON_DATABASE_UNAVAILABLE\x10#\x12 \n" +
 	"\x1cERROR_REASON_PROVIDER_FAILED\x10$\x12 \n" +
 	"\x1cERROR_REASON_SCHEMA_OUTDATED\x10%\x12\"\n" +
+	"\x1eERROR_REASON_MCP_SERVER_FAILED\x10&\x12#\n" +
+	"\x1fERROR_REASON_MCP_TOOLS_UNUSABLE\x10'\x12\"\n" +
 	"\x1eERROR_REASON_DEADLINE_EXCEEDED\x10(\x12 \n" +
 	"\x1cERROR_REASON_UNAUTHENTICATED\x10)\x12\"\n" +
 	"\x1eERROR_REASON_PERMISSION_DENIED\x10*\x12 \n" +

@@ -808,7 +808,8 @@ type ToolPolicy struct {
 	// 30,000 characters; read 2,000 lines of 2,000 characters; grep 1,000 matches.
 	OutputLimits map[string]*ToolOutputLimits `protobuf:"bytes,3,rep,name=output_limits,json=outputLimits,proto3" json:"output_limits,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	// How long a cancel waits for tools that contextd itself runs (TOOL_EXECUTOR_MCP). This version
-	// runs none, and refuses the field as UNIMPLEMENTED: the calls of a host are closed at once.
+	// refuses the field as UNIMPLEMENTED: all calls are closed at once, and those that contextd runs
+	// are then cancelled at their server.
 	CancelWait    *durationpb.Duration `protobuf:"bytes,4,opt,name=cancel_wait,json=cancelWait,proto3" json:"cancel_wait,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

@@ -164,8 +164,8 @@ func (*JsonSchema_Json) isJsonSchema_Schema() {}
 
 func (*JsonSchema_Value) isJsonSchema_Schema() {}
 
-// A tool that the host runs. The model sees name, description and input_schema; the rest is for
-// contextd.
+// A tool that the host runs, or with `mcp` contextd itself. The model sees name, description and
+// input_schema; the rest is for contextd.
 type Tool struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// What the model calls it: 1 to 64 characters of [A-Za-z0-9_-], unique in the set.
@@ -188,7 +188,9 @@ type Tool struct {
 	// apart, not in the total. Default false.
 	Deferred bool `protobuf:"varint,8,opt,name=deferred,proto3" json:"deferred,omitempty"`
 	// Ask the provider to hold the arguments to the schema exactly. Absent: the provider's default.
-	Strict        *bool `protobuf:"varint,9,opt,name=strict,proto3,oneof" json:"strict,omitempty"`
+	Strict *bool `protobuf:"varint,9,opt,name=strict,proto3,oneof" json:"strict,omitempty"`
+	// Run by contextd on a configured MCP server (TOOL_EXECUTOR_MCP). Absent: run by the host.
+	Mcp           *McpTool `protobuf:"bytes,10,opt,name=mcp,proto3" json:"mcp,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -286,6 +288,165 @@ func (x *Tool) GetStrict() bool {
 	return false
 }
 
+func (x *Tool) GetMcp() *McpTool {
+	if x != nil {
+		return x.Mcp
+	}
+	return nil
+}
+
+// A tool of an MCP server that the server's configuration names ([mcp.NAME]). A name that is not
+// configured is NOT_FOUND (MCP_SERVER_NOT_FOUND): a host never gives an address.
+type McpTool struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Configured name of the server.
+	Server string `protobuf:"bytes,1,opt,name=server,proto3" json:"server,omitempty"`
+	// What the server calls the tool. Default: Tool.name. Tool.description and Tool.input_schema that
+	// are empty are filled in from what the server lists when the set is stored.
+	Tool          string `protobuf:"bytes,2,opt,name=tool,proto3" json:"tool,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *McpTool) Reset() {
+	*x = McpTool{}
+	mi := &file_contextd_v1_tool_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *McpTool) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*McpTool) ProtoMessage() {}
+
+func (x *McpTool) ProtoReflect() protoreflect.Message {
+	mi := &file_contextd_v1_tool_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use McpTool.ProtoReflect.Descriptor instead.
+func (*McpTool) Descriptor() ([]byte, []int) {
+	return file_contextd_v1_tool_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *McpTool) GetServer() string {
+	if x != nil {
+		return x.Server
+	}
+	return ""
+}
+
+func (x *McpTool) GetTool() string {
+	if x != nil {
+		return x.Tool
+	}
+	return ""
+}
+
+// Tools of one MCP server, as it lists them when the set is stored: each becomes a Tool of
+// host_tools with `mcp`, so that this is empty when a set is read. Store the set again to get tools
+// that the server has added or changed since. A server that cannot be asked is UNAVAILABLE
+// (MCP_SERVER_FAILED).
+type McpServerTools struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Configured name of the server.
+	Server string `protobuf:"bytes,1,opt,name=server,proto3" json:"server,omitempty"`
+	// Only these, by the server's names. Default: all.
+	Tools []string `protobuf:"bytes,2,rep,name=tools,proto3" json:"tools,omitempty"`
+	// Put before the server's names. In these, what is not of [A-Za-z0-9_-] becomes "_". A name that
+	// is then taken, or has more than 64 characters, is FAILED_PRECONDITION (MCP_TOOLS_UNUSABLE).
+	Prefix string `protobuf:"bytes,3,opt,name=prefix,proto3" json:"prefix,omitempty"`
+	// As Tool.requires_approval, for all of them.
+	RequiresApproval bool `protobuf:"varint,4,opt,name=requires_approval,json=requiresApproval,proto3" json:"requires_approval,omitempty"`
+	// As Tool.timeout, for all of them. Default: the server's configured call_timeout.
+	Timeout *durationpb.Duration `protobuf:"bytes,5,opt,name=timeout,proto3" json:"timeout,omitempty"`
+	// As Tool.output_limits, for all of them.
+	OutputLimits  *ToolOutputLimits `protobuf:"bytes,6,opt,name=output_limits,json=outputLimits,proto3" json:"output_limits,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *McpServerTools) Reset() {
+	*x = McpServerTools{}
+	mi := &file_contextd_v1_tool_proto_msgTypes[3]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *McpServerTools) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*McpServerTools) ProtoMessage() {}
+
+func (x *McpServerTools) ProtoReflect() protoreflect.Message {
+	mi := &file_contextd_v1_tool_proto_msgTypes[3]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use McpServerTools.ProtoReflect.Descriptor instead.
+func (*McpServerTools) Descriptor() ([]byte, []int) {
+	return file_contextd_v1_tool_proto_rawDescGZIP(), []int{3}
+}
+
+func (x *McpServerTools) GetServer() string {
+	if x != nil {
+		return x.Server
+	}
+	return ""
+}
+
+func (x *McpServerTools) GetTools() []string {
+	if x != nil {
+		return x.Tools
+	}
+	return nil
+}
+
+func (x *McpServerTools) GetPrefix() string {
+	if x != nil {
+		return x.Prefix
+	}
+	return ""
+}
+
+func (x *McpServerTools) GetRequiresApproval() bool {
+	if x != nil {
+		return x.RequiresApproval
+	}
+	return false
+}
+
+func (x *McpServerTools) GetTimeout() *durationpb.Duration {
+	if x != nil {
+		return x.Timeout
+	}
+	return nil
+}
+
+func (x *McpServerTools) GetOutputLimits() *ToolOutputLimits {
+	if x != nil {
+		return x.OutputLimits
+	}
+	return nil
+}
+
 // A tool that the provider itself runs, such as its web search. Its calls and results arrive as
 // ProviderItem parts; the host has nothing to do. Left out, with an unsupported_input event, when
 // the model belongs to another provider.
@@ -302,7 +463,7 @@ type ProviderTool struct {
 
 func (x *ProviderTool) Reset() {
 	*x = ProviderTool{}
-	mi := &file_contextd_v1_tool_proto_msgTypes[2]
+	mi := &file_contextd_v1_tool_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -314,7 +475,7 @@ func (x *ProviderTool) String() string {
 func (*ProviderTool) ProtoMessage() {}
 
 func (x *ProviderTool) ProtoReflect() protoreflect.Message {
-	mi := &file_contextd_v1_tool_proto_msgTypes[2]
+	mi := &file_contextd_v1_tool_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -327,7 +488,7 @@ func (x *ProviderTool) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ProviderTool.ProtoReflect.Descriptor instead.
 func (*ProviderTool) Descriptor() ([]byte, []int) {
-	return file_contextd_v1_tool_proto_rawDescGZIP(), []int{2}
+	return file_contextd_v1_tool_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *ProviderTool) GetProvider() string {
@@ -348,17 +509,19 @@ func (x *ProviderTool) GetDefinitionJson() string {
 // an empty one means no tools. At most 512 tools.
 type ToolSet struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Run by the host.
+	// Run by the host; those with `mcp`, by contextd.
 	HostTools []*Tool `protobuf:"bytes,1,rep,name=host_tools,json=hostTools,proto3" json:"host_tools,omitempty"`
 	// Run by the provider.
 	ProviderTools []*ProviderTool `protobuf:"bytes,2,rep,name=provider_tools,json=providerTools,proto3" json:"provider_tools,omitempty"`
+	// Tools of MCP servers to add to host_tools. At most 64 entries.
+	McpServers    []*McpServerTools `protobuf:"bytes,3,rep,name=mcp_servers,json=mcpServers,proto3" json:"mcp_servers,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *ToolSet) Reset() {
 	*x = ToolSet{}
-	mi := &file_contextd_v1_tool_proto_msgTypes[3]
+	mi := &file_contextd_v1_tool_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -370,7 +533,7 @@ func (x *ToolSet) String() string {
 func (*ToolSet) ProtoMessage() {}
 
 func (x *ToolSet) ProtoReflect() protoreflect.Message {
-	mi := &file_contextd_v1_tool_proto_msgTypes[3]
+	mi := &file_contextd_v1_tool_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -383,7 +546,7 @@ func (x *ToolSet) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ToolSet.ProtoReflect.Descriptor instead.
 func (*ToolSet) Descriptor() ([]byte, []int) {
-	return file_contextd_v1_tool_proto_rawDescGZIP(), []int{3}
+	return file_contextd_v1_tool_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *ToolSet) GetHostTools() []*Tool {
@@ -396,6 +559,13 @@ func (x *ToolSet) GetHostTools() []*Tool {
 func (x *ToolSet) GetProviderTools() []*ProviderTool {
 	if x != nil {
 		return x.ProviderTools
+	}
+	return nil
+}
+
+func (x *ToolSet) GetMcpServers() []*McpServerTools {
+	if x != nil {
+		return x.McpServers
 	}
 	return nil
 }
@@ -421,7 +591,7 @@ type ToolOutputLimits struct {
 
 func (x *ToolOutputLimits) Reset() {
 	*x = ToolOutputLimits{}
-	mi := &file_contextd_v1_tool_proto_msgTypes[4]
+	mi := &file_contextd_v1_tool_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -433,7 +603,7 @@ func (x *ToolOutputLimits) String() string {
 func (*ToolOutputLimits) ProtoMessage() {}
 
 func (x *ToolOutputLimits) ProtoReflect() protoreflect.Message {
-	mi := &file_contextd_v1_tool_proto_msgTypes[4]
+	mi := &file_contextd_v1_tool_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -446,7 +616,7 @@ func (x *ToolOutputLimits) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ToolOutputLimits.ProtoReflect.Descriptor instead.
 func (*ToolOutputLimits) Descriptor() ([]byte, []int) {
-	return file_contextd_v1_tool_proto_rawDescGZIP(), []int{4}
+	return file_contextd_v1_tool_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *ToolOutputLimits) GetMaxOutputChars() int32 {
@@ -493,7 +663,7 @@ const file_contextd_v1_tool_proto_rawDesc = "" +
 	"JsonSchema\x12\x14\n" +
 	"\x04json\x18\x01 \x01(\tH\x00R\x04json\x12/\n" +
 	"\x05value\x18\x02 \x01(\v2\x17.google.protobuf.StructH\x00R\x05valueB\b\n" +
-	"\x06schema\"\x9c\x03\n" +
+	"\x06schema\"\xc4\x03\n" +
 	"\x04Tool\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12 \n" +
 	"\vdescription\x18\x02 \x01(\tR\vdescription\x12:\n" +
@@ -503,15 +673,29 @@ const file_contextd_v1_tool_proto_rawDesc = "" +
 	"\routput_limits\x18\x06 \x01(\v2\x1d.contextd.v1.ToolOutputLimitsR\foutputLimits\x128\n" +
 	"\bcategory\x18\a \x01(\x0e2\x1c.contextd.v1.ContextCategoryR\bcategory\x12\x1a\n" +
 	"\bdeferred\x18\b \x01(\bR\bdeferred\x12\x1b\n" +
-	"\x06strict\x18\t \x01(\bH\x00R\x06strict\x88\x01\x01B\t\n" +
-	"\a_strict\"S\n" +
+	"\x06strict\x18\t \x01(\bH\x00R\x06strict\x88\x01\x01\x12&\n" +
+	"\x03mcp\x18\n" +
+	" \x01(\v2\x14.contextd.v1.McpToolR\x03mcpB\t\n" +
+	"\a_strict\"5\n" +
+	"\aMcpTool\x12\x16\n" +
+	"\x06server\x18\x01 \x01(\tR\x06server\x12\x12\n" +
+	"\x04tool\x18\x02 \x01(\tR\x04tool\"\xfc\x01\n" +
+	"\x0eMcpServerTools\x12\x16\n" +
+	"\x06server\x18\x01 \x01(\tR\x06server\x12\x14\n" +
+	"\x05tools\x18\x02 \x03(\tR\x05tools\x12\x16\n" +
+	"\x06prefix\x18\x03 \x01(\tR\x06prefix\x12+\n" +
+	"\x11requires_approval\x18\x04 \x01(\bR\x10requiresApproval\x123\n" +
+	"\atimeout\x18\x05 \x01(\v2\x19.google.protobuf.DurationR\atimeout\x12B\n" +
+	"\routput_limits\x18\x06 \x01(\v2\x1d.contextd.v1.ToolOutputLimitsR\foutputLimits\"S\n" +
 	"\fProviderTool\x12\x1a\n" +
 	"\bprovider\x18\x01 \x01(\tR\bprovider\x12'\n" +
-	"\x0fdefinition_json\x18\x02 \x01(\tR\x0edefinitionJson\"}\n" +
+	"\x0fdefinition_json\x18\x02 \x01(\tR\x0edefinitionJson\"\xbb\x01\n" +
 	"\aToolSet\x120\n" +
 	"\n" +
 	"host_tools\x18\x01 \x03(\v2\x11.contextd.v1.ToolR\thostTools\x12@\n" +
-	"\x0eprovider_tools\x18\x02 \x03(\v2\x19.contextd.v1.ProviderToolR\rproviderTools\"\xcd\x01\n" +
+	"\x0eprovider_tools\x18\x02 \x03(\v2\x19.contextd.v1.ProviderToolR\rproviderTools\x12<\n" +
+	"\vmcp_servers\x18\x03 \x03(\v2\x1b.contextd.v1.McpServerToolsR\n" +
+	"mcpServers\"\xcd\x01\n" +
 	"\x10ToolOutputLimits\x12(\n" +
 	"\x10max_output_chars\x18\x01 \x01(\x05R\x0emaxOutputChars\x12\x1b\n" +
 	"\tmax_lines\x18\x02 \x01(\x05R\bmaxLines\x12&\n" +
@@ -538,32 +722,38 @@ func file_contextd_v1_tool_proto_rawDescGZIP() []byte {
 }
 
 var file_contextd_v1_tool_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_contextd_v1_tool_proto_msgTypes = make([]protoimpl.MessageInfo, 5)
+var file_contextd_v1_tool_proto_msgTypes = make([]protoimpl.MessageInfo, 7)
 var file_contextd_v1_tool_proto_goTypes = []any{
 	(KeepPart)(0),               // 0: contextd.v1.KeepPart
 	(*JsonSchema)(nil),          // 1: contextd.v1.JsonSchema
 	(*Tool)(nil),                // 2: contextd.v1.Tool
-	(*ProviderTool)(nil),        // 3: contextd.v1.ProviderTool
-	(*ToolSet)(nil),             // 4: contextd.v1.ToolSet
-	(*ToolOutputLimits)(nil),    // 5: contextd.v1.ToolOutputLimits
-	(*structpb.Struct)(nil),     // 6: google.protobuf.Struct
-	(*durationpb.Duration)(nil), // 7: google.protobuf.Duration
-	(ContextCategory)(0),        // 8: contextd.v1.ContextCategory
+	(*McpTool)(nil),             // 3: contextd.v1.McpTool
+	(*McpServerTools)(nil),      // 4: contextd.v1.McpServerTools
+	(*ProviderTool)(nil),        // 5: contextd.v1.ProviderTool
+	(*ToolSet)(nil),             // 6: contextd.v1.ToolSet
+	(*ToolOutputLimits)(nil),    // 7: contextd.v1.ToolOutputLimits
+	(*structpb.Struct)(nil),     // 8: google.protobuf.Struct
+	(*durationpb.Duration)(nil), // 9: google.protobuf.Duration
+	(ContextCategory)(0),        // 10: contextd.v1.ContextCategory
 }
 var file_contextd_v1_tool_proto_depIdxs = []int32{
-	6, // 0: contextd.v1.JsonSchema.value:type_name -> google.protobuf.Struct
-	1, // 1: contextd.v1.Tool.input_schema:type_name -> contextd.v1.JsonSchema
-	7, // 2: contextd.v1.Tool.timeout:type_name -> google.protobuf.Duration
-	5, // 3: contextd.v1.Tool.output_limits:type_name -> contextd.v1.ToolOutputLimits
-	8, // 4: contextd.v1.Tool.category:type_name -> contextd.v1.ContextCategory
-	2, // 5: contextd.v1.ToolSet.host_tools:type_name -> contextd.v1.Tool
-	3, // 6: contextd.v1.ToolSet.provider_tools:type_name -> contextd.v1.ProviderTool
-	0, // 7: contextd.v1.ToolOutputLimits.keep:type_name -> contextd.v1.KeepPart
-	8, // [8:8] is the sub-list for method output_type
-	8, // [8:8] is the sub-list for method input_type
-	8, // [8:8] is the sub-list for extension type_name
-	8, // [8:8] is the sub-list for extension extendee
-	0, // [0:8] is the sub-list for field type_name
+	8,  // 0: contextd.v1.JsonSchema.value:type_name -> google.protobuf.Struct
+	1,  // 1: contextd.v1.Tool.input_schema:type_name -> contextd.v1.JsonSchema
+	9,  // 2: contextd.v1.Tool.timeout:type_name -> google.protobuf.Duration
+	7,  // 3: contextd.v1.Tool.output_limits:type_name -> contextd.v1.ToolOutputLimits
+	10, // 4: contextd.v1.Tool.category:type_name -> contextd.v1.ContextCategory
+	3,  // 5: contextd.v1.Tool.mcp:type_name -> contextd.v1.McpTool
+	9,  // 6: contextd.v1.McpServerTools.timeout:type_name -> google.protobuf.Duration
+	7,  // 7: contextd.v1.McpServerTools.output_limits:type_name -> contextd.v1.ToolOutputLimits
+	2,  // 8: contextd.v1.ToolSet.host_tools:type_name -> contextd.v1.Tool
+	5,  // 9: contextd.v1.ToolSet.provider_tools:type_name -> contextd.v1.ProviderTool
+	4,  // 10: contextd.v1.ToolSet.mcp_servers:type_name -> contextd.v1.McpServerTools
+	0,  // 11: contextd.v1.ToolOutputLimits.keep:type_name -> contextd.v1.KeepPart
+	12, // [12:12] is the sub-list for method output_type
+	12, // [12:12] is the sub-list for method input_type
+	12, // [12:12] is the sub-list for extension type_name
+	12, // [12:12] is the sub-list for extension extendee
+	0,  // [0:12] is the sub-list for field type_name
 }
 
 func init() { file_contextd_v1_tool_proto_init() }
@@ -583,7 +773,7 @@ func file_contextd_v1_tool_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_contextd_v1_tool_proto_rawDesc), len(file_contextd_v1_tool_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   5,
+			NumMessages:   7,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -226,7 +226,9 @@ const (
 	ToolExecutor_TOOL_EXECUTOR_UNSPECIFIED ToolExecutor = 0
 	// The host: run it and submit the result.
 	ToolExecutor_TOOL_EXECUTOR_HOST ToolExecutor = 1
-	// An MCP server that contextd calls: for display only. Not sent by this version.
+	// An MCP server that contextd calls: for display only. contextd begins the call at most once. If
+	// its outcome is lost, e.g. with the process, the call gets an error result at its deadline that
+	// says so. A result that is submitted meanwhile closes the call, and the server's is discarded.
 	ToolExecutor_TOOL_EXECUTOR_MCP ToolExecutor = 2
 )
 

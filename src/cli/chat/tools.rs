@@ -40,7 +40,7 @@ pub(super) fn offered(ask_first: bool) -> pb::ToolSet {
     };
     pb::ToolSet {
         host_tools: TOOLS.iter().map(tool).collect(),
-        provider_tools: Vec::new(),
+        ..pb::ToolSet::default()
     }
 }
 

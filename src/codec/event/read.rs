@@ -495,6 +495,7 @@ mod tests {
             call: call.clone(),
             timeout,
             edited,
+            executor: model::ToolExecutor::Host,
         });
         let Some(Payload::ToolCallRequested(pending)) = payload_of(&event) else {
             panic!("no request")
@@ -722,6 +723,7 @@ mod tests {
                 call,
                 timeout: Duration::from_secs(1),
                 edited: false,
+                executor: model::ToolExecutor::Host,
             }),
             stored(&model::Payload::ToolCallCompleted {
                 call: CallId::new("c1"),

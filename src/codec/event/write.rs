@@ -14,8 +14,8 @@ use crate::{
         usage,
     },
     model::{
-        Applied, CallId, Compaction, DropReason, Ending, MessageId, Payload, ToolCall, TurnResult,
-        Undone,
+        Applied, CallId, Compaction, DropReason, Ending, MessageId, Payload, ToolCall,
+        ToolExecutor, TurnResult, Undone,
         event::{
             CallCancelReason, ModelFallback, ModelSwitched, StepStarted, TurnRetrying, TurnStarted,
             UnsupportedPart, UnsupportedSetting, UsageRecorded,
@@ -54,8 +54,9 @@ pub fn encode(payload: &Payload) -> Encoded {
             call,
             timeout,
             edited,
+            executor,
         } => Encoded {
-            payload: requested(call, *timeout, *edited).encode_to_vec(),
+            payload: requested(call, *timeout, *edited, *executor).encode_to_vec(),
             ..reference(kind::TOOL_CALL_REQUESTED, call.id.as_str())
         },
         Payload::ApprovalRequested { call, timeout } => Encoded {
@@ -339,10 +340,15 @@ fn step_started(started: &StepStarted) -> pb::StepStarted {
 }
 
 /// A request for a tool.
-fn requested(call: &ToolCall, timeout: Duration, edited: bool) -> pb::PendingCall {
+fn requested(
+    call: &ToolCall,
+    timeout: Duration,
+    edited: bool,
+    executor: ToolExecutor,
+) -> pb::PendingCall {
     pb::PendingCall {
         call: Some(part::call_to_pb(call)),
-        executor: pb::ToolExecutor::Host.into(),
+        executor: crate::codec::tools::executor_to_pb(executor).into(),
         deadline: Some(relative(timeout)),
         arguments_edited: edited,
     }

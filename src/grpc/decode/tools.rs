@@ -18,6 +18,10 @@ const MOST: usize = 512;
 const LONGEST_NAME: AtMost = AtMost::Chars(64);
 /// Most characters of the name of a provider.
 const LONGEST_PROVIDER: AtMost = AtMost::Chars(256);
+/// Most characters of the name that an MCP server has for a tool.
+const LONGEST_AT_SERVER: AtMost = AtMost::Chars(256);
+/// Most MCP servers whose tools are added to a set.
+const MOST_SERVERS: usize = 64;
 /// Most bytes of the definition of a provider's tool.
 const LONGEST_DEFINITION: AtMost = AtMost::Bytes(256 * KIB);
 
@@ -32,6 +36,7 @@ pub(super) fn check(at: Path<'_>, set: &mut pb::ToolSet, found: &mut Findings) {
     let pb::ToolSet {
         host_tools,
         provider_tools,
+        mcp_servers,
     } = set;
     if host_tools.len() + provider_tools.len() > MOST {
         found.invalid(
@@ -45,6 +50,17 @@ pub(super) fn check(at: Path<'_>, set: &mut pb::ToolSet, found: &mut Findings) {
     let at_provider = at.field("provider_tools");
     for (i, tool) in provider_tools.iter().enumerate() {
         check_provider_tool(at_provider.index(i), tool, found);
+    }
+    let at_servers = at.field("mcp_servers");
+    if mcp_servers.len() > MOST_SERVERS {
+        found.invalid(
+            at_servers,
+            FieldReason::TooLarge,
+            format!("must have at most {MOST_SERVERS} entries"),
+        );
+    }
+    for (i, server) in mcp_servers.iter_mut().enumerate() {
+        check_mcp_server(at_servers.index(i), server, found);
     }
     for (i, tool) in host_tools.iter_mut().enumerate() {
         check_tool(at_host.index(i), tool, found);
@@ -79,8 +95,14 @@ fn check_tool(at: Path<'_>, tool: &mut pb::Tool, found: &mut Findings) {
         category,
         deferred: _,
         strict: _,
+        mcp,
     } = tool;
     check_name(at.field("name"), name, found);
+    if let Some(pb::McpTool { server, tool }) = mcp {
+        let at = at.field("mcp");
+        check_server_name(at.field("server"), server, found);
+        text::check_line(at.field("tool"), tool, LONGEST_AT_SERVER, found);
+    }
     *description = text::clean(take(description)).0;
     if let Some(schema) = input_schema {
         schema::check(at.field("input_schema"), schema, found);
@@ -98,6 +120,44 @@ fn check_tool(at: Path<'_>, tool: &mut pb::Tool, found: &mut Findings) {
             FieldReason::Unsupported,
             "must be TOOLS, MCP_TOOLS, SKILLS or AGENTS",
         );
+    }
+}
+
+fn check_server_name(at: Path<'_>, server: &str, found: &mut Findings) {
+    if server.is_empty() {
+        found.required(at);
+    } else {
+        text::check_line(at, server, LONGEST_PROVIDER, found);
+    }
+}
+
+fn check_mcp_server(at: Path<'_>, server: &mut pb::McpServerTools, found: &mut Findings) {
+    let pb::McpServerTools {
+        server,
+        tools,
+        prefix,
+        requires_approval: _,
+        timeout,
+        output_limits,
+    } = server;
+    check_server_name(at.field("server"), server, found);
+    let at_tools = at.field("tools");
+    if tools.len() > MOST {
+        found.invalid(
+            at_tools,
+            FieldReason::TooLarge,
+            format!("must have at most {MOST} names"),
+        );
+    }
+    for (i, tool) in tools.iter().enumerate() {
+        text::check_line(at_tools.index(i), tool, LONGEST_AT_SERVER, found);
+    }
+    if !prefix.is_empty() {
+        check_name(at.field("prefix"), prefix, found);
+    }
+    duration::up_to(duration::DAY, at.field("timeout"), *timeout, found);
+    if let Some(limits) = output_limits {
+        output_limits::check(at.field("output_limits"), limits, found);
     }
 }
 

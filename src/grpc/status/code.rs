@@ -119,6 +119,7 @@ pub(super) const fn code(reason: ErrorReason) -> Code {
         | R::BlobNotFound
         | R::ModelNotFound
         | R::PolicyNotFound
+        | R::McpServerNotFound
         | R::KeyNotFound => Code::NotFound,
         R::SessionAlreadyExists => Code::AlreadyExists,
         R::EtagMismatch | R::ContextChanged | R::CompactionInProgress => Code::Aborted,
@@ -129,6 +130,7 @@ pub(super) const fn code(reason: ErrorReason) -> Code {
         | R::ContextWindowUnknown
         | R::CompactionNoGain
         | R::CompactionSuperseded
+        | R::McpToolsUnusable
         | R::TenantBeingDeleted => Code::FailedPrecondition,
         R::RequestTooLarge | R::QueueFull | R::RateLimited | R::QuotaExceeded => {
             Code::ResourceExhausted
@@ -137,7 +139,8 @@ pub(super) const fn code(reason: ErrorReason) -> Code {
         | R::Draining
         | R::DatabaseUnavailable
         | R::SchemaOutdated
-        | R::ProviderFailed => Code::Unavailable,
+        | R::ProviderFailed
+        | R::McpServerFailed => Code::Unavailable,
         R::DeadlineExceeded => Code::DeadlineExceeded,
         R::Unauthenticated => Code::Unauthenticated,
         R::PermissionDenied => Code::PermissionDenied,

@@ -29,18 +29,18 @@ approvals as (
     from unnest(:approved_calls::text[], :requests::bytea[], :edits::text[]) with ordinality as u(call, request, edited, n)
    order by u.call, u.n),
 a as (
-  select u.call, u.request, u.edited, c.timeout, row_number() over (order by u.n) as k
+  select u.call, u.request, u.edited, c.timeout, c.executor, row_number() over (order by u.n) as k
     from run cross join approvals u
     join tool_calls c on c.tenant_id = :tenant and c.session_id = :session and c.call_id = u.call and c.turn_id = run.turn_id and c.status = 2
                      and c.deadline is not null
    where not exists (select from s where s.call = u.call)),
 stays as (
-  select c.call_id, c.status, c.ord, c.deadline, c.timeout, c.request, a.call is not null as approved
+  select c.call_id, c.status, c.ord, c.deadline, c.timeout, c.executor, c.request, a.call is not null as approved
     from run join tool_calls c on c.tenant_id = :tenant and c.session_id = :session and c.turn_id = run.turn_id and c.status < 3
     left join a on a.call = c.call_id
    where not exists (select from s where s.call = c.call_id)),
 due as (
-  select w.call_id, w.status, w.timeout, w.request
+  select w.call_id, w.status, w.timeout, w.executor, w.request
     from stays w
    where w.deadline is null and exists (select from s) and not exists (select from stays o where o.deadline is not null)
    order by w.ord limit 1),
@@ -126,5 +126,6 @@ remember as (
      set result = (coalesce(nullif(i.result, ''), '[]')::jsonb || to_jsonb(array(select s.call from s union all select a.call from a)))::text
     from f where i.tenant_id = :tenant and i.session_id = :session and i.request_id = :request_id)
 select f.epoch, f.op, f.next_seq, n.resumes, f.open_calls, f.turn_id,
-       array(select s.call from s union all select a.call from a) as accepted
+       array(select s.call from s union all select a.call from a) as accepted,
+       array(select a.call from a where a.executor = 2 union all select t.call_id from due t where t.status = 1 and t.executor = 2) as requested
   from f, n

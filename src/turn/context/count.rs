@@ -53,6 +53,10 @@ impl Engine {
             tools,
             exact,
         } = command;
+        let mut tools = tools;
+        if let Some(tools) = &mut tools {
+            self.resolve_tools(tools).await?;
+        }
         let mut ground = match session {
             Some(session) => {
                 self.ground(&SessionKey::new(tenant.clone(), session))

@@ -93,14 +93,14 @@ impl Engine {
         command: ExecuteTurn,
     ) -> Result<Admitted, Error> {
         let received = Instant::now();
-        self.supervised(async move |engine| engine.admit(tenant, &command, received).await)
+        self.supervised(async move |engine| engine.admit(tenant, command, received).await)
             .await
     }
 
     async fn admit(
         self: &Arc<Self>,
         tenant: TenantId,
-        command: &ExecuteTurn,
+        mut command: ExecuteTurn,
         received: Instant,
     ) -> Result<Admitted, Error> {
         let request = command.idempotency.request.as_ref();
@@ -110,7 +110,25 @@ impl Engine {
             .unwrap_or_else(|| new_session_id(&tenant, request));
         let key = SessionKey::new(tenant, id);
         self.keep(&key.tenant, &command.contents).await?;
-        retry_on_change(|| self.try_admit(&key, command, received)).await
+        if let Err(error) = self.resolve_named(&mut command).await {
+            // What the same request started needs no server any more.
+            return self.known(&key, &command).await?.ok_or(error);
+        }
+        retry_on_change(|| self.try_admit(&key, &command, received)).await
+    }
+
+    /// Fills in the tools that MCP servers list: those of the turn, and of a new session.
+    async fn resolve_named(&self, command: &mut ExecuteTurn) -> Result<(), Error> {
+        let ExecuteTurn {
+            request, create, ..
+        } = command;
+        if let Some(tools) = &mut request.tools {
+            self.resolve_tools(tools).await?;
+        }
+        if let Some(draft) = create {
+            self.resolve_tools(&mut draft.config.tools).await?;
+        }
+        Ok(())
     }
 
     /// One try. `None` means the session changed between the look and the statement. The statement

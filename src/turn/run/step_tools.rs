@@ -6,6 +6,7 @@ use crate::model::{SessionConfig, ToolSet, command::TurnRequest};
 const NO_TOOLS: &ToolSet = &ToolSet {
     tools: Vec::new(),
     provider_tools: Vec::new(),
+    mcp_servers: Vec::new(),
 };
 
 /// The tools that a step is sent: none where the turn's time is up, else the turn's own or those

@@ -28,7 +28,8 @@ impl Engine {
                 draft,
                 idempotency,
             } = command;
-            let config = engine.complete(draft)?;
+            let mut config = engine.complete(draft)?;
+            engine.resolve_tools(&mut config.tools).await?;
             let id =
                 session.unwrap_or_else(|| new_session_id(&tenant, idempotency.request.as_ref()));
             let key = SessionKey::new(tenant, id);

@@ -28,7 +28,11 @@ impl Engine {
         command: UpdateSession,
     ) -> Result<Session, Error> {
         self.supervised(async move |engine| {
+            let mut command = command;
             let key = SessionKey::new(tenant, command.session.clone());
+            engine
+                .resolve_tools(&mut command.change.values.tools)
+                .await?;
             let revision = retry_on_change(|| engine.try_update(&key, &command)).await?;
             let session = engine.store.session_at(&key, revision).await?;
             session.ok_or(Error::SessionNotFound(key.session))

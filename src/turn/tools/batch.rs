@@ -100,6 +100,7 @@ impl Handing<'_> {
                     part,
                     fate,
                     timeout,
+                    executor: tool.map(Tool::executor).unwrap_or_default(),
                 }
             })
             .collect();
@@ -135,6 +136,7 @@ impl Handing<'_> {
                 call: call.clone(),
                 timeout,
                 edited: false,
+                executor: tool.map(Tool::executor).unwrap_or_default(),
             };
             (WaitsFor::Result { edited: false }, request)
         };

@@ -48,7 +48,7 @@ impl Engine {
             .collect();
         let mut answers = Vec::with_capacity(late.len());
         for OpenCall { pending, .. } in late {
-            let result = overdue(pending.call.id, &pending.waits_for);
+            let result = overdue(&pending);
             answers.push(
                 self.prepare(&asked, result, AnswerKind::Overdue, None)
                     .await?,

@@ -503,6 +503,7 @@ impl Engine {
         let mut request = self.leases.request(key);
         let submitted = request.answered(self.store.submit(key, &submission).await)?;
         same_request(submitted.first.as_ref(), idempotency)?;
+        self.run_mcp_calls(key, &submitted.requested);
         match &submitted.grant {
             Some(grant) => self.start(key.clone(), grant.clone(), request.sent(), Cause::Answered),
             None => self.nudge(key, submitted.last_seq),
@@ -632,6 +633,7 @@ fn approval(open: &[OpenCall], call: &CallId, edited: Option<String>) -> Option<
         call: asked,
         timeout: open.timeout,
         edited: edited.is_some(),
+        executor: open.pending.executor,
     };
     (open.pending.waits_for == WaitsFor::Approval).then(|| Approval {
         call: call.clone(),

@@ -3,9 +3,9 @@
 use crate::{
     context::estimator::Estimator,
     model::{
-        CallId, Content, Given, Part, Role, ToolOutcome, ToolResult,
+        CallId, Content, Given, Part, Role, ToolExecutor, ToolOutcome, ToolResult,
         command::SubmittedResult,
-        event::{CallCancelReason, WaitsFor},
+        event::{CallCancelReason, PendingCall, WaitsFor},
     },
     store::turn::Synthetic,
     turn::run::written::counted,
@@ -17,6 +17,10 @@ const CLOSED_WORDS: &str = "[The call was closed without a result: the turn ende
 /// What the model reads when no result came in time.
 const OVERDUE_WORDS: &str = "[No result came in time.]";
 
+/// What the model reads of a call that contextd began, and whose result it will not get.
+pub(super) const UNKNOWN_WORDS: &str =
+    "[No result came in time. The outcome of the call is unknown: it may have run.]";
+
 /// What the model reads when a call was not decided in time.
 const UNDECIDED_WORDS: &str = "[The call was not run: it was not approved in time.]";
 
@@ -24,13 +28,14 @@ const UNDECIDED_WORDS: &str = "[The call was not run: it was not approved in tim
 const DENIED_WORDS: &str = "[The call was not run: a person denied it.]";
 
 /// The result of a call whose time is up.
-pub(super) fn overdue(call: CallId, waits_for: &WaitsFor) -> SubmittedResult {
-    let words = match waits_for {
-        WaitsFor::Result { .. } => OVERDUE_WORDS,
-        WaitsFor::Approval => UNDECIDED_WORDS,
+pub(super) fn overdue(pending: &PendingCall) -> SubmittedResult {
+    let words = match (&pending.waits_for, pending.executor) {
+        (WaitsFor::Result { .. }, ToolExecutor::Host) => OVERDUE_WORDS,
+        (WaitsFor::Result { .. }, ToolExecutor::Mcp) => UNKNOWN_WORDS,
+        (WaitsFor::Approval, _) => UNDECIDED_WORDS,
     };
     SubmittedResult {
-        call,
+        call: pending.call.id.clone(),
         parts: vec![words.into()],
         outcome: ToolOutcome::TimedOut,
         sanitized: false,

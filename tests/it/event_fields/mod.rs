@@ -61,7 +61,6 @@ const ELSEWHERE: &[(&str, &str)] = &[
     ("TOKEN_BASIS_ACTUAL", "nothing new since that call"),
     ("TOKEN_BASIS_CALIBRATED", "CountTokens only"),
     ("TOKEN_BASIS_TOKENIZER", "CountTokens only"),
-    ("TOOL_EXECUTOR_MCP", "Not sent by this version"),
 ];
 
 /// What was seen in events.

@@ -139,7 +139,7 @@ async fn tools_and_approvals() -> Vec<pb::Event> {
         .execute(pb::ExecuteTurnRequest {
             tools: Some(pb::ToolSet {
                 host_tools,
-                provider_tools: Vec::new(),
+                ..pb::ToolSet::default()
             }),
             limits: Some(limits),
             stream: Some(pb::StreamOptions {
@@ -707,7 +707,7 @@ async fn refused_prompt() -> Vec<pb::Event> {
         pinned_blocks: vec![block("memory", C::Memory), block("notes", C::Pinned)],
         tools: Some(pb::ToolSet {
             host_tools,
-            provider_tools: Vec::new(),
+            ..pb::ToolSet::default()
         }),
         policy_overrides: Some(policy),
         ..session("s")
@@ -944,7 +944,7 @@ async fn endings() -> Vec<pb::Event> {
     };
     let host_tools = Some(pb::ToolSet {
         host_tools: vec![impatient],
-        provider_tools: Vec::new(),
+        ..pb::ToolSet::default()
     });
     let once = pb::ExecuteTurnRequest {
         limits: Some(steps),

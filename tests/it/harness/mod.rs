@@ -18,6 +18,7 @@ pub mod history;
 pub mod host;
 pub mod invariants;
 pub mod log;
+pub mod mcp_server;
 pub mod pooler;
 pub mod process;
 pub mod proxy;
@@ -37,7 +38,7 @@ use contextd::{
     app::{Parts, Stop},
     auth::Auth,
     clock::{Clock, SystemClock},
-    config::{AuthConfig, Config, Environment, LimitsConfig, TlsConfig},
+    config::{AuthConfig, Config, Environment, LimitsConfig, McpConfig, TlsConfig},
     grpc::stream::Waiting,
     model::{Limits, config::ContextPolicy},
     pb::{
@@ -131,6 +132,8 @@ pub struct Options {
     pub drain_delay: Duration,
     /// Where metrics and spans are pushed to.
     pub otlp: Option<String>,
+    /// MCP servers by name.
+    pub mcp: Vec<(String, McpConfig)>,
 }
 
 impl Default for Options {
@@ -191,6 +194,7 @@ impl Default for Options {
             tls: TlsConfig::default(),
             drain_delay: Duration::ZERO,
             otlp: None,
+            mcp: Vec::new(),
         }
     }
 }
@@ -212,6 +216,7 @@ impl Options {
         config.server.drain_delay = self.drain_delay;
         config.telemetry.otlp.endpoint.clone_from(&self.otlp);
         config.telemetry.otlp.metrics_interval = Duration::from_millis(100);
+        config.mcp = self.mcp.iter().cloned().collect();
         config.models.discover = self.discover.is_some();
         config.models.refresh_interval = self.discover.unwrap_or_default();
         config.server.max_request_bytes = self.max_request_bytes;

@@ -54,7 +54,7 @@ pub fn tool(name: &str) -> pb::Tool {
 pub fn tools(names: &[&str]) -> Option<pb::ToolSet> {
     Some(pb::ToolSet {
         host_tools: names.iter().map(|name| tool(name)).collect(),
-        provider_tools: Vec::new(),
+        ..pb::ToolSet::default()
     })
 }
 

@@ -182,10 +182,12 @@ pub(super) fn calls(mark: &str, count: usize, handing: Handing) -> (Rows, Batch)
                     call,
                     timeout: TIMEOUT,
                     edited: false,
+                    executor: contextd::model::ToolExecutor::Host,
                 }),
             },
         };
         NewCall {
+            executor: contextd::model::ToolExecutor::Host,
             id,
             name: "look".to_owned(),
             part,
@@ -221,6 +223,7 @@ pub(super) fn answer(open: &OpenCall, yes: bool) -> Result<Answer, Box<Approval>
                 call: call.clone(),
                 timeout: TIMEOUT,
                 edited: false,
+                executor: contextd::model::ToolExecutor::Host,
             };
             return Err(Box::new(Approval {
                 call: call.id,

@@ -268,6 +268,7 @@ fn answer_with_calls(id: &str, calls: &[&str]) -> (Rows, Batch) {
             .enumerate()
             .zip(fates)
             .map(|((part, call), fate)| NewCall {
+                executor: contextd::model::ToolExecutor::Host,
                 id: CallId::new(*call),
                 name: "look".to_owned(),
                 part,
@@ -299,6 +300,7 @@ fn fate(notation: &str) -> CallFate {
                 call,
                 timeout,
                 edited: false,
+                executor: contextd::model::ToolExecutor::Host,
             },
         )
     };
@@ -479,6 +481,7 @@ async fn decide(store: &Store, key: &SessionKey, call: &str, yes: bool) -> Submi
         call: asked,
         timeout: Duration::from_secs(60),
         edited: false,
+        executor: contextd::model::ToolExecutor::Host,
     };
     let approval = Approval {
         call: id.clone(),

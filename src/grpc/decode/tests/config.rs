@@ -188,7 +188,7 @@ fn violation_paths_into_a_session_are_complete() {
         |s| {
             s.tools = Some(pb::ToolSet {
                 host_tools: vec![tool],
-                provider_tools: vec![],
+                ..pb::ToolSet::default()
             });
             s.limits = Some(pb::TurnLimits {
                 max_steps: -1,

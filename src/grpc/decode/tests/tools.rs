@@ -19,7 +19,7 @@ fn tool(name: &str) -> pb::Tool {
 fn tools(host_tools: Vec<pb::Tool>) -> Result<Option<ToolSet>, Refused> {
     set(pb::ToolSet {
         host_tools,
-        provider_tools: vec![],
+        ..pb::ToolSet::default()
     })
 }
 
@@ -118,6 +118,7 @@ fn every_field_of_a_tool_is_decoded() {
         category: pb::ContextCategory::McpTools.into(),
         deferred: true,
         strict: Some(false),
+        mcp: None,
     };
     let expected = Tool {
         name: "t".into(),
@@ -132,6 +133,7 @@ fn every_field_of_a_tool_is_decoded() {
         category: ToolCategory::McpTools,
         deferred: true,
         strict: Some(false),
+        mcp: None,
     };
     assert_eq!(one(wire), expected);
 }
@@ -333,6 +335,7 @@ fn provider_tools_are_validated() {
         set(pb::ToolSet {
             host_tools: vec![],
             provider_tools: vec![tool],
+            ..pb::ToolSet::default()
         })
     };
     let read = set_of("anthropic", r#"{"type":"web_search"}"#)

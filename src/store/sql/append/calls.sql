@@ -1,10 +1,10 @@
 -- store::turn::append_calls: those that wait for their turn have a request, and are asked about later
 insert into tool_calls (tenant_id, session_id, call_id, turn_id, step, status, tool_name, message_id, part_idx, result_message_id,
-                        ord, timeout, requested_at, deadline, request, closed_at)
+                        ord, timeout, requested_at, deadline, request, closed_at, executor)
 select r.tenant_id, r.session_id, u.id, r.turn_id, r.step, u.status, u.name, :calls_message, u.part, :results_message, u.ord,
        make_interval(secs => u.timeout), case when u.request is null then now() end,
-       case when u.request is null then now() + make_interval(secs => u.timeout) end, u.request, case when u.status >= 3 then now() end
+       case when u.request is null then now() + make_interval(secs => u.timeout) end, u.request, case when u.status >= 3 then now() end, u.executor
   from {head} r,
        unnest(:call_ids::text[], :call_names::text[], :call_parts::int[], :call_ords::int[], :call_timeouts::float8[],
-              :call_statuses::smallint[], :call_requests::bytea[])
-         as u(id, name, part, ord, timeout, status, request)
+              :call_statuses::smallint[], :call_requests::bytea[], :call_executors::smallint[])
+         as u(id, name, part, ord, timeout, status, request, executor)

@@ -75,6 +75,8 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     """NOT_FOUND + ResourceInfo. The configuration names no such policy."""
     ERROR_REASON_KEY_NOT_FOUND: _ErrorReason.ValueType  # 18
     """NOT_FOUND + ResourceInfo. The tenant has no such API key."""
+    ERROR_REASON_MCP_SERVER_NOT_FOUND: _ErrorReason.ValueType  # 19
+    """NOT_FOUND + ResourceInfo. The configuration names no such MCP server."""
     ERROR_REASON_SESSION_ALREADY_EXISTS: _ErrorReason.ValueType  # 17
     """ALREADY_EXISTS + ResourceInfo. A session with the chosen id exists, or was deleted a moment
     ago.
@@ -144,6 +146,12 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     ERROR_REASON_SCHEMA_OUTDATED: _ErrorReason.ValueType  # 37
     """UNAVAILABLE + RetryInfo. The schema of the database lacks a migration that this server needs.
     It serves as soon as `contextd migrate` was run.
+    """
+    ERROR_REASON_MCP_SERVER_FAILED: _ErrorReason.ValueType  # 38
+    """UNAVAILABLE {server}. An MCP server could not be asked for its tools. Nothing was stored."""
+    ERROR_REASON_MCP_TOOLS_UNUSABLE: _ErrorReason.ValueType  # 39
+    """FAILED_PRECONDITION {server}. The tools that an MCP server lists cannot be used as the set asks:
+    one is missing, two have the same name, a name is too long, or there are too many.
     """
     ERROR_REASON_DEADLINE_EXCEEDED: _ErrorReason.ValueType  # 40
     """DEADLINE_EXCEEDED. The caller's deadline passed, or an upload took too long. Turns and
@@ -227,6 +235,8 @@ ERROR_REASON_POLICY_NOT_FOUND: ErrorReason.ValueType  # 16
 """NOT_FOUND + ResourceInfo. The configuration names no such policy."""
 ERROR_REASON_KEY_NOT_FOUND: ErrorReason.ValueType  # 18
 """NOT_FOUND + ResourceInfo. The tenant has no such API key."""
+ERROR_REASON_MCP_SERVER_NOT_FOUND: ErrorReason.ValueType  # 19
+"""NOT_FOUND + ResourceInfo. The configuration names no such MCP server."""
 ERROR_REASON_SESSION_ALREADY_EXISTS: ErrorReason.ValueType  # 17
 """ALREADY_EXISTS + ResourceInfo. A session with the chosen id exists, or was deleted a moment
 ago.
@@ -296,6 +306,12 @@ unary call (CountTokens with exact).
 ERROR_REASON_SCHEMA_OUTDATED: ErrorReason.ValueType  # 37
 """UNAVAILABLE + RetryInfo. The schema of the database lacks a migration that this server needs.
 It serves as soon as `contextd migrate` was run.
+"""
+ERROR_REASON_MCP_SERVER_FAILED: ErrorReason.ValueType  # 38
+"""UNAVAILABLE {server}. An MCP server could not be asked for its tools. Nothing was stored."""
+ERROR_REASON_MCP_TOOLS_UNUSABLE: ErrorReason.ValueType  # 39
+"""FAILED_PRECONDITION {server}. The tools that an MCP server lists cannot be used as the set asks:
+one is missing, two have the same name, a name is too long, or there are too many.
 """
 ERROR_REASON_DEADLINE_EXCEEDED: ErrorReason.ValueType  # 40
 """DEADLINE_EXCEEDED. The caller's deadline passed, or an upload took too long. Turns and

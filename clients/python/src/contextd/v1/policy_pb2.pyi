@@ -542,7 +542,8 @@ class ToolPolicy(_message.Message):
     @_builtins.property
     def cancel_wait(self) -> _duration_pb2.Duration:
         """How long a cancel waits for tools that contextd itself runs (TOOL_EXECUTOR_MCP). This version
-        runs none, and refuses the field as UNIMPLEMENTED: the calls of a host are closed at once.
+        refuses the field as UNIMPLEMENTED: all calls are closed at once, and those that contextd runs
+        are then cancelled at their server.
         """
 
     def __init__(

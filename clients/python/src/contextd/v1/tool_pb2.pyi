@@ -80,8 +80,8 @@ Global___JsonSchema: _TypeAlias = JsonSchema  # noqa: Y015
 
 @_typing.final
 class Tool(_message.Message):
-    """A tool that the host runs. The model sees name, description and input_schema; the rest is for
-    contextd.
+    """A tool that the host runs, or with `mcp` contextd itself. The model sees name, description and
+    input_schema; the rest is for contextd.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -95,6 +95,7 @@ class Tool(_message.Message):
     CATEGORY_FIELD_NUMBER: _builtins.int
     DEFERRED_FIELD_NUMBER: _builtins.int
     STRICT_FIELD_NUMBER: _builtins.int
+    MCP_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """What the model calls it: 1 to 64 characters of [A-Za-z0-9_-], unique in the set."""
     description: _builtins.str
@@ -125,6 +126,10 @@ class Tool(_message.Message):
     def output_limits(self) -> Global___ToolOutputLimits:
         """How much of the output is kept for the model. Fields set here win over the policy's."""
 
+    @_builtins.property
+    def mcp(self) -> Global___McpTool:
+        """Run by contextd on a configured MCP server (TOOL_EXECUTOR_MCP). Absent: run by the host."""
+
     def __init__(
         self,
         *,
@@ -137,16 +142,101 @@ class Tool(_message.Message):
         category: _usage_pb2.ContextCategory.ValueType = ...,
         deferred: _builtins.bool = ...,
         strict: _builtins.bool | None = ...,
+        mcp: Global___McpTool | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_strict", b"_strict", "input_schema", b"input_schema", "output_limits", b"output_limits", "strict", b"strict", "timeout", b"timeout"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_strict", b"_strict", "input_schema", b"input_schema", "mcp", b"mcp", "output_limits", b"output_limits", "strict", b"strict", "timeout", b"timeout"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_strict", b"_strict", "category", b"category", "deferred", b"deferred", "description", b"description", "input_schema", b"input_schema", "name", b"name", "output_limits", b"output_limits", "requires_approval", b"requires_approval", "strict", b"strict", "timeout", b"timeout"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_strict", b"_strict", "category", b"category", "deferred", b"deferred", "description", b"description", "input_schema", b"input_schema", "mcp", b"mcp", "name", b"name", "output_limits", b"output_limits", "requires_approval", b"requires_approval", "strict", b"strict", "timeout", b"timeout"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__strict: _TypeAlias = _typing.Literal["strict"]  # noqa: Y015
     _WhichOneofArgType__strict: _TypeAlias = _typing.Literal["_strict", b"_strict"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType__strict) -> _WhichOneofReturnType__strict | None: ...
 
 Global___Tool: _TypeAlias = Tool  # noqa: Y015
+
+@_typing.final
+class McpTool(_message.Message):
+    """A tool of an MCP server that the server's configuration names ([mcp.NAME]). A name that is not
+    configured is NOT_FOUND (MCP_SERVER_NOT_FOUND): a host never gives an address.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SERVER_FIELD_NUMBER: _builtins.int
+    TOOL_FIELD_NUMBER: _builtins.int
+    server: _builtins.str
+    """Configured name of the server."""
+    tool: _builtins.str
+    """What the server calls the tool. Default: Tool.name. Tool.description and Tool.input_schema that
+    are empty are filled in from what the server lists when the set is stored.
+    """
+    def __init__(
+        self,
+        *,
+        server: _builtins.str = ...,
+        tool: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["server", b"server", "tool", b"tool"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___McpTool: _TypeAlias = McpTool  # noqa: Y015
+
+@_typing.final
+class McpServerTools(_message.Message):
+    """Tools of one MCP server, as it lists them when the set is stored: each becomes a Tool of
+    host_tools with `mcp`, so that this is empty when a set is read. Store the set again to get tools
+    that the server has added or changed since. A server that cannot be asked is UNAVAILABLE
+    (MCP_SERVER_FAILED).
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SERVER_FIELD_NUMBER: _builtins.int
+    TOOLS_FIELD_NUMBER: _builtins.int
+    PREFIX_FIELD_NUMBER: _builtins.int
+    REQUIRES_APPROVAL_FIELD_NUMBER: _builtins.int
+    TIMEOUT_FIELD_NUMBER: _builtins.int
+    OUTPUT_LIMITS_FIELD_NUMBER: _builtins.int
+    server: _builtins.str
+    """Configured name of the server."""
+    prefix: _builtins.str
+    """Put before the server's names. In these, what is not of [A-Za-z0-9_-] becomes "_". A name that
+    is then taken, or has more than 64 characters, is FAILED_PRECONDITION (MCP_TOOLS_UNUSABLE).
+    """
+    requires_approval: _builtins.bool
+    """As Tool.requires_approval, for all of them."""
+    @_builtins.property
+    def tools(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Only these, by the server's names. Default: all."""
+
+    @_builtins.property
+    def timeout(self) -> _duration_pb2.Duration:
+        """As Tool.timeout, for all of them. Default: the server's configured call_timeout."""
+
+    @_builtins.property
+    def output_limits(self) -> Global___ToolOutputLimits:
+        """As Tool.output_limits, for all of them."""
+
+    def __init__(
+        self,
+        *,
+        server: _builtins.str = ...,
+        tools: _abc.Iterable[_builtins.str] | None = ...,
+        prefix: _builtins.str = ...,
+        requires_approval: _builtins.bool = ...,
+        timeout: _duration_pb2.Duration | None = ...,
+        output_limits: Global___ToolOutputLimits | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["output_limits", b"output_limits", "timeout", b"timeout"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["output_limits", b"output_limits", "prefix", b"prefix", "requires_approval", b"requires_approval", "server", b"server", "timeout", b"timeout", "tools", b"tools"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___McpServerTools: _TypeAlias = McpServerTools  # noqa: Y015
 
 @_typing.final
 class ProviderTool(_message.Message):
@@ -189,23 +279,29 @@ class ToolSet(_message.Message):
 
     HOST_TOOLS_FIELD_NUMBER: _builtins.int
     PROVIDER_TOOLS_FIELD_NUMBER: _builtins.int
+    MCP_SERVERS_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def host_tools(self) -> _containers.RepeatedCompositeFieldContainer[Global___Tool]:
-        """Run by the host."""
+        """Run by the host; those with `mcp`, by contextd."""
 
     @_builtins.property
     def provider_tools(self) -> _containers.RepeatedCompositeFieldContainer[Global___ProviderTool]:
         """Run by the provider."""
+
+    @_builtins.property
+    def mcp_servers(self) -> _containers.RepeatedCompositeFieldContainer[Global___McpServerTools]:
+        """Tools of MCP servers to add to host_tools. At most 64 entries."""
 
     def __init__(
         self,
         *,
         host_tools: _abc.Iterable[Global___Tool] | None = ...,
         provider_tools: _abc.Iterable[Global___ProviderTool] | None = ...,
+        mcp_servers: _abc.Iterable[Global___McpServerTools] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["host_tools", b"host_tools", "provider_tools", b"provider_tools"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["host_tools", b"host_tools", "mcp_servers", b"mcp_servers", "provider_tools", b"provider_tools"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

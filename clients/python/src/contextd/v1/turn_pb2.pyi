@@ -143,7 +143,10 @@ class _ToolExecutorEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ToolExec
     TOOL_EXECUTOR_HOST: _ToolExecutor.ValueType  # 1
     """The host: run it and submit the result."""
     TOOL_EXECUTOR_MCP: _ToolExecutor.ValueType  # 2
-    """An MCP server that contextd calls: for display only. Not sent by this version."""
+    """An MCP server that contextd calls: for display only. contextd begins the call at most once. If
+    its outcome is lost, e.g. with the process, the call gets an error result at its deadline that
+    says so. A result that is submitted meanwhile closes the call, and the server's is discarded.
+    """
 
 class ToolExecutor(_ToolExecutor, metaclass=_ToolExecutorEnumTypeWrapper):
     """Who runs a tool."""
@@ -153,7 +156,10 @@ TOOL_EXECUTOR_UNSPECIFIED: ToolExecutor.ValueType  # 0
 TOOL_EXECUTOR_HOST: ToolExecutor.ValueType  # 1
 """The host: run it and submit the result."""
 TOOL_EXECUTOR_MCP: ToolExecutor.ValueType  # 2
-"""An MCP server that contextd calls: for display only. Not sent by this version."""
+"""An MCP server that contextd calls: for display only. contextd begins the call at most once. If
+its outcome is lost, e.g. with the process, the call gets an error result at its deadline that
+says so. A result that is submitted meanwhile closes the call, and the server's is discarded.
+"""
 Global___ToolExecutor: _TypeAlias = ToolExecutor  # noqa: Y015
 
 class _CancelMode:

@@ -73,6 +73,8 @@ export const ErrorReason = {
   POLICY_NOT_FOUND: "policy_not_found",
   /** KEY_NOT_FOUND - NOT_FOUND + ResourceInfo. The tenant has no such API key. */
   KEY_NOT_FOUND: "key_not_found",
+  /** MCP_SERVER_NOT_FOUND - NOT_FOUND + ResourceInfo. The configuration names no such MCP server. */
+  MCP_SERVER_NOT_FOUND: "mcp_server_not_found",
   /**
    * SESSION_ALREADY_EXISTS - ALREADY_EXISTS + ResourceInfo. A session with the chosen id exists, or was deleted a moment
    * ago.
@@ -159,6 +161,13 @@ export const ErrorReason = {
    * It serves as soon as `contextd migrate` was run.
    */
   SCHEMA_OUTDATED: "schema_outdated",
+  /** MCP_SERVER_FAILED - UNAVAILABLE {server}. An MCP server could not be asked for its tools. Nothing was stored. */
+  MCP_SERVER_FAILED: "mcp_server_failed",
+  /**
+   * MCP_TOOLS_UNUSABLE - FAILED_PRECONDITION {server}. The tools that an MCP server lists cannot be used as the set asks:
+   * one is missing, two have the same name, a name is too long, or there are too many.
+   */
+  MCP_TOOLS_UNUSABLE: "mcp_tools_unusable",
   /**
    * DEADLINE_EXCEEDED - DEADLINE_EXCEEDED. The caller's deadline passed, or an upload took too long. Turns and
    * compactions go on; repeat the call to attach again.
@@ -211,6 +220,7 @@ export namespace ErrorReason {
   export type MODEL_NOT_FOUND = typeof ErrorReason.MODEL_NOT_FOUND;
   export type POLICY_NOT_FOUND = typeof ErrorReason.POLICY_NOT_FOUND;
   export type KEY_NOT_FOUND = typeof ErrorReason.KEY_NOT_FOUND;
+  export type MCP_SERVER_NOT_FOUND = typeof ErrorReason.MCP_SERVER_NOT_FOUND;
   export type SESSION_ALREADY_EXISTS = typeof ErrorReason.SESSION_ALREADY_EXISTS;
   export type ETAG_MISMATCH = typeof ErrorReason.ETAG_MISMATCH;
   export type CONTEXT_CHANGED = typeof ErrorReason.CONTEXT_CHANGED;
@@ -230,6 +240,8 @@ export namespace ErrorReason {
   export type DATABASE_UNAVAILABLE = typeof ErrorReason.DATABASE_UNAVAILABLE;
   export type PROVIDER_FAILED = typeof ErrorReason.PROVIDER_FAILED;
   export type SCHEMA_OUTDATED = typeof ErrorReason.SCHEMA_OUTDATED;
+  export type MCP_SERVER_FAILED = typeof ErrorReason.MCP_SERVER_FAILED;
+  export type MCP_TOOLS_UNUSABLE = typeof ErrorReason.MCP_TOOLS_UNUSABLE;
   export type DEADLINE_EXCEEDED = typeof ErrorReason.DEADLINE_EXCEEDED;
   export type UNAUTHENTICATED = typeof ErrorReason.UNAUTHENTICATED;
   export type PERMISSION_DENIED = typeof ErrorReason.PERMISSION_DENIED;
@@ -273,6 +285,8 @@ export function errorReasonFromJSON(object: any): ErrorReason {
       return ErrorReason.POLICY_NOT_FOUND;
     case 18:
       return ErrorReason.KEY_NOT_FOUND;
+    case 19:
+      return ErrorReason.MCP_SERVER_NOT_FOUND;
     case 17:
       return ErrorReason.SESSION_ALREADY_EXISTS;
     case 20:
@@ -311,6 +325,10 @@ export function errorReasonFromJSON(object: any): ErrorReason {
       return ErrorReason.PROVIDER_FAILED;
     case 37:
       return ErrorReason.SCHEMA_OUTDATED;
+    case 38:
+      return ErrorReason.MCP_SERVER_FAILED;
+    case 39:
+      return ErrorReason.MCP_TOOLS_UNUSABLE;
     case 40:
       return ErrorReason.DEADLINE_EXCEEDED;
     case 41:
@@ -363,6 +381,8 @@ export function errorReasonToNumber(object: ErrorReason): number {
       return 16;
     case ErrorReason.KEY_NOT_FOUND:
       return 18;
+    case ErrorReason.MCP_SERVER_NOT_FOUND:
+      return 19;
     case ErrorReason.SESSION_ALREADY_EXISTS:
       return 17;
     case ErrorReason.ETAG_MISMATCH:
@@ -401,6 +421,10 @@ export function errorReasonToNumber(object: ErrorReason): number {
       return 36;
     case ErrorReason.SCHEMA_OUTDATED:
       return 37;
+    case ErrorReason.MCP_SERVER_FAILED:
+      return 38;
+    case ErrorReason.MCP_TOOLS_UNUSABLE:
+      return 39;
     case ErrorReason.DEADLINE_EXCEEDED:
       return 40;
     case ErrorReason.UNAUTHENTICATED:

@@ -75,8 +75,8 @@ export interface JsonSchema {
 }
 
 /**
- * A tool that the host runs. The model sees name, description and input_schema; the rest is for
- * contextd.
+ * A tool that the host runs, or with `mcp` contextd itself. The model sees name, description and
+ * input_schema; the rest is for contextd.
  */
 export interface Tool {
   /** What the model calls it: 1 to 64 characters of [A-Za-z0-9_-], unique in the set. */
@@ -111,7 +111,51 @@ export interface Tool {
    */
   deferred: boolean;
   /** Ask the provider to hold the arguments to the schema exactly. Absent: the provider's default. */
-  strict?: boolean | undefined;
+  strict?:
+    | boolean
+    | undefined;
+  /** Run by contextd on a configured MCP server (TOOL_EXECUTOR_MCP). Absent: run by the host. */
+  mcp?: McpTool | undefined;
+}
+
+/**
+ * A tool of an MCP server that the server's configuration names ([mcp.NAME]). A name that is not
+ * configured is NOT_FOUND (MCP_SERVER_NOT_FOUND): a host never gives an address.
+ */
+export interface McpTool {
+  /** Configured name of the server. */
+  server: string;
+  /**
+   * What the server calls the tool. Default: Tool.name. Tool.description and Tool.input_schema that
+   * are empty are filled in from what the server lists when the set is stored.
+   */
+  tool: string;
+}
+
+/**
+ * Tools of one MCP server, as it lists them when the set is stored: each becomes a Tool of
+ * host_tools with `mcp`, so that this is empty when a set is read. Store the set again to get tools
+ * that the server has added or changed since. A server that cannot be asked is UNAVAILABLE
+ * (MCP_SERVER_FAILED).
+ */
+export interface McpServerTools {
+  /** Configured name of the server. */
+  server: string;
+  /** Only these, by the server's names. Default: all. */
+  tools: string[];
+  /**
+   * Put before the server's names. In these, what is not of [A-Za-z0-9_-] becomes "_". A name that
+   * is then taken, or has more than 64 characters, is FAILED_PRECONDITION (MCP_TOOLS_UNUSABLE).
+   */
+  prefix: string;
+  /** As Tool.requires_approval, for all of them. */
+  requiresApproval: boolean;
+  /** As Tool.timeout, for all of them. Default: the server's configured call_timeout. */
+  timeout?:
+    | Duration
+    | undefined;
+  /** As Tool.output_limits, for all of them. */
+  outputLimits?: ToolOutputLimits | undefined;
 }
 
 /**
@@ -134,10 +178,12 @@ export interface ProviderTool {
  * an empty one means no tools. At most 512 tools.
  */
 export interface ToolSet {
-  /** Run by the host. */
+  /** Run by the host; those with `mcp`, by contextd. */
   hostTools: Tool[];
   /** Run by the provider. */
   providerTools: ProviderTool[];
+  /** Tools of MCP servers to add to host_tools. At most 64 entries. */
+  mcpServers: McpServerTools[];
 }
 
 /**
@@ -250,6 +296,7 @@ function createBaseTool(): Tool {
     category: ContextCategory.UNSPECIFIED,
     deferred: false,
     strict: undefined,
+    mcp: undefined,
   };
 }
 
@@ -281,6 +328,9 @@ export const Tool: MessageFns<Tool> = {
     }
     if (message.strict !== undefined) {
       writer.uint32(72).bool(message.strict);
+    }
+    if (message.mcp !== undefined) {
+      McpTool.encode(message.mcp, writer.uint32(82).fork()).join();
     }
     return writer;
   },
@@ -370,6 +420,14 @@ export const Tool: MessageFns<Tool> = {
             message.strict = reader.bool();
             continue;
           }
+          case 10: {
+            if (tag !== 82) {
+              break;
+            }
+
+            message.mcp = McpTool.decode(reader, reader.uint32());
+            continue;
+          }
         }
         if ((tag & 7) === 4 || tag === 0) {
           break;
@@ -402,6 +460,193 @@ export const Tool: MessageFns<Tool> = {
     message.category = object.category ?? ContextCategory.UNSPECIFIED;
     message.deferred = object.deferred ?? false;
     message.strict = object.strict ?? undefined;
+    message.mcp = (object.mcp !== undefined && object.mcp !== null) ? McpTool.fromPartial(object.mcp) : undefined;
+    return message;
+  },
+};
+
+function createBaseMcpTool(): McpTool {
+  return { server: "", tool: "" };
+}
+
+export const McpTool: MessageFns<McpTool> = {
+  encode(message: McpTool, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
+    if (message.server !== "") {
+      writer.uint32(10).string(message.server);
+    }
+    if (message.tool !== "") {
+      writer.uint32(18).string(message.tool);
+    }
+    return writer;
+  },
+
+  decode(input: BinaryReader | Uint8Array, length?: number): McpTool {
+    const reader = input instanceof BinaryReader ? input : new BinaryReader(input);
+    const previousRecursionDepth = (reader as any).__tsProtoDecodeDepth ?? 0;
+    if (previousRecursionDepth >= 100) {
+      throw new globalThis.Error("protobuf decode recursion limit exceeded");
+    }
+    (reader as any).__tsProtoDecodeDepth = previousRecursionDepth + 1;
+    try {
+      const end = length === undefined ? reader.len : reader.pos + length;
+      const message = createBaseMcpTool();
+      while (reader.pos < end) {
+        const tag = reader.uint32();
+        switch (tag >>> 3) {
+          case 1: {
+            if (tag !== 10) {
+              break;
+            }
+
+            message.server = reader.string();
+            continue;
+          }
+          case 2: {
+            if (tag !== 18) {
+              break;
+            }
+
+            message.tool = reader.string();
+            continue;
+          }
+        }
+        if ((tag & 7) === 4 || tag === 0) {
+          break;
+        }
+        reader.skip(tag & 7);
+      }
+      return message;
+    } finally {
+      (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
+    }
+  },
+
+  create(base?: DeepPartial<McpTool>): McpTool {
+    return McpTool.fromPartial(base ?? {});
+  },
+  fromPartial(object: DeepPartial<McpTool>): McpTool {
+    const message = createBaseMcpTool();
+    message.server = object.server ?? "";
+    message.tool = object.tool ?? "";
+    return message;
+  },
+};
+
+function createBaseMcpServerTools(): McpServerTools {
+  return { server: "", tools: [], prefix: "", requiresApproval: false, timeout: undefined, outputLimits: undefined };
+}
+
+export const McpServerTools: MessageFns<McpServerTools> = {
+  encode(message: McpServerTools, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
+    if (message.server !== "") {
+      writer.uint32(10).string(message.server);
+    }
+    for (const v of message.tools) {
+      writer.uint32(18).string(v!);
+    }
+    if (message.prefix !== "") {
+      writer.uint32(26).string(message.prefix);
+    }
+    if (message.requiresApproval !== false) {
+      writer.uint32(32).bool(message.requiresApproval);
+    }
+    if (message.timeout !== undefined) {
+      Duration.encode(message.timeout, writer.uint32(42).fork()).join();
+    }
+    if (message.outputLimits !== undefined) {
+      ToolOutputLimits.encode(message.outputLimits, writer.uint32(50).fork()).join();
+    }
+    return writer;
+  },
+
+  decode(input: BinaryReader | Uint8Array, length?: number): McpServerTools {
+    const reader = input instanceof BinaryReader ? input : new BinaryReader(input);
+    const previousRecursionDepth = (reader as any).__tsProtoDecodeDepth ?? 0;
+    if (previousRecursionDepth >= 100) {
+      throw new globalThis.Error("protobuf decode recursion limit exceeded");
+    }
+    (reader as any).__tsProtoDecodeDepth = previousRecursionDepth + 1;
+    try {
+      const end = length === undefined ? reader.len : reader.pos + length;
+      const message = createBaseMcpServerTools();
+      while (reader.pos < end) {
+        const tag = reader.uint32();
+        switch (tag >>> 3) {
+          case 1: {
+            if (tag !== 10) {
+              break;
+            }
+
+            message.server = reader.string();
+            continue;
+          }
+          case 2: {
+            if (tag !== 18) {
+              break;
+            }
+
+            message.tools.push(reader.string());
+            continue;
+          }
+          case 3: {
+            if (tag !== 26) {
+              break;
+            }
+
+            message.prefix = reader.string();
+            continue;
+          }
+          case 4: {
+            if (tag !== 32) {
+              break;
+            }
+
+            message.requiresApproval = reader.bool();
+            continue;
+          }
+          case 5: {
+            if (tag !== 42) {
+              break;
+            }
+
+            message.timeout = Duration.decode(reader, reader.uint32());
+            continue;
+          }
+          case 6: {
+            if (tag !== 50) {
+              break;
+            }
+
+            message.outputLimits = ToolOutputLimits.decode(reader, reader.uint32());
+            continue;
+          }
+        }
+        if ((tag & 7) === 4 || tag === 0) {
+          break;
+        }
+        reader.skip(tag & 7);
+      }
+      return message;
+    } finally {
+      (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
+    }
+  },
+
+  create(base?: DeepPartial<McpServerTools>): McpServerTools {
+    return McpServerTools.fromPartial(base ?? {});
+  },
+  fromPartial(object: DeepPartial<McpServerTools>): McpServerTools {
+    const message = createBaseMcpServerTools();
+    message.server = object.server ?? "";
+    message.tools = object.tools?.map((e) => e) || [];
+    message.prefix = object.prefix ?? "";
+    message.requiresApproval = object.requiresApproval ?? false;
+    message.timeout = (object.timeout !== undefined && object.timeout !== null)
+      ? Duration.fromPartial(object.timeout)
+      : undefined;
+    message.outputLimits = (object.outputLimits !== undefined && object.outputLimits !== null)
+      ? ToolOutputLimits.fromPartial(object.outputLimits)
+      : undefined;
     return message;
   },
 };
@@ -474,7 +719,7 @@ export const ProviderTool: MessageFns<ProviderTool> = {
 };
 
 function createBaseToolSet(): ToolSet {
-  return { hostTools: [], providerTools: [] };
+  return { hostTools: [], providerTools: [], mcpServers: [] };
 }
 
 export const ToolSet: MessageFns<ToolSet> = {
@@ -484,6 +729,9 @@ export const ToolSet: MessageFns<ToolSet> = {
     }
     for (const v of message.providerTools) {
       ProviderTool.encode(v!, writer.uint32(18).fork()).join();
+    }
+    for (const v of message.mcpServers) {
+      McpServerTools.encode(v!, writer.uint32(26).fork()).join();
     }
     return writer;
   },
@@ -517,6 +765,14 @@ export const ToolSet: MessageFns<ToolSet> = {
             message.providerTools.push(ProviderTool.decode(reader, reader.uint32()));
             continue;
           }
+          case 3: {
+            if (tag !== 26) {
+              break;
+            }
+
+            message.mcpServers.push(McpServerTools.decode(reader, reader.uint32()));
+            continue;
+          }
         }
         if ((tag & 7) === 4 || tag === 0) {
           break;
@@ -536,6 +792,7 @@ export const ToolSet: MessageFns<ToolSet> = {
     const message = createBaseToolSet();
     message.hostTools = object.hostTools?.map((e) => Tool.fromPartial(e)) || [];
     message.providerTools = object.providerTools?.map((e) => ProviderTool.fromPartial(e)) || [];
+    message.mcpServers = object.mcpServers?.map((e) => McpServerTools.fromPartial(e)) || [];
     return message;
   },
 };

@@ -225,7 +225,11 @@ export const ToolExecutor = {
   UNSPECIFIED: "unspecified",
   /** HOST - The host: run it and submit the result. */
   HOST: "host",
-  /** MCP - An MCP server that contextd calls: for display only. Not sent by this version. */
+  /**
+   * MCP - An MCP server that contextd calls: for display only. contextd begins the call at most once. If
+   * its outcome is lost, e.g. with the process, the call gets an error result at its deadline that
+   * says so. A result that is submitted meanwhile closes the call, and the server's is discarded.
+   */
   MCP: "mcp",
   UNRECOGNIZED: "unrecognized",
 } as const;

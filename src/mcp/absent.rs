@@ -1,0 +1,24 @@
+//! What stands for the client in a program that is built without it: no server can be configured.
+
+use super::{CallError, Listed, Output, Settings, Unusable};
+
+#[derive(Debug)]
+pub(super) enum Client {}
+
+impl Client {
+    pub(super) fn new(_: &Settings) -> Result<Self, Unusable> {
+        Err(Unusable::NotBuilt)
+    }
+
+    pub(super) fn take_changed(&self) -> bool {
+        match *self {}
+    }
+
+    pub(super) async fn list(&self, _: usize) -> Result<Vec<Listed>, String> {
+        match *self {}
+    }
+
+    pub(super) async fn call(&self, _: &str, _: &str) -> Result<Output, CallError> {
+        match *self {}
+    }
+}

@@ -1,0 +1,263 @@
+//! The client of one MCP server over streamable HTTP: one session, opened by the first use and
+//! again when it has ended.
+
+use std::{
+    fmt,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
+
+use http::{HeaderMap, HeaderValue};
+use reqwest::{Url, redirect};
+use rmcp::{
+    ClientHandler, RoleClient, ServiceError,
+    model::{
+        CallToolRequestParams, CallToolResponse, CallToolResult, ClientCapabilities, ClientConfig,
+        ContentBlock, Implementation, JsonObject, PaginatedRequestParams, ResourceContents, Tool,
+    },
+    service::{NotificationContext, Peer, RunningService, serve_client},
+    transport::{
+        StreamableHttpClientTransport, streamable_http_client::StreamableHttpClientTransportConfig,
+    },
+};
+use secrecy::ExposeSecret as _;
+use tokio::{sync::Mutex, time::timeout};
+
+use super::{CallError, Listed, Output, Settings, Unusable};
+
+/// How long opening a session may take.
+const OPEN_TIMEOUT: Duration = Duration::from_secs(15);
+
+/// Pages of a list of tools.
+const MOST_PAGES: usize = 64;
+
+/// Bytes of an error's body that are read.
+const MAX_ERROR_BYTES: usize = 4 << 10;
+
+/// Characters of a server's error that are passed on.
+const ERROR_CHARS: usize = 500;
+
+/// Connections that are kept open without a use, and for how long.
+const MAX_IDLE_CONNECTIONS: usize = 8;
+const IDLE_TIMEOUT: Duration = Duration::from_secs(90);
+
+/// How often a silent connection is asked whether it is still there.
+const KEEPALIVE: Duration = Duration::from_secs(30);
+
+type Session = RunningService<RoleClient, Listener>;
+
+pub(super) struct Client {
+    http: reqwest::Client,
+    url: String,
+    max_result_bytes: usize,
+    session: Mutex<Option<Session>>,
+    changed: Arc<AtomicBool>,
+}
+
+impl fmt::Debug for Client {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("Client").finish_non_exhaustive()
+    }
+}
+
+impl Client {
+    pub(super) fn new(settings: &Settings) -> Result<Self, Unusable> {
+        let mut headers = HeaderMap::new();
+        for (name, secret) in &settings.headers {
+            let value = HeaderValue::from_str(secret.expose_secret());
+            let mut value = value.map_err(|_| Unusable::Header(name.clone()))?;
+            value.set_sensitive(true);
+            headers.insert(name.clone(), value);
+        }
+        let url: Url = settings
+            .url
+            .parse()
+            .map_err(|error| Unusable::Http(format!("{error}")))?;
+        let mut builder = reqwest::Client::builder()
+            .user_agent(concat!("contextd/", env!("CARGO_PKG_VERSION")))
+            .default_headers(headers)
+            .connect_timeout(settings.connect_timeout)
+            .pool_max_idle_per_host(MAX_IDLE_CONNECTIONS)
+            .pool_idle_timeout(IDLE_TIMEOUT)
+            .tcp_keepalive(KEEPALIVE)
+            .http2_keep_alive_interval(KEEPALIVE)
+            // A redirect would take the key somewhere else.
+            .redirect(redirect::Policy::none())
+            .referer(false);
+        if url.scheme() == "http" {
+            // Without TLS the system's authorities are not needed, which may be missing.
+            builder = builder.tls_certs_only([]);
+        }
+        let http = builder
+            .build()
+            .map_err(|error| Unusable::Http(format!("{}", error.without_url())))?;
+        Ok(Self {
+            http,
+            url: settings.url.clone(),
+            max_result_bytes: settings.max_result_bytes,
+            session: Mutex::new(None),
+            changed: Arc::default(),
+        })
+    }
+
+    /// Whether the server announced another list of tools since the last look.
+    pub(super) fn take_changed(&self) -> bool {
+        self.changed.swap(false, Ordering::Relaxed)
+    }
+
+    /// All tools, page by page.
+    pub(super) async fn list(&self, most: usize) -> Result<Vec<Listed>, String> {
+        let server = self.server().await?;
+        let mut tools = Vec::new();
+        let mut cursor = None;
+        for _ in 0..MOST_PAGES {
+            let page = PaginatedRequestParams::default().with_cursor(cursor.take());
+            let page = server.list_tools(Some(page)).await.map_err(failure)?;
+            tools.extend(page.tools.into_iter().map(listed));
+            if tools.len() > most {
+                return Err(format!("it lists more than {most} tools"));
+            }
+            cursor = page.next_cursor;
+            if cursor.is_none() {
+                return Ok(tools);
+            }
+        }
+        Err(format!("its list has more than {MOST_PAGES} pages"))
+    }
+
+    /// Calls a tool. A call that is dropped is cancelled at the server.
+    pub(super) async fn call(&self, tool: &str, arguments: &str) -> Result<Output, CallError> {
+        let arguments: JsonObject = serde_json::from_str(arguments)
+            .map_err(|_| CallError::NotRun("its arguments are not a JSON object".to_owned()))?;
+        let server = self.server().await.map_err(CallError::NotRun)?;
+        let request = CallToolRequestParams::new(tool.to_owned()).with_arguments(arguments);
+        match server.call_tool_once(request).await {
+            Ok(CallToolResponse::Complete(result)) => Ok(output(result)),
+            Ok(CallToolResponse::InputRequired(_)) => Err(CallError::Refused(
+                "it asks for input, which contextd does not give".to_owned(),
+            )),
+            Ok(CallToolResponse::Task(_)) => Err(CallError::Unknown(
+                "it runs on as a task, whose result contextd does not fetch".to_owned(),
+            )),
+            Ok(_) => Err(CallError::Unknown(
+                "the answer is of an unknown kind".to_owned(),
+            )),
+            Err(ServiceError::McpError(error)) => Err(CallError::Refused(cut(&error.message))),
+            Err(error) => Err(CallError::Unknown(failure(error))),
+        }
+    }
+
+    /// The server, with an open session.
+    async fn server(&self) -> Result<Peer<RoleClient>, String> {
+        let mut session = self.session.lock().await;
+        if let Some(open) = session
+            .as_ref()
+            .filter(|open| !open.is_closed() && !open.peer().is_transport_closed())
+        {
+            return Ok(open.peer().clone());
+        }
+        let config = StreamableHttpClientTransportConfig::with_uri(self.url.as_str())
+            .max_json_response_size(self.max_result_bytes)
+            .max_sse_event_size(self.max_result_bytes)
+            .max_error_response_size(MAX_ERROR_BYTES);
+        let transport = StreamableHttpClientTransport::with_client(self.http.clone(), config);
+        let listener = Listener {
+            changed: Arc::clone(&self.changed),
+        };
+        let opened = match timeout(OPEN_TIMEOUT, serve_client(listener, transport)).await {
+            Ok(Ok(opened)) => opened,
+            // The text of the library's error may hold the address, and what the server said.
+            Ok(Err(error)) => {
+                tracing::debug!(%error, "an MCP server opened no session");
+                return Err("it opened no session".to_owned());
+            }
+            Err(_) => return Err(format!("no session within {} s", OPEN_TIMEOUT.as_secs())),
+        };
+        let peer = opened.peer().clone();
+        *session = Some(opened);
+        Ok(peer)
+    }
+}
+
+/// What the server announces.
+struct Listener {
+    changed: Arc<AtomicBool>,
+}
+
+impl ClientHandler for Listener {
+    fn get_info(&self) -> ClientConfig {
+        let client = Implementation::new("contextd", env!("CARGO_PKG_VERSION"));
+        ClientConfig::new(ClientCapabilities::default(), client)
+    }
+
+    async fn on_tool_list_changed(&self, _: NotificationContext<RoleClient>) {
+        self.changed.store(true, Ordering::Relaxed);
+    }
+}
+
+fn listed(tool: Tool) -> Listed {
+    Listed {
+        name: tool.name.into_owned(),
+        description: tool.description.unwrap_or_default().into_owned(),
+        input_schema: serde_json::Value::Object((*tool.input_schema).clone()).to_string(),
+    }
+}
+
+/// The texts of a result. Structured content is taken only where there is no other: servers repeat
+/// it as text.
+fn output(result: CallToolResult) -> Output {
+    let mut texts: Vec<String> = result.content.into_iter().map(text).collect();
+    if texts.is_empty()
+        && let Some(structured) = result.structured_content
+    {
+        texts.push(structured.to_string());
+    }
+    Output {
+        texts,
+        is_error: result.is_error.unwrap_or(false),
+    }
+}
+
+fn text(block: ContentBlock) -> String {
+    let left_out = |what: &str, media_type: &str| format!("[Left out: {what} ({media_type})]");
+    match block {
+        ContentBlock::Text(text) => text.text,
+        ContentBlock::Image(image) => left_out("a picture", &image.mime_type),
+        ContentBlock::Audio(audio) => left_out("a recording", &audio.mime_type),
+        ContentBlock::Resource(embedded) => match embedded.resource {
+            ResourceContents::TextResourceContents { text, .. } => text,
+            ResourceContents::BlobResourceContents { mime_type, .. } => {
+                left_out("a file", &mime_type.unwrap_or_default())
+            }
+            #[allow(unreachable_patterns, reason = "the library may add kinds")]
+            _ => left_out("a resource", "of an unknown kind"),
+        },
+        ContentBlock::ResourceLink(link) => link.uri,
+        #[allow(unreachable_patterns, reason = "the library may add kinds")]
+        _ => left_out("content", "of an unknown kind"),
+    }
+}
+
+/// What went wrong, without addresses: the text of a transport's error may hold one.
+fn failure(error: ServiceError) -> String {
+    match error {
+        ServiceError::McpError(error) => cut(&error.message),
+        ServiceError::TransportSend(_) => {
+            "the connection failed, or the answer is too large".into()
+        }
+        ServiceError::TransportClosed => "the connection ended".into(),
+        ServiceError::Timeout { .. } => "no answer in time".into(),
+        ServiceError::Cancelled { .. } => "it was cancelled".into(),
+        ServiceError::UnexpectedResponse
+        | ServiceError::SubscriptionLagged { .. }
+        | ServiceError::InputRequiredRoundsExceeded { .. }
+        | _ => "the answer cannot be understood".into(),
+    }
+}
+
+fn cut(text: &str) -> String {
+    text.chars().take(ERROR_CHARS).collect()
+}

@@ -1,0 +1,190 @@
+//! Calls that contextd itself runs, on MCP servers. Each is begun once, by the replica whose
+//! transaction requested it: a replica that ends in between leaves the call to its deadline, at
+//! which it is closed as one whose outcome is unknown.
+
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
+
+use tokio::time::{Instant, MissedTickBehavior, interval_at, sleep, timeout_at};
+
+use crate::{
+    context::sanitize::clean,
+    mcp::{CallError, Output},
+    model::{
+        CallId, Given, McpTool, SessionKey, ToolExecutor, ToolOutcome, ToolSet,
+        command::{Idempotency, SubmitToolResults, SubmittedResult},
+        event::WaitsFor,
+    },
+    store::{Reach, tool_call::OpenCall},
+    telemetry::Trace,
+    turn::{Error, engine::Engine, tools::synthetic_results::UNKNOWN_WORDS},
+};
+
+/// How often a running call is looked up, to find that its turn was cancelled.
+const LOOK: Duration = Duration::from_secs(1);
+
+/// The pause before a result that could not be stored is stored again.
+const PAUSE: Duration = Duration::from_millis(500);
+
+impl Engine {
+    /// A set with the tools that its MCP servers list.
+    pub(in crate::turn) async fn resolve_tools(&self, set: &mut ToolSet) -> Result<(), Error> {
+        Ok(self.mcp.resolve(set).await?)
+    }
+
+    /// Runs those of these calls, which were requested just now, that MCP servers run.
+    pub(in crate::turn) fn run_mcp_calls(
+        self: &Arc<Self>,
+        key: &SessionKey,
+        requested: &BTreeSet<CallId>,
+    ) {
+        if requested.is_empty() {
+            return;
+        }
+        let (engine, key, requested) = (Arc::clone(self), key.clone(), requested.clone());
+        let reach = Reach::Tenant(key.tenant.clone());
+        let running = async move {
+            if let Err(error) = engine.begin_mcp_calls(&key, &requested).await {
+                tracing::warn!(session.id = %key.session, %error, "calls of MCP servers were not begun");
+            }
+        };
+        self.tasks
+            .spawn(reach.scope(Trace::current().scope(running)));
+    }
+
+    async fn begin_mcp_calls(
+        self: &Arc<Self>,
+        key: &SessionKey,
+        requested: &BTreeSet<CallId>,
+    ) -> Result<(), Error> {
+        let open = self.store.open_calls(key).await?;
+        let calls: Vec<OpenCall> = open
+            .into_iter()
+            .filter(|open| {
+                let pending = &open.pending;
+                pending.executor == ToolExecutor::Mcp
+                    && matches!(pending.waits_for, WaitsFor::Result { .. })
+                    && requested.contains(&pending.call.id)
+            })
+            .collect();
+        let ids: Vec<CallId> = calls
+            .iter()
+            .map(|open| open.pending.call.id.clone())
+            .collect();
+        let known = self.store.calls(key, &ids).await?;
+        let Some(call) = known.values().next() else {
+            return Ok(());
+        };
+        let turn = self.store.turn(key, &call.turn).await?;
+        let turn = turn.ok_or_else(|| Error::TurnNotFound(call.turn.clone()))?;
+        let tools = turn.request.tools.as_ref().unwrap_or(&turn.config.tools);
+        for open in calls {
+            let tool = tools.get(&open.pending.call.name);
+            let run = McpCall {
+                engine: Arc::clone(self),
+                key: key.clone(),
+                tool: tool.and_then(|tool| tool.mcp.clone()),
+                end: Instant::now() + open.timeout,
+                open,
+            };
+            let reach = Reach::Tenant(key.tenant.clone());
+            let running = Trace::current().scope(run.run());
+            self.tasks.spawn(reach.scope(running));
+        }
+        Ok(())
+    }
+}
+
+/// A call that runs here.
+struct McpCall {
+    engine: Arc<Engine>,
+    key: SessionKey,
+    /// `None` means the turn's tools no longer have it.
+    tool: Option<McpTool>,
+    open: OpenCall,
+    end: Instant,
+}
+
+impl McpCall {
+    async fn run(self) {
+        let result = tokio::select! {
+            result = self.result() => result,
+            () = self.closed() => return,
+            () = self.engine.aborting.cancelled() => {
+                self.told(ToolOutcome::Error, vec![UNKNOWN_WORDS.to_owned()])
+            }
+        };
+        self.submit(result).await;
+    }
+
+    /// What the model reads of the call.
+    async fn result(&self) -> SubmittedResult {
+        let Some(McpTool { server, tool }) = &self.tool else {
+            let error = CallError::NotRun("the turn has no such tool".to_owned());
+            return self.told(ToolOutcome::Error, vec![format!("[{error}]")]);
+        };
+        let arguments = &self.open.pending.call.arguments;
+        let calling = self.engine.mcp.call(server, tool, arguments);
+        match timeout_at(self.end, calling).await {
+            Ok(Ok(Output { texts, is_error })) => {
+                let outcome = if is_error {
+                    ToolOutcome::Error
+                } else {
+                    ToolOutcome::Success
+                };
+                self.told(outcome, texts)
+            }
+            Ok(Err(error)) => self.told(ToolOutcome::Error, vec![format!("[{error}]")]),
+            Err(_) => self.told(ToolOutcome::Error, vec![UNKNOWN_WORDS.to_owned()]),
+        }
+    }
+
+    fn told(&self, outcome: ToolOutcome, texts: Vec<String>) -> SubmittedResult {
+        let texts: Vec<_> = texts.iter().map(|text| clean(text)).collect();
+        SubmittedResult {
+            call: self.open.pending.call.id.clone(),
+            sanitized: texts.iter().any(|text| text.replaced),
+            parts: texts.into_iter().map(|it| Given::Text(it.text)).collect(),
+            outcome,
+        }
+    }
+
+    /// Ends when the call no longer waits for a result: its turn was cancelled or ended, or the host
+    /// answered.
+    async fn closed(&self) {
+        let mut look = interval_at(Instant::now() + LOOK, LOOK);
+        look.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let id = std::slice::from_ref(&self.open.pending.call.id);
+        loop {
+            look.tick().await;
+            // A database that is away ends no call.
+            if let Ok(known) = self.engine.store.calls(&self.key, id).await
+                && !known.values().any(|call| call.state.is_open())
+            {
+                return;
+            }
+        }
+    }
+
+    /// Stores the result, again and again until the call's deadline, at which it is closed anyway.
+    async fn submit(&self, result: SubmittedResult) {
+        loop {
+            let command = SubmitToolResults {
+                session: self.key.session.clone(),
+                idempotency: Idempotency::none(),
+                results: vec![result.clone()],
+                decisions: Vec::new(),
+                contents: Vec::new(),
+            };
+            let tenant = self.key.tenant.clone();
+            let Err(error) = self.engine.submit(tenant, command).await else {
+                return;
+            };
+            let over = Instant::now() >= self.end || self.engine.aborting.is_cancelled();
+            tracing::warn!(session.id = %self.key.session, %error, over, "the result of an MCP server was not stored");
+            if over || !matches!(error, Error::Store(_)) {
+                return;
+            }
+            sleep(PAUSE).await;
+        }
+    }
+}

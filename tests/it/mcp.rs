@@ -1,0 +1,458 @@
+//! Tools of MCP servers, which contextd calls: against a real server over real HTTP.
+
+use std::time::Duration;
+
+use contextd::{
+    config::McpConfig,
+    pb::{self, AnswerStatus, CompletionReason, ToolExecutor, ToolOutcome, event::Payload},
+};
+use serde_json::{Value, json};
+use tonic::Code;
+
+use crate::harness::{
+    Host, Options,
+    events::{all, completed, messages, requested, results, said, turn_id, until},
+    host::{MODEL, answering, call, refusal, until as eventually},
+    mcp_server::{McpServer, TOKEN},
+    process::Place,
+    requests::{approve, one_by_one, result, turn},
+};
+
+/// What the model reads of a call whose result is lost.
+const UNKNOWN: &str = "outcome of the call is unknown";
+
+/// Long enough for every call that ends.
+const AMPLE: Duration = Duration::from_secs(60);
+
+/// All tools of the server that the configuration names `played`.
+fn played() -> pb::McpServerTools {
+    pb::McpServerTools {
+        server: "played".to_owned(),
+        ..pb::McpServerTools::default()
+    }
+}
+
+fn from(server: pb::McpServerTools) -> Option<pb::ToolSet> {
+    Some(pb::ToolSet {
+        mcp_servers: vec![server],
+        ..pb::ToolSet::default()
+    })
+}
+
+fn asks(server: pb::McpServerTools) -> pb::ExecuteTurnRequest {
+    pb::ExecuteTurnRequest {
+        tools: from(server),
+        ..turn("s", MODEL, "Hello")
+    }
+}
+
+fn echo(text: &str) -> Value {
+    json!({"tool_call": {"name": "echo", "arguments": {"text": text}}})
+}
+
+async fn host(server: &McpServer, call_timeout: Duration, answers: &[Value]) -> Host {
+    let options = Options {
+        mcp: vec![("played".to_owned(), server.config(call_timeout))],
+        ..answering(answers)
+    };
+    Host::with(options).await
+}
+
+/// The only result: its outcome and its text.
+fn outcome(events: &[pb::Event]) -> (ToolOutcome, String) {
+    let [result] = results(events)[..] else {
+        panic!("not one result")
+    };
+    let texts = result.parts.iter().map(|part| match &part.content {
+        Some(pb::part::Content::Text(text)) => text.clone(),
+        other => panic!("no text: {other:?}"),
+    });
+    (result.outcome(), texts.collect())
+}
+
+async fn begun(server: &McpServer, tool: &str) {
+    eventually("the call to begin", || async {
+        server.begun().iter().any(|begun| begun == tool)
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn contextd_calls_a_tool_of_a_configured_mcp_server_and_the_model_reads_the_result() {
+    let server = McpServer::start().await;
+    let answers = [
+        json!([echo("hi there")]),
+        json!([{"text": "{{result:echo}}"}]),
+    ];
+    let host = host(&server, AMPLE, &answers).await;
+    let events = host.run(asks(played())).await;
+    assert_eq!(completed(&events).reason(), CompletionReason::Stop);
+    let executors: Vec<_> = events
+        .iter()
+        .filter_map(|event| match &event.payload {
+            Some(Payload::ToolCallRequested(pending)) => Some(pending.executor()),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(executors, [ToolExecutor::Mcp]);
+    assert_eq!(outcome(&events), (ToolOutcome::Success, "hi there".into()));
+    assert_eq!(said(messages(&events).last().unwrap()), "hi there");
+    let prompt = host.replica.scripted.prompts().pop().unwrap();
+    let offered: Vec<_> = prompt.tools.iter().map(|tool| tool.name.as_str()).collect();
+    assert_eq!(offered, ["echo", "fails", "fs_read", "meets", "stalls"]);
+    assert_eq!(prompt.tools[0].description, "does echo");
+    assert_eq!(server.begun(), ["echo"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn calls_of_one_step_run_at_once_on_an_mcp_server() {
+    let server = McpServer::start().await;
+    let answers = [
+        json!([call("meets"), call("meets")]),
+        json!([{"text": "Done."}]),
+    ];
+    let host = host(&server, AMPLE, &answers).await;
+    // Each of the two ends only while the other runs.
+    let events = host.run(asks(played())).await;
+    assert_eq!(completed(&events).reason(), CompletionReason::Stop);
+    assert_eq!(server.begun(), ["meets", "meets"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn calls_of_an_mcp_server_run_one_by_one_where_the_policy_says_so() {
+    let server = McpServer::start().await;
+    let answers = [
+        json!([echo("first"), call("fails"), echo("last")]),
+        json!([{"text": "Done."}]),
+    ];
+    let host = host(&server, AMPLE, &answers).await;
+    let request = pb::ExecuteTurnRequest {
+        session: one_by_one(),
+        ..asks(played())
+    };
+    let events = host.run(request).await;
+    assert_eq!(completed(&events).reason(), CompletionReason::Stop);
+    assert_eq!(server.begun(), ["echo", "fails", "echo"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_tool_of_an_mcp_server_that_fails_is_an_error_that_the_model_reads() {
+    let server = McpServer::start().await;
+    let answers = [
+        json!([call("fails")]),
+        json!([{"text": "{{result:fails}}"}]),
+    ];
+    let host = host(&server, AMPLE, &answers).await;
+    let events = host.run(asks(played())).await;
+    assert_eq!(
+        outcome(&events),
+        (ToolOutcome::Error, "no such city".into())
+    );
+    assert_eq!(said(messages(&events).last().unwrap()), "no such city");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_call_that_stalls_ends_at_its_deadline_as_one_whose_outcome_is_unknown() {
+    let server = McpServer::start().await;
+    let answers = [json!([call("stalls")]), json!([{"text": "Done."}])];
+    let host = host(&server, Duration::from_millis(300), &answers).await;
+    let events = host.run(asks(played())).await;
+    assert_eq!(completed(&events).reason(), CompletionReason::Stop);
+    let (outcome, text) = outcome(&events);
+    assert_ne!(outcome, ToolOutcome::Success);
+    assert!(text.contains(UNKNOWN), "{text}");
+    assert_eq!(server.begun(), ["stalls"]);
+    eventually("the server to hear of it", || async {
+        server.cancelled() == ["stalls"]
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_that_dies_in_mid_call_leaves_the_outcome_unknown_and_the_turn_goes_on() {
+    let server = McpServer::start().await;
+    let answers = [json!([call("stalls")]), json!([{"text": "Done."}])];
+    let host = host(&server, Duration::from_secs(3), &answers).await;
+    let mut stream = host.execute(asks(played())).await;
+    begun(&server, "stalls").await;
+    server.die();
+    let events = all(&mut stream).await;
+    assert_eq!(completed(&events).reason(), CompletionReason::Stop);
+    let (outcome, text) = outcome(&events);
+    assert_ne!(outcome, ToolOutcome::Success);
+    assert!(text.contains(UNKNOWN), "{text}");
+    assert_eq!(server.begun(), ["stalls"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_result_over_the_tools_limits_is_cut_and_kept_whole() {
+    let server = McpServer::start().await;
+    let answers = [json!([call("fs_read")]), json!([{"text": "Done."}])];
+    let host = host(&server, AMPLE, &answers).await;
+    let limits = pb::ToolOutputLimits {
+        max_lines: 3,
+        ..pb::ToolOutputLimits::default()
+    };
+    let events = host
+        .run(asks(pb::McpServerTools {
+            output_limits: Some(limits),
+            ..played()
+        }))
+        .await;
+    let [result] = results(&events)[..] else {
+        panic!("not one result")
+    };
+    let truncation = result.truncation.as_ref().unwrap();
+    assert_eq!(truncation.original_chars, 50_000);
+    assert!(truncation.kept_chars < 100);
+    let (_, text) = outcome(&events);
+    assert!(text.starts_with("line\nline\nline"), "{text}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_answer_over_the_servers_bound_is_not_read() {
+    let server = McpServer::start().await;
+    let options = Options {
+        mcp: vec![(
+            "played".to_owned(),
+            McpConfig {
+                max_result_bytes: 20_000,
+                ..server.config(Duration::from_secs(5))
+            },
+        )],
+        ..answering(&[json!([call("fs_read")]), json!([{"text": "Done."}])])
+    };
+    let host = Host::with(options).await;
+    let events = host.run(asks(played())).await;
+    let (outcome, text) = outcome(&events);
+    assert_ne!(outcome, ToolOutcome::Success);
+    assert!(text.contains(UNKNOWN), "{text}");
+    assert_eq!(completed(&events).reason(), CompletionReason::Stop);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_that_is_not_configured_is_refused_and_so_is_a_tool_that_it_does_not_list() {
+    let server = McpServer::start().await;
+    let host = host(&server, AMPLE, &[json!([{"text": "Done."}])]).await;
+    let refused = async |tools: pb::ToolSet| {
+        let request = pb::ExecuteTurnRequest {
+            tools: Some(tools),
+            ..turn("s", MODEL, "Hello")
+        };
+        let status = host.try_execute(request).await.unwrap_err();
+        let (code, reason, _) = refusal(&status, "server");
+        (code, reason)
+    };
+    let unknown = (Code::NotFound, "MCP_SERVER_NOT_FOUND".to_owned());
+    let unusable = (Code::FailedPrecondition, "MCP_TOOLS_UNUSABLE".to_owned());
+    let other = pb::McpServerTools {
+        server: "http://127.0.0.1:1/mcp".to_owned(),
+        ..played()
+    };
+    assert_eq!(refused(from(other).unwrap()).await, unknown);
+    let missing = pb::McpServerTools {
+        tools: vec!["fly".to_owned()],
+        ..played()
+    };
+    assert_eq!(refused(from(missing).unwrap()).await, unusable);
+    let twice = pb::ToolSet {
+        mcp_servers: vec![played(), played()],
+        ..pb::ToolSet::default()
+    };
+    assert_eq!(refused(twice).await, unusable);
+    let single = |server: &str| pb::ToolSet {
+        host_tools: vec![pb::Tool {
+            name: "echo".to_owned(),
+            mcp: Some(pb::McpTool {
+                server: server.to_owned(),
+                tool: String::new(),
+            }),
+            ..pb::Tool::default()
+        }],
+        ..pb::ToolSet::default()
+    };
+    assert_eq!(refused(single("other")).await, unknown);
+    assert_eq!(server.begun(), [] as [&str; 0]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_that_cannot_be_reached_refuses_the_tool_set_and_nothing_else() {
+    let server = McpServer::start().await;
+    let host = host(&server, AMPLE, &[json!([{"text": "Done."}])]).await;
+    server.die();
+    let status = host.try_execute(asks(played())).await.unwrap_err();
+    let expected = (
+        Code::Unavailable,
+        "MCP_SERVER_FAILED".to_owned(),
+        "played".to_owned(),
+    );
+    assert_eq!(refusal(&status, "server"), expected);
+    assert!(!status.message().contains("127.0.0.1"), "{status}");
+    assert!(!status.message().contains(TOKEN), "{status}");
+    let events = host.ask("s", "Hello").await;
+    assert_eq!(completed(&events).reason(), CompletionReason::Stop);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_cancelled_turn_cancels_its_calls_at_the_mcp_server() {
+    let server = McpServer::start().await;
+    let host = host(&server, AMPLE, &[json!([call("stalls")])]).await;
+    let mut stream = host.execute(asks(played())).await;
+    begun(&server, "stalls").await;
+    host.cancel("s", "").await;
+    all(&mut stream).await;
+    eventually("the call to be cancelled", || async {
+        server.cancelled() == ["stalls"]
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_call_of_an_mcp_server_that_needs_approval_begins_once_it_is_approved() {
+    let server = McpServer::start().await;
+    let answers = [json!([echo("hi")]), json!([{"text": "{{result:echo}}"}])];
+    let host = host(&server, AMPLE, &answers).await;
+    let mut stream = host
+        .execute(asks(pb::McpServerTools {
+            requires_approval: true,
+            ..played()
+        }))
+        .await;
+    let events = until(&mut stream, |payload| {
+        matches!(payload, Payload::ActionRequired(_))
+    })
+    .await;
+    let pending = host.turn("s", &turn_id(&events)).await.pending_approvals;
+    let id = &pending[0].call.as_ref().unwrap().call_id;
+    assert_eq!(server.begun(), [] as [&str; 0]);
+    host.decide("s", vec![approve(id)]).await;
+    let events = all(&mut stream).await;
+    assert_eq!(outcome(&events), (ToolOutcome::Success, "hi".into()));
+    assert_eq!(server.begun(), ["echo"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_result_that_the_host_submits_closes_the_call_and_the_servers_is_dropped() {
+    let server = McpServer::start().await;
+    let answers = [
+        json!([call("stalls")]),
+        json!([{"text": "{{result:stalls}}"}]),
+    ];
+    let host = host(&server, AMPLE, &answers).await;
+    let mut stream = host.execute(asks(played())).await;
+    let events = until(&mut stream, |payload| {
+        matches!(payload, Payload::ActionRequired(_))
+    })
+    .await;
+    let turn = host.turn("s", &turn_id(&events)).await;
+    assert_eq!(turn.pending_calls[0].executor(), ToolExecutor::Mcp);
+    let calls = requested(&events);
+    begun(&server, "stalls").await;
+    let statuses = host.submit("s", vec![result(&calls[0], "by hand")]).await;
+    assert_eq!(statuses, [AnswerStatus::Accepted]);
+    let events = all(&mut stream).await;
+    assert_eq!(said(messages(&events).last().unwrap()), "by hand");
+    eventually("the call to be cancelled", || async {
+        server.cancelled() == ["stalls"]
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_list_of_a_server_is_asked_for_once_until_it_announces_a_change() {
+    let server = McpServer::start().await;
+    let host = host(&server, AMPLE, &[json!([{"text": "Done."}])]).await;
+    for _ in 0..3 {
+        host.run(asks(played())).await;
+    }
+    assert_eq!(server.lists(), 1);
+    server.add("another").await;
+    eventually("the new tool to be offered", || async {
+        host.run(asks(played())).await;
+        let prompt = host.replica.scripted.prompts().pop().unwrap();
+        prompt.tools.iter().any(|tool| tool.name == "another")
+    })
+    .await;
+    assert_eq!(server.lists(), 2);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_set_that_is_read_has_the_listed_tools_and_can_be_stored_again() {
+    let server = McpServer::start().await;
+    let host = host(&server, AMPLE, &[json!([{"text": "Done."}])]).await;
+    let selection = pb::McpServerTools {
+        tools: vec!["fs.read".to_owned()],
+        prefix: "disk_".to_owned(),
+        ..played()
+    };
+    let request = pb::ExecuteTurnRequest {
+        session: Some(pb::Session {
+            tools: from(selection),
+            ..pb::Session::default()
+        }),
+        ..turn("s", MODEL, "Hello")
+    };
+    host.run(request).await;
+    let session = host.session("s").await;
+    let tools = session.tools.clone().unwrap();
+    assert_eq!(tools.mcp_servers, []);
+    let [tool] = &tools.host_tools[..] else {
+        panic!("not one tool")
+    };
+    assert_eq!(tool.name, "disk_fs_read");
+    let mcp = tool.mcp.as_ref().unwrap();
+    assert_eq!(
+        (mcp.server.as_str(), mcp.tool.as_str()),
+        ("played", "fs.read")
+    );
+    let request = pb::UpdateSessionRequest {
+        session: Some(pb::Session {
+            session_id: "s".to_owned(),
+            tools: Some(tools),
+            ..pb::Session::default()
+        }),
+        update_mask: Some(prost_types::FieldMask {
+            paths: vec!["tools".to_owned()],
+        }),
+        ..pb::UpdateSessionRequest::default()
+    };
+    let updated = host.sessions().update_session(request).await.unwrap();
+    let updated = updated.into_inner().session.unwrap();
+    assert_eq!((updated.etag, updated.tools), (session.etag, session.tools));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_call_whose_process_was_killed_is_not_begun_again() {
+    let server = McpServer::start().await;
+    let settings = format!(
+        "[turn]\nlease_ttl = \"3s\"\npoll_interval = \"50ms\"\n[mcp.played]\nurl = \"{}\"\ntoken = \"{TOKEN}\"\ncall_timeout = \"5s\"\n",
+        server.url()
+    );
+    let answers = json!({"steps": [
+        {"when": {"call": 0}, "say": [call("stalls")]},
+        {"when": {"call": 1}, "say": [{"text": "{{result:stalls}}"}]},
+    ]});
+    let place = Place::new(&settings).script("it", &answers);
+    let served = place.serve().await;
+    let stream = served.turns().await.execute_turn(asks(played())).await;
+    let _stream = stream.unwrap().into_inner();
+    begun(&server, "stalls").await;
+    served.kill_9().await;
+    let served = place.serve().await;
+    let mut turns = served.turns().await;
+    let request = pb::WatchEventsRequest {
+        session_id: "s".to_owned(),
+        follow: true,
+        ..pb::WatchEventsRequest::default()
+    };
+    let mut watched = turns.watch_events(request).await.unwrap().into_inner();
+    let events = until(&mut watched, |payload| {
+        matches!(payload, Payload::TurnCompleted(_))
+    })
+    .await;
+    let (outcome, text) = outcome(&events);
+    assert_ne!(outcome, ToolOutcome::Success);
+    assert!(text.contains(UNKNOWN), "{text}");
+    assert_eq!(server.begun(), ["stalls"]);
+    served.stop().await;
+}
