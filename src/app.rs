@@ -237,10 +237,10 @@ impl Service {
             // Nothing was begun that would have to be finished.
             () = stop.shutdown.cancelled() => return Ok(()),
             () = database_lost(postgres) => return Err(lost_database()),
-            prepared = Reach::All.scope(async {
+            prepared = Box::pin(Reach::All.scope(async {
                 prepared(&database, migrate, &gate, progress).await?;
                 first_keys(&auth).await
-            }) => prepared?,
+            })) => prepared?,
         }
         gate.set(Readiness::Ready);
         let workers = workers(&engine, &auth, tls, &stop);
@@ -258,7 +258,7 @@ impl Service {
         let drain = async {
             let _ = readiness.await;
             tokio::time::sleep(config.server.drain_delay).await;
-            let draining = engine.drain(config.server.drain_timeout);
+            let draining = Box::pin(engine.drain(config.server.drain_timeout));
             Reach::All.scope(draining).await;
             stop.closing.cancel();
         };

@@ -162,7 +162,7 @@ impl ServerHandler for Handler {
         context: RequestContext<RoleServer>,
     ) -> Result<ListToolsResult, ErrorData> {
         *self.0.lists.lock().unwrap() += 1;
-        self.0.peers.lock().unwrap().push(context.peer.clone());
+        self.0.peers.lock().unwrap().push(context.peer);
         let schema = json!({"type": "object", "properties": {"text": {"type": "string"}}});
         let schema = Arc::new(schema.as_object().unwrap().clone());
         let more = self.0.more.lock().unwrap().clone();
