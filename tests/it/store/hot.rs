@@ -118,6 +118,7 @@ fn of_any_transition(name: &str) -> &'static str {
         "call_timeouts" => "array[60, 60]",
         "call_statuses" => "array[0, 1]::smallint[]",
         "call_requests" => "array[null, '']::bytea[]",
+        "call_executors" => "array[1, 2]::smallint[]",
         "results_message" => "'new-results'",
         // Calls that the end of a turn closes.
         "kind" => "'turn_completed'",
