@@ -227,6 +227,10 @@ class KeyNotFoundError(NotFoundError):
     """The tenant has no such API key."""
 
 
+class McpServerNotFoundError(NotFoundError):
+    """The server's configuration names no such MCP server."""
+
+
 class SessionAlreadyExistsError(AlreadyExistsError):
     """A session has the id, or was deleted a moment ago."""
 
@@ -275,6 +279,10 @@ class TenantBeingDeletedError(FailedPreconditionError):
     """The tenant is being deleted with everything that it has."""
 
 
+class McpToolsUnusableError(FailedPreconditionError):
+    """The tools that an MCP server lists cannot be used as the tool set says."""
+
+
 class QueueFullError(ResourceExhaustedError):
     """The session's queue is full."""
 
@@ -301,6 +309,10 @@ class DatabaseUnavailableError(UnavailableError):
 
 class ProviderFailedError(UnavailableError):
     """A model service failed in a call that needs it."""
+
+
+class McpServerFailedError(UnavailableError):
+    """An MCP server could not be asked for its tools."""
 
 
 class SchemaOutdatedError(UnavailableError):
@@ -340,6 +352,9 @@ BY_REASON: dict[str, type[ApiError]] = {
     "MODEL_NOT_FOUND": ModelNotFoundError,
     "POLICY_NOT_FOUND": PolicyNotFoundError,
     "KEY_NOT_FOUND": KeyNotFoundError,
+    "MCP_SERVER_NOT_FOUND": McpServerNotFoundError,
+    "MCP_SERVER_FAILED": McpServerFailedError,
+    "MCP_TOOLS_UNUSABLE": McpToolsUnusableError,
     "SESSION_ALREADY_EXISTS": SessionAlreadyExistsError,
     "ETAG_MISMATCH": EtagMismatchError,
     "CONTEXT_CHANGED": ContextChangedError,
