@@ -168,10 +168,24 @@ public final class Server implements AutoCloseable {
       }
     }
     drain();
+    awaitDatabase();
     try (Stream<Path> files = Files.walk(place)) {
       files.sorted(Comparator.reverseOrder()).forEach(file -> file.toFile().delete());
     } catch (IOException error) {
       throw new UncheckedIOException(error);
+    }
+  }
+
+  /** Waits until its PostgreSQL, which ends after it, takes no more files away. */
+  private void awaitDatabase() {
+    Path running = place.resolve("data/postgresql/postmaster.pid");
+    long end = System.nanoTime() + TimeUnit.SECONDS.toNanos(SECONDS);
+    try {
+      while (Files.exists(running) && System.nanoTime() < end) {
+        Thread.sleep(10);
+      }
+    } catch (InterruptedException error) {
+      throw new IllegalStateException(error);
     }
   }
 }
