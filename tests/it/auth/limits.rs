@@ -514,20 +514,22 @@ async fn requests_beyond_what_a_replica_answers_at_once_are_refused_and_health_i
     let header = pb::PutBlobRequest {
         data: Some(Data::Header(header)),
     };
-    pieces.send(header).await.unwrap();
     let mut blobs = BlobServiceClient::new(channel.clone());
     let uploading = tokio::spawn(async move { blobs.put_blob(ReceiverStream::new(upload)).await });
+    pieces.send(header).await.unwrap();
+    // More than both ends buffer: once it is sent, the replica is reading it.
+    for _ in 0..8 {
+        let chunk = pb::PutBlobRequest {
+            data: Some(Data::Chunk(vec![0; 1024 * 1024])),
+        };
+        pieces.send(chunk).await.unwrap();
+    }
     let list = || async {
         let mut sessions = SessionServiceClient::new(channel.clone());
         sessions
             .list_sessions(pb::ListSessionsRequest::default())
             .await
     };
-    until("the upload to be taken", || async {
-        assert!(!uploading.is_finished());
-        list().await.is_err()
-    })
-    .await;
     let refused = list().await.unwrap_err();
     assert_eq!(
         (refused.code(), refusal(&refused).reason.as_str()),
