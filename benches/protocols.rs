@@ -25,6 +25,7 @@ use contextd::{
         gemini::{self, Gemini},
         http::{Decoder, Settings, sse},
         openai::{self, OpenAi, dialect},
+        responses::{self, Responses},
     },
 };
 use jiff::Timestamp;
@@ -65,6 +66,9 @@ fn main() {
         &messages,
         "claude-opus-5-5",
     );
+    let openai = responses::dialect::named("openai").unwrap();
+    let responses = Responses::new("main", settings(), openai, BTreeMap::new()).unwrap();
+    encode(rounds, "Responses", &responses, "gpt-5");
     let gemini = Gemini::new("main", settings(), BTreeMap::new()).unwrap();
     encode(rounds, "Gemini", &gemini, "gemini-3-pro-preview");
     println!("\nreading an answer of {DELTAS} deltas");
@@ -72,6 +76,8 @@ fn main() {
     decode(rounds, "Chat Completions", chat, &chat_stream());
     let messages = || anthropic::decode::Decoder::new(None);
     decode(rounds, "Anthropic Messages", messages, &messages_stream());
+    let responses = || responses::decode::Decoder::new(openai);
+    decode(rounds, "Responses", responses, &responses_stream());
     let gemini = gemini::decode::Decoder::new;
     decode(rounds, "Gemini", gemini, &gemini_stream());
 }
@@ -254,6 +260,26 @@ fn messages_stream() -> Vec<u8> {
     let mut stream = [start, open].map(event).concat();
     stream.push_str(&event(delta).repeat(DELTAS));
     stream.push_str(&[stop, end, last].map(event).concat());
+    stream.into_bytes()
+}
+
+fn responses_stream() -> Vec<u8> {
+    let id = "msg_0b5cbf1ce3f8b01c00696d5e6e9c00819c80af19e49f76161c";
+    let event = |payload: Value| {
+        let kind = payload["type"].as_str().unwrap_or_default().to_owned();
+        format!("event: {kind}\ndata: {payload}\n\n")
+    };
+    let item = json!({"id": id, "type": "message", "status": "in_progress", "content": [], "role": "assistant"});
+    let begun = json!({"type": "response.output_item.added", "item": item, "output_index": 0, "sequence_number": 2});
+    let delta = json!({
+        "type": "response.output_text.delta", "content_index": 0, "delta": DELTA, "item_id": id,
+        "logprobs": [], "obfuscation": "w7aVB2", "output_index": 0, "sequence_number": 9,
+    });
+    let end =
+        json!({"type": "response.completed", "response": {"id": "resp_1", "status": "completed"}});
+    let mut stream = event(begun);
+    stream.push_str(&event(delta).repeat(DELTAS));
+    stream.push_str(&event(end));
     stream.into_bytes()
 }
 

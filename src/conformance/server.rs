@@ -200,9 +200,14 @@ async fn start(setup: &Setup, place: &Path, more: &[(&str, &OsStr)]) -> anyhow::
     let output = process.stdout.take().context("no standard output")?;
     let mut lines = BufReader::new(output).lines();
     let ready = timeout(TO_START, lines.next_line()).await;
-    let ready = ready
-        .context("it is not ready in time")??
-        .unwrap_or_default();
+    let Some(ready) = ready.context("it is not ready in time")?? else {
+        let ended = process.wait().await?;
+        let log = fs::read_to_string(place.join("log")).unwrap_or_default();
+        bail!(
+            "it ended before it was ready, {ended}; its last words: {}",
+            log.lines().next_back().unwrap_or("none")
+        );
+    };
     let Some(address) = ready.strip_prefix("contextd listens on ") else {
         bail!("it says {ready:?}");
     };

@@ -19,7 +19,7 @@ use crate::{
     },
     provider::{
         http::lenient,
-        inserted::{INSTRUCTIONS, OPENING},
+        inserted::{INSTRUCTIONS, OPENING, shown_later},
         own,
     },
 };
@@ -327,7 +327,7 @@ fn outcome(result: &ToolResult, outside: &[&Media]) -> Outcome {
         Given::Text(text) => Some(Cow::Borrowed(text.as_str())),
         Given::Media(medium) => outside
             .contains(&medium)
-            .then(|| Cow::Owned(format!("[{}: shown after the results]", medium.title()))),
+            .then(|| Cow::Owned(shown_later(medium))),
     });
     let words: Vec<Cow<'_, str>> = words.collect();
     let words = words.join("\n");

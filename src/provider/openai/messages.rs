@@ -12,10 +12,10 @@ use super::{
 };
 use crate::{
     model::{
-        Arrangement, Content, Contents, Given, Message, Part, Prompt, Role, ToolCall, ToolOutcome,
+        Arrangement, Content, Contents, Message, Part, Prompt, Role, ToolCall, ToolOutcome,
         ToolResult, message::StoredPart, transcript,
     },
-    provider::{call_ids::Ids, own},
+    provider::{call_ids::Ids, inserted::in_words, own},
 };
 
 /// All messages, the instructions first, in an order that the service takes. An assistant message
@@ -229,12 +229,25 @@ pub(super) fn takes_back(dialect: &Dialect, attached: bool, own: bool, in_loop: 
     }
 }
 
+/// Whether a message of the model's has something that can be sent: reasoning alone cannot.
+pub(super) fn is_sendable(message: &Message) -> bool {
+    let sendable = |part| match content(part) {
+        Content::Text(text) | Content::Refusal(text) => !text.is_empty(),
+        Content::ToolCall(_) => true,
+        Content::Reasoning { .. }
+        | Content::ToolResult(_)
+        | Content::Media(_)
+        | Content::ProviderItem(_)
+        | Content::Unknown(_) => false,
+    };
+    message.parts.iter().any(sendable)
+}
+
 /// What the model said. `None` means nothing that can be sent.
-pub(super) fn assistant<'a>(
-    message: &'a Message,
-    back: Back,
-    ids: &'a Ids,
-) -> Option<wire::Assistant<'a>> {
+fn assistant<'a>(message: &'a Message, back: Back, ids: &'a Ids) -> Option<wire::Assistant<'a>> {
+    if !is_sendable(message) {
+        return None;
+    }
     let mut written = wire::Assistant::default();
     for StoredPart { part, .. } in &message.parts {
         match &part.content {
@@ -270,9 +283,7 @@ pub(super) fn assistant<'a>(
             | Content::Unknown(_) => {}
         }
     }
-    let sendable =
-        written.content.is_some() || written.refusal.is_some() || !written.tool_calls.is_empty();
-    sendable.then_some(written)
+    Some(written)
 }
 
 /// The result of a call. There is no field for failures, so the words say it.
@@ -293,24 +304,14 @@ fn result<'a>(part: &'a Part, ids: &'a Ids) -> Option<wire::Message<'a>> {
 }
 
 /// A result in words; where its media stand, that they follow.
-fn words(result: &ToolResult) -> String {
-    let given: Vec<Cow<'_, str>> = result
-        .parts
-        .iter()
-        .map(|given| match given {
-            Given::Text(text) => Cow::Borrowed(text.as_str()),
-            Given::Media(medium) => {
-                Cow::Owned(format!("[{}: shown after the results]", medium.title()))
-            }
-        })
-        .collect();
-    let text = given.join("\n");
-    match (result.outcome, text.as_str()) {
+fn words(result: &ToolResult) -> Cow<'_, str> {
+    let text = in_words(&result.parts);
+    match (result.outcome, &*text) {
         (ToolOutcome::Success | ToolOutcome::TimedOut | ToolOutcome::Cancelled, _) => text,
-        (ToolOutcome::Error, "") => "Error".to_owned(),
-        (ToolOutcome::Error, text) => format!("Error: {text}"),
-        (ToolOutcome::Denied, "") => "Denied".to_owned(),
-        (ToolOutcome::Denied, text) => format!("Denied: {text}"),
+        (ToolOutcome::Error, "") => Cow::Borrowed("Error"),
+        (ToolOutcome::Error, text) => Cow::Owned(format!("Error: {text}")),
+        (ToolOutcome::Denied, "") => Cow::Borrowed("Denied"),
+        (ToolOutcome::Denied, text) => Cow::Owned(format!("Denied: {text}")),
     }
 }
 

@@ -3,15 +3,13 @@
 
 use super::{
     encode::Form,
-    messages::{Back, assistant, texts},
+    messages::{Back, is_sendable, texts},
 };
 use crate::model::{Content, Message, Prompt, PromptNote, PromptNoteKind, Role, transcript};
-use crate::provider::call_ids::Ids;
 
 /// What is left out, in order.
 pub(super) fn omitted(prompt: &Prompt, form: Form<'_>) -> Vec<PromptNote> {
     let stored = prompt.transcript.messages();
-    let ids = Ids::of(stored, form.dialect.call_ids);
     let loop_begins = transcript::loop_begins(stored);
     let mut notes = Vec::new();
     for (at, message) in stored.iter().enumerate() {
@@ -19,9 +17,10 @@ pub(super) fn omitted(prompt: &Prompt, form: Form<'_>) -> Vec<PromptNote> {
             Role::System | Role::User if texts(message).is_empty() => notes.push(whole(message)),
             Role::Assistant => {
                 let back = Back::of(message, at > loop_begins, &prompt.model, form);
-                match assistant(message, back, &ids) {
-                    None => notes.push(whole(message)),
-                    Some(_) => notes.extend(reasoning(message, back)),
+                if is_sendable(message) {
+                    notes.extend(reasoning(message, back));
+                } else {
+                    notes.push(whole(message));
                 }
             }
             Role::System | Role::User | Role::Tool => {}

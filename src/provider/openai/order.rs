@@ -264,7 +264,7 @@ mod tests {
             }
             "tool" => Message::Tool {
                 tool_call_id: text,
-                content: String::new(),
+                content: Cow::Borrowed(""),
             },
             other => panic!("{other}"),
         }

@@ -23,7 +23,7 @@ pub(super) enum Message<'a> {
     /// A tool's result.
     Tool {
         tool_call_id: &'a str,
-        content: String,
+        content: Cow<'a, str>,
     },
 }
 

@@ -13,7 +13,7 @@ use crate::{
         CallId, Content, Contents, Given, Message, Part, Prompt, Role, ToolOutcome, ToolResult,
         message::StoredPart,
     },
-    provider::call_ids::Ids,
+    provider::{call_ids::Ids, inserted::in_words},
 };
 
 /// What stands before the words of a result that is none.
@@ -174,22 +174,12 @@ fn output<'a>(result: &'a ToolResult, contents: &Contents, with_media: bool) -> 
         });
         return Text::Several(mark.into_iter().chain(given).collect());
     }
-    let words: Vec<Cow<'_, str>> = result
-        .parts
-        .iter()
-        .map(|given| match given {
-            Given::Text(text) => Cow::Borrowed(text.as_str()),
-            Given::Media(medium) => {
-                Cow::Owned(format!("[{}: shown after the results]", medium.title()))
-            }
-        })
-        .collect();
-    let words = words.join("\n");
-    Text::One(Cow::Owned(match (mark, words.as_str()) {
+    let words = in_words(&result.parts);
+    Text::One(match (mark, &*words) {
         (None, _) => words,
-        (Some(mark), "") => mark.to_owned(),
-        (Some(mark), _) => format!("{mark}: {words}"),
-    }))
+        (Some(mark), "") => Cow::Borrowed(mark),
+        (Some(mark), words) => Cow::Owned(format!("{mark}: {words}")),
+    })
 }
 
 /// The media of a result, each after what says where it is from.
