@@ -141,9 +141,10 @@ func TestTLSAndAPIKeys(t *testing.T) {
 		equal(t, strings.Contains(err.Error(), secret), false)
 	})
 	t.Run("without the authority the server is not trusted", func(t *testing.T) {
-		client := connectTo(t, "https://"+address, contextd.APIKey(secret), contextd.Timeout(time.Second))
+		client := connectTo(t, "https://"+address, contextd.APIKey(secret), contextd.Timeout(time.Minute))
 		_, err := client.Session(t.Context(), "")
 		equal(t, status.Code(err), codes.Unavailable)
+		equal(t, strings.Contains(err.Error(), "certificate signed by unknown authority"), true)
 	})
 	t.Run("files that cannot be read are named", func(t *testing.T) {
 		_, err := contextd.Connect("https://"+address, contextd.CAFile("no-such-file.pem"))
