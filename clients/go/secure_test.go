@@ -53,7 +53,7 @@ func TestAClientCertificateLetsOneIn(t *testing.T) {
 	if _, err := client.Session(t.Context(), ""); err != nil {
 		t.Fatal(err)
 	}
-	stranger := connectTo(t, address, contextd.CAFile(cert), contextd.Timeout(time.Second))
+	stranger := connectTo(t, address, contextd.CAFile(cert), contextd.Timeout(10*time.Second))
 	_, err := stranger.Session(t.Context(), "")
 	equal(t, status.Code(err), codes.Unavailable)
 }
@@ -141,7 +141,7 @@ func TestTLSAndAPIKeys(t *testing.T) {
 		equal(t, strings.Contains(err.Error(), secret), false)
 	})
 	t.Run("without the authority the server is not trusted", func(t *testing.T) {
-		client := connectTo(t, "https://"+address, contextd.APIKey(secret), contextd.Timeout(time.Minute))
+		client := connectTo(t, "https://"+address, contextd.APIKey(secret), contextd.Timeout(10*time.Second))
 		_, err := client.Session(t.Context(), "")
 		equal(t, status.Code(err), codes.Unavailable)
 		equal(t, strings.Contains(err.Error(), "certificate signed by unknown authority"), true)
