@@ -27,6 +27,8 @@ SCRIPTS: dict[str, Any] = {
     "sleep": one_tool("sleep", seconds=30),
     "fail-tool": one_tool("broken"),
     "unknown": one_tool("not_offered"),
+    "book": one_tool("book", place={"city": "Jena"}, nights=2),
+    "book-wrongly": one_tool("book", place="Jena"),
     "mcp-add": one_tool("add", a=2, b=3),
     "mcp-prefixed": one_tool("it_add", a=2, b=3),
     "mcp-fail": one_tool("fail"),

@@ -81,6 +81,13 @@ def test_the_coding_agent_fills_its_window_and_is_compacted(server: Server, tmp_
     assert "Context of scripted/coder" in said
 
 
+@pytest.mark.parametrize("name", ["langchain_tools.py", "openai_agents_tools.py"])
+def test_tools_of_another_framework_answer_the_model(server: Server, name: str) -> None:
+    said = run(name, server.url, "What is the weather and time in Paris?")
+    assert "18 °C and sunny in Paris (made-up demo data)" in said
+    assert "14:05 in Paris (made-up demo data)" in said
+
+
 def test_what_is_not_in_the_mail_is_asked_again_and_then_left_for_a_person(server: Server) -> None:
     said = run("contacts.py", server.url, "scripted/mail").splitlines()
     assert said[:3] == ["Anna Berg: Blue kettle", "  not in the mail: Ole Lund", "Tom Hill: settings page"]

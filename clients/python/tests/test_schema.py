@@ -128,6 +128,22 @@ def test_a_schema_may_be_given() -> None:
     assert made.bind('{"anything": 1}', CONTEXT)() == {"anything": 1}
 
 
+def test_a_function_with_a_schema_of_its_own_gets_the_context_first() -> None:
+    @tool(name="raw", schema={"type": "object"})
+    def raw(of: ToolContext, /, **given: int) -> tuple[str, dict[str, int]]:
+        return of.call_id, given
+
+    assert raw.bind('{"of": 1}', CONTEXT)() == (CONTEXT.call_id, {"of": 1})
+
+
+def test_hints_that_cannot_be_read_do_not_hinder_a_schema_of_its_own() -> None:
+    def raw(**given: object) -> object:
+        return given
+
+    raw.__annotations__["given"] = "Missing"
+    assert tool(schema={"type": "object"})(raw).bind('{"a": 1}', CONTEXT)() == {"a": 1}
+
+
 def test_a_type_without_a_schema_is_refused_by_name() -> None:
     def bad(thing: object) -> None: ...
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from typing import Any, Literal, Union, overload
 
-from ._core.schema import Signature, arguments_for, signature_of
+from ._core.schema import Signature, arguments_for, signature_of, takes_context
 from .content import Media, Piece, parts_of
 from .errors import ToolError
 from .v1 import message_pb2, tool_pb2, turn_pb2, usage_pb2
@@ -96,6 +96,7 @@ class Tool:
     deferred: bool = False
     max_output_chars: int | None = None
     signature: Signature | None = field(default=None, repr=False)
+    context_first: bool = field(default=False, repr=False)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """The function itself."""
@@ -115,6 +116,8 @@ class Tool:
             arguments = arguments_for(self.signature, arguments)
             if self.signature.context_parameter:
                 arguments[self.signature.context_parameter] = context
+        if self.context_first:
+            return lambda: self.function(context, **arguments)
         return lambda: self.function(**arguments)
 
     def to_proto(self) -> tool_pb2.Tool:
@@ -186,7 +189,8 @@ def tool(
     Args:
         name: What the model calls it, if not by the function's name.
         description: What it does and when to use it, if not by the docstring.
-        schema: JSON schema of the arguments, which are then passed as they come.
+        schema: JSON schema of the arguments, which are then passed as they come. If the first parameter is of type
+            `ToolContext`, the context is passed as well.
         timeout: Seconds after which the call is given up; the model is told so.
         needs_approval: Ask a person first.
         strict: Ask the provider to hold the arguments to the schema.
@@ -209,6 +213,7 @@ def tool(
             deferred=deferred,
             max_output_chars=max_output_chars,
             signature=signature,
+            context_first=schema is not None and takes_context(made_of, ToolContext),
         )
 
     return make if function is None else make(function)

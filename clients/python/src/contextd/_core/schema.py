@@ -75,6 +75,15 @@ def signature_of(function: Callable[..., Any], context_type: type) -> Signature:
     return Signature(schema, tuple(parameters), description, context_parameter)
 
 
+def takes_context(function: Callable[..., Any], context_type: type) -> bool:
+    """Whether the first parameter is of `context_type`. `False` for a function whose hints cannot be read."""
+    try:
+        first = next(iter(inspect.signature(function).parameters), None)
+        return first is not None and get_type_hints(function).get(first) is context_type
+    except (NameError, TypeError, ValueError):
+        return False
+
+
 def schema_of(hint: Any) -> Schema:
     """The schema of a type."""
     origin, arguments = get_origin(hint), get_args(hint)
