@@ -1,6 +1,8 @@
 //! A database that goes back in time, as after a failover to a standby that had not received the
 //! newest commits.
 
+use tokio_postgres::error::SqlState;
+
 use super::TestDatabase;
 
 /// For each table: its name, and the columns that a row is written with.
@@ -27,7 +29,9 @@ impl<'a> Snapshot<'a> {
         Self(database)
     }
 
-    /// Puts them back, in one transaction: whatever was committed since is lost.
+    /// Puts them back, in one transaction: whatever was committed since is lost. A statement of a
+    /// replica that holds one table and waits for another one makes PostgreSQL end one of the two
+    /// transactions; if it is this one, it is begun again.
     pub async fn restore(&self) {
         let sql = format!(
             "begin; set local session_replication_role = replica;
@@ -37,6 +41,13 @@ impl<'a> Snapshot<'a> {
                execute format('insert into public.%1$I (%2$s) overriding system value select %2$s from snapshot.%1$I', t, cols);
              end loop; end $$; commit"
         );
-        self.0.client().await.batch_execute(&sql).await.unwrap();
+        let deadlock = Some(&SqlState::T_R_DEADLOCK_DETECTED);
+        for _ in 0..10 {
+            match self.0.client().await.batch_execute(&sql).await {
+                Err(error) if error.code() == deadlock => {}
+                other => return other.unwrap(),
+            }
+        }
+        panic!("a deadlock in each of ten attempts");
     }
 }
