@@ -214,8 +214,8 @@ enum End {
     Left,
 }
 
-/// Messages go to one connection until the server says that no transaction is open and nothing is
-/// left unanswered.
+/// Messages go to one connection until the server says that no transaction is open, nothing is left
+/// unanswered and no group of messages has only begun.
 async fn transaction(
     first: (u8, Vec<u8>),
     from_client: &mut Messages<tcp::OwnedReadHalf>,
@@ -225,6 +225,9 @@ async fn transaction(
     let (from_server, mut to_server) = backend.split();
     let mut from_server = Messages::of(from_server);
     let mut unanswered = usize::from(asks(first.0));
+    // A client may send the beginning of its next group before the answer to the last one, as it
+    // does after it asked a new connection whether it may write there.
+    let mut in_group = !asks(first.0);
     put(&mut to_server, first.0, &first.1).await?;
     loop {
         tokio::select! {
@@ -233,7 +236,7 @@ async fn transaction(
                 put(to_client, kind, &body).await?;
                 if kind == b'Z' {
                     unanswered = unanswered.saturating_sub(1);
-                    if unanswered == 0 && body == *b"I" {
+                    if unanswered == 0 && !in_group && body == *b"I" {
                         return Ok(End::Whole);
                     }
                 }
@@ -241,6 +244,7 @@ async fn transaction(
             message = from_client.next() => {
                 let Some((kind, body)) = message? else { return Ok(End::Left) };
                 unanswered += usize::from(asks(kind));
+                in_group = !asks(kind);
                 put(&mut to_server, kind, &body).await?;
             }
         }
