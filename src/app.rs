@@ -13,9 +13,9 @@ pub mod backup;
 mod mcp_servers;
 mod models;
 mod policies;
-mod preparing;
+mod startup;
 
-use self::preparing::{prepared, run_migrations};
+use self::startup::{prepared, run_migrations};
 
 use crate::{
     auth::{self, Auth},
@@ -23,10 +23,8 @@ use crate::{
     config::{Config, Environment, LimitsConfig},
     grpc::{
         admin_port, admission, connection,
-        gate::Gate,
-        health,
-        readiness::{Closed, Readiness},
-        server,
+        gate::{Closed, Gate, Readiness},
+        health, server,
         stream::Waiting,
         tls::{self, Tls},
     },

@@ -12,8 +12,7 @@ use tonic_health::pb::health_server::{Health, HealthServer};
 
 use super::{
     connection::{self, Bounds},
-    gate::Gate,
-    readiness::Readiness,
+    gate::{Gate, Readiness},
 };
 use crate::telemetry::Telemetry;
 

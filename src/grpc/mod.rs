@@ -27,7 +27,6 @@ pub mod preview;
 mod prompt;
 pub mod queue;
 mod raw_output;
-pub mod readiness;
 pub mod server;
 pub mod session;
 mod stats;

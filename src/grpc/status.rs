@@ -12,15 +12,15 @@ use self::code::Row;
 use super::{
     call,
     decode::{self, not_as_announced},
+    gate::Closed,
     page::BadToken,
-    readiness::Closed,
     violations::{Refused, Violation, Violations},
 };
 use crate::{
     auth, codec, mcp,
     model::{
         Access, CallId, Exceeded, RequestId, Seq, TenantId,
-        import::{Flaw, Place},
+        append::{Flaw, Place},
         ledger::Occupant,
     },
     pb::{ErrorReason, FieldReason},

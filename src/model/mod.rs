@@ -2,6 +2,7 @@
 //! formats. Settings of policies derive serde: they stand in the configuration as they are.
 
 pub mod access;
+pub mod append;
 pub mod calibration;
 pub mod command;
 pub mod compaction;
@@ -14,7 +15,6 @@ pub mod event;
 pub mod failure;
 pub mod generation;
 pub mod id;
-pub mod import;
 pub mod ledger;
 pub mod media;
 pub mod message;

@@ -9,7 +9,6 @@ use std::ffi::OsString;
 use std::io::{self, Read, Write};
 use std::os::unix::process::ExitStatusExt;
 use std::process::{ExitCode, ExitStatus, Stdio};
-use std::time::Duration;
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -19,11 +18,10 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::oneshot;
 
 use super::owner::Owner;
+use super::stopping::QUIT_AFTER;
 
 /// The first argument that turns contextd into a guard.
 pub(super) const COMMAND: &str = "__postgres-guard";
-/// How long a fast stop may take before the server is made to quit without tidying up.
-pub(super) const QUIT_AFTER: Duration = Duration::from_secs(10);
 
 /// Runs `contextd __postgres-guard <uid:gid or -> <program> <arguments...>`; `args` are those after
 /// the command's name.

@@ -22,9 +22,9 @@ mod scratch;
 mod server;
 mod settings;
 mod socket;
+mod stopping;
 
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use tokio_postgres::Config;
 
@@ -39,9 +39,7 @@ use lock::Lock;
 use orphan::Postmaster;
 use owner::Owner;
 use pid_file::PidFile;
-
-/// How long the guard may take to stop the server before we look after it ourselves.
-const STOP_TIMEOUT: Duration = Duration::from_secs(20);
+use stopping::GUARD_TIMEOUT;
 
 /// A running server. Dropping it stops the server soon after; [`Postgres::stop`] waits for that.
 ///
@@ -101,7 +99,7 @@ impl Postgres {
     /// down.
     pub async fn stop(mut self) -> Result<(), Error> {
         self.process.release();
-        let _ = tokio::time::timeout(STOP_TIMEOUT, self.process.exited()).await; // if late, the next line sees to it
+        let _ = tokio::time::timeout(GUARD_TIMEOUT, self.process.exited()).await; // if late, the next line sees to it
         orphan::clear(&self.data_dir, &|_| {}).await?; // finds something only if the guard was killed
         socket::remove(&self.socket_dir);
         Ok(())

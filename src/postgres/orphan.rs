@@ -14,11 +14,9 @@ use tokio::time::{Instant, sleep};
 
 use super::Progress;
 use super::error::{Error, io};
-use super::guard::QUIT_AFTER;
 use super::pid_file::PidFile;
+use super::stopping::{GIVE_UP_AFTER, QUIT_AFTER};
 
-/// How long a server that was told to quit may take.
-const GIVE_UP_AFTER: Duration = Duration::from_secs(10);
 /// How often we look whether a process is gone; only a parent could wait for it.
 const POLL: Duration = Duration::from_millis(5);
 

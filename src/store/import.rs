@@ -23,7 +23,7 @@ use crate::{
     codec,
     model::{
         Anchor, BlobId, CallId, MessageId, Payload, RequestId, Seq, SessionKey, TurnId,
-        command::Idempotency, event::StepPosition, import::OpenCall, ledger::ModelDependent,
+        append::OpenCall, command::Idempotency, event::StepPosition, ledger::ModelDependent,
     },
 };
 

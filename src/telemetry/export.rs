@@ -20,8 +20,9 @@ use prometheus::{Registry, TextEncoder};
 use super::{
     TelemetryError,
     collector::Collector,
+    instruments::{self, Instrument},
     metrics::{Metrics, PoolStatus},
-    names::{self, Instrument, attribute},
+    names::{self, attribute},
     traces::Traces,
 };
 use crate::config::{OtlpConfig, TelemetryConfig};
@@ -103,19 +104,21 @@ impl Telemetry {
             KeyValue::new(attribute::SCHEMA_VERSION, i64::from(schema)),
         ];
         labels.extend(commit.map(|commit| KeyValue::new(attribute::COMMIT, commit)));
-        self.observe(&names::BUILD_INFO, move || vec![(1, labels.clone())]);
+        self.observe(&instruments::BUILD_INFO, move || vec![(1, labels.clone())]);
     }
 
     /// Observes whether the server takes requests.
     pub fn observe_readiness(&self, ready: impl Fn() -> bool + Send + Sync + 'static) {
-        self.observe(&names::READY, move || {
+        self.observe(&instruments::READY, move || {
             vec![(u64::from(ready()), Vec::new())]
         });
     }
 
     /// Observes how many leases are held here.
     pub fn observe_leases(&self, held: impl Fn() -> usize + Send + Sync + 'static) {
-        self.observe(&names::LEASES, move || vec![(held() as u64, Vec::new())]);
+        self.observe(&instruments::LEASES, move || {
+            vec![(held() as u64, Vec::new())]
+        });
     }
 
     /// Observes the pools of connections.
@@ -126,7 +129,7 @@ impl Telemetry {
         let name = |pool: &PoolStatus| KeyValue::new(attribute::DB_POOL, pool.name);
         let state = |state: &'static str| KeyValue::new(attribute::DB_STATE, state);
         let all = pools.clone();
-        self.observe(&names::DB_CONNECTIONS, move || {
+        self.observe(&instruments::DB_CONNECTIONS, move || {
             let of = |pool: PoolStatus| {
                 [
                     (pool.used as u64, vec![name(&pool), state("used")]),
@@ -136,11 +139,11 @@ impl Telemetry {
             all().into_iter().flat_map(of).collect()
         });
         let all = pools.clone();
-        self.observe(&names::DB_CONNECTIONS_MAX, move || {
+        self.observe(&instruments::DB_CONNECTIONS_MAX, move || {
             let of = |pool: PoolStatus| (pool.max as u64, vec![name(&pool)]);
             all().into_iter().map(of).collect()
         });
-        self.observe(&names::DB_PENDING, move || {
+        self.observe(&instruments::DB_PENDING, move || {
             let of = |pool: PoolStatus| (pool.pending as u64, vec![name(&pool)]);
             pools().into_iter().map(of).collect()
         });
@@ -253,10 +256,10 @@ pub fn prometheus_names() -> BTreeMap<String, &'static Instrument> {
             "By" => "_bytes",
             _ => "",
         });
-        if instrument.kind == names::Kind::Counter {
+        if instrument.kind == instruments::Kind::Counter {
             name.push_str("_total");
         }
         (name, *instrument)
     };
-    names::INSTRUMENTS.iter().map(name).collect()
+    instruments::INSTRUMENTS.iter().map(name).collect()
 }

@@ -10,8 +10,9 @@ use opentelemetry::{
 use opentelemetry_sdk::metrics::SdkMeterProvider;
 
 use super::{
+    instruments::{self, Instrument},
     labels::{self, Bounded, OTHER},
-    names::{self, Instrument, attribute},
+    names::{self, attribute},
 };
 use crate::model::{Compaction, CompactionState, Ending, Usage, UsagePurpose};
 
@@ -178,39 +179,39 @@ impl Metrics {
     pub(super) fn new(provider: &SdkMeterProvider) -> Self {
         let meter = provider.meter(names::SCOPE);
         let metrics = Self(Arc::new(Instruments {
-            rpc_duration: histogram(&meter, &names::RPC_DURATION),
-            rpc_active: up_down(&meter, &names::RPC_ACTIVE),
-            rpc_rejected: counter(&meter, &names::RPC_REJECTED),
-            connections_ended: counter(&meter, &names::CONNECTIONS_ENDED),
-            turn_started: counter(&meter, &names::TURN_STARTED),
-            turn_ended: counter(&meter, &names::TURN_ENDED),
-            turn_running: up_down(&meter, &names::TURN_RUNNING),
-            turn_first_token: histogram(&meter, &names::TURN_FIRST_TOKEN),
-            turn_overhead: histogram(&meter, &names::TURN_OVERHEAD),
-            step_duration: histogram(&meter, &names::STEP_DURATION),
-            model_duration: histogram(&meter, &names::MODEL_DURATION),
-            model_first_chunk: histogram(&meter, &names::MODEL_FIRST_CHUNK),
-            model_tokens: whole_histogram(&meter, &names::MODEL_TOKENS),
-            model_retries: counter(&meter, &names::MODEL_RETRIES),
-            estimate_ratio: histogram(&meter, &names::ESTIMATE_RATIO),
-            compactions: counter(&meter, &names::COMPACTIONS),
-            compaction_tokens: whole_histogram(&meter, &names::COMPACTION_TOKENS),
-            prunes: counter(&meter, &names::PRUNES),
-            pruned_tokens: counter(&meter, &names::PRUNED_TOKENS),
-            queue_depth: gauge(&meter, &names::QUEUE_DEPTH),
+            rpc_duration: histogram(&meter, &instruments::RPC_DURATION),
+            rpc_active: up_down(&meter, &instruments::RPC_ACTIVE),
+            rpc_rejected: counter(&meter, &instruments::RPC_REJECTED),
+            connections_ended: counter(&meter, &instruments::CONNECTIONS_ENDED),
+            turn_started: counter(&meter, &instruments::TURN_STARTED),
+            turn_ended: counter(&meter, &instruments::TURN_ENDED),
+            turn_running: up_down(&meter, &instruments::TURN_RUNNING),
+            turn_first_token: histogram(&meter, &instruments::TURN_FIRST_TOKEN),
+            turn_overhead: histogram(&meter, &instruments::TURN_OVERHEAD),
+            step_duration: histogram(&meter, &instruments::STEP_DURATION),
+            model_duration: histogram(&meter, &instruments::MODEL_DURATION),
+            model_first_chunk: histogram(&meter, &instruments::MODEL_FIRST_CHUNK),
+            model_tokens: whole_histogram(&meter, &instruments::MODEL_TOKENS),
+            model_retries: counter(&meter, &instruments::MODEL_RETRIES),
+            estimate_ratio: histogram(&meter, &instruments::ESTIMATE_RATIO),
+            compactions: counter(&meter, &instruments::COMPACTIONS),
+            compaction_tokens: whole_histogram(&meter, &instruments::COMPACTION_TOKENS),
+            prunes: counter(&meter, &instruments::PRUNES),
+            pruned_tokens: counter(&meter, &instruments::PRUNED_TOKENS),
+            queue_depth: gauge(&meter, &instruments::QUEUE_DEPTH),
             queue_age: meter
-                .f64_gauge(names::QUEUE_AGE.name)
-                .with_unit(names::QUEUE_AGE.unit)
-                .with_description(names::QUEUE_AGE.description)
+                .f64_gauge(instruments::QUEUE_AGE.name)
+                .with_unit(instruments::QUEUE_AGE.unit)
+                .with_description(instruments::QUEUE_AGE.description)
                 .build(),
-            takeovers: counter(&meter, &names::TAKEOVERS),
-            replay_bytes: counter(&meter, &names::REPLAY_BYTES),
-            stream_lag: histogram(&meter, &names::STREAM_LAG),
-            db_duration: histogram(&meter, &names::DB_DURATION),
-            db_timeouts: counter(&meter, &names::DB_TIMEOUTS),
-            db_wait: histogram(&meter, &names::DB_WAIT),
-            wakeups: counter(&meter, &names::WAKEUPS),
-            removed: counter(&meter, &names::REMOVED),
+            takeovers: counter(&meter, &instruments::TAKEOVERS),
+            replay_bytes: counter(&meter, &instruments::REPLAY_BYTES),
+            stream_lag: histogram(&meter, &instruments::STREAM_LAG),
+            db_duration: histogram(&meter, &instruments::DB_DURATION),
+            db_timeouts: counter(&meter, &instruments::DB_TIMEOUTS),
+            db_wait: histogram(&meter, &instruments::DB_WAIT),
+            wakeups: counter(&meter, &instruments::WAKEUPS),
+            removed: counter(&meter, &instruments::REMOVED),
             models: Bounded::new(MOST_MODELS),
             reasons: Bounded::new(MOST_REASONS),
         }));

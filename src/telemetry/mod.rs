@@ -10,6 +10,7 @@ use crate::config::{LogFormat, TelemetryConfig};
 
 mod collector;
 pub mod export;
+pub mod instruments;
 mod labels;
 mod log;
 pub mod metrics;

@@ -18,7 +18,7 @@ use crate::{
     telemetry::{Metrics, Telemetry, Trace, Traces},
     turn::{
         Error,
-        context::lessons::Lessons,
+        context::learn::memory::CalibrationMemory,
         lease::{leases::Leases, postponed::Postponed},
         live::{hub::Hub, sharing::Sharing, wakeups::Wakeups},
         queue::stuck::Stuck,
@@ -53,7 +53,7 @@ pub struct Engine {
     pub(super) sharing: Sharing,
     pub(super) wakeups: Wakeups,
     pub(super) tasks: TaskTracker,
-    pub(super) lessons: Lessons,
+    pub(super) calibration_memory: CalibrationMemory,
     pub(super) draining: CancellationToken,
     pub(super) aborting: CancellationToken,
     pub(super) uploads: Semaphore,
@@ -88,7 +88,7 @@ impl Engine {
             sharing: Sharing::default(),
             wakeups: Wakeups::default(),
             tasks: TaskTracker::new(),
-            lessons: Lessons::default(),
+            calibration_memory: CalibrationMemory::default(),
             draining: CancellationToken::new(),
             aborting: CancellationToken::new(),
             uploads,
@@ -158,7 +158,7 @@ impl Engine {
             let _ = tokio::time::timeout_at(end, self.tasks.wait()).await;
         }
         // What the last calls taught, which only this replica knows.
-        match tokio::time::timeout_at(end, self.keep_lessons()).await {
+        match tokio::time::timeout_at(end, self.save_calibrations()).await {
             Ok(Ok(())) => {}
             Ok(Err(error)) => {
                 tracing::warn!(%error, "what calls taught about sizes was not written")
@@ -219,7 +219,8 @@ impl Engine {
     pub async fn keep_quotas(&self) -> Result<(), Error> {
         let running = self.leases.running_by_tenant();
         self.quotas.refresh(&running).await?;
-        self.lessons.forget(&self.quotas.deleted_tenants());
+        self.calibration_memory
+            .forget(&self.quotas.deleted_tenants());
         Ok(())
     }
 

@@ -4,7 +4,7 @@ use crate::{
     mcp,
     model::{
         BlobId, CallId, CompactionId, Exceeded, MessageId, RequestId, Seq, SessionId, TenantId,
-        TurnId, import::Flaw, ledger::Occupant,
+        TurnId, append::Flaw, ledger::Occupant,
     },
     provider, store,
 };

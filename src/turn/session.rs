@@ -6,6 +6,7 @@ pub mod create;
 pub mod delete;
 pub mod erase;
 pub mod fork;
+pub mod purge;
 pub mod retention;
 pub mod update;
 pub mod upload;

@@ -126,7 +126,7 @@ pub fn start(
         engine.measure_backlog().await
     });
     loops.every("lessons", Pace::Each(LESSONS), done, |engine| async move {
-        engine.keep_lessons().await
+        engine.save_calibrations().await
     });
     let retention = Pace::Within(rules.retention.interval);
     loops.every("retention", retention, stop, |engine| async move {

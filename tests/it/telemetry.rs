@@ -11,7 +11,7 @@ use std::{
 use contextd::{
     config::{self, AuthConfig},
     pb,
-    telemetry::{export::prometheus_names, names},
+    telemetry::{export::prometheus_names, instruments},
     turn::Retention,
 };
 use serde_json::json;
@@ -74,10 +74,10 @@ fn documented() -> BTreeMap<String, (String, String, String)> {
 #[test]
 fn every_metric_is_documented_and_every_documented_one_exists() {
     let kind = |kind| match kind {
-        names::Kind::Counter => "counter",
-        names::Kind::UpDownCounter => "up-down counter",
-        names::Kind::Gauge => "gauge",
-        names::Kind::Histogram(_) => "histogram",
+        instruments::Kind::Counter => "counter",
+        instruments::Kind::UpDownCounter => "up-down counter",
+        instruments::Kind::Gauge => "gauge",
+        instruments::Kind::Histogram(_) => "histogram",
     };
     let expected = prometheus_names().into_iter().map(|(prometheus, it)| {
         let rest = (prometheus, kind(it.kind).to_owned(), it.unit.to_owned());

@@ -8,33 +8,24 @@
 
 pub mod digest;
 pub mod summary_prompt;
+pub mod trigger;
 
+use self::trigger::share;
 use super::{budget::Budget, estimate, prune};
 use crate::model::{
     CompactionId, Content, Message, Role, Seq,
-    compaction::{CompactionPolicy, Guard, Ratio, Strategy, Trigger},
+    compaction::{CompactionPolicy, Ratio, Strategy},
 };
 
 #[cfg(test)]
 mod tests;
 
-/// The share of the window that sets off a strategy where the policy does not say (feature row
-/// D13).
-const PROACTIVE: f64 = 0.5;
-/// The same for the removal of the middle.
-const MIDDLE: f64 = 0.8;
-/// The share of the size at which a context is compacted from which on a summary is written beside
-/// the turn.
-const AHEAD: f64 = 0.8;
 /// A compacted context may fill at most one part in so many of the room, so that the next compaction
 /// is not due at once.
 const ROOM_LEFT: u32 = 2;
 /// The removal of the middle keeps, at the beginning, at most one part in so many of the size it aims
 /// at.
 const HEAD: u32 = 4;
-/// A compaction that makes the context smaller by less than one part in so many (5 %) has failed.
-const PROGRESS: u64 = 20;
-
 /// The compaction in force.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct InForce {
@@ -88,75 +79,12 @@ pub struct Plan {
     pub carries: bool,
 }
 
-/// Why a context is to be compacted now. `None` means it is not. `local`: the model runs on a
-/// server of one's own.
-pub fn due(policy: &CompactionPolicy, budget: Budget, size: u32, local: bool) -> Option<Trigger> {
-    if !policy.enabled {
-        return None;
-    }
-    if budget.overflows(size) {
-        return Some(Trigger::Overflow);
-    }
-    let at = |ratio: f64| f64::from(size) >= ratio * f64::from(budget.window);
-    let strategy = threshold(policy).is_some_and(at);
-    let guard = guard(policy, local) == Guard::TwoLevel && at(policy.guard_request_ratio.get());
-    (strategy || guard).then_some(Trigger::Threshold)
-}
-
-/// The size from which on a context is compacted. `None` means never by itself.
-pub fn starts_at(policy: &CompactionPolicy, budget: Budget, local: bool) -> Option<u32> {
-    if !policy.enabled {
-        return None;
-    }
-    let guard = (guard(policy, local) == Guard::TwoLevel).then(|| policy.guard_request_ratio.get());
-    let shares = [threshold(policy), guard]
-        .into_iter()
-        .flatten()
-        .map(|ratio| share(budget.window, ratio));
-    Some(shares.fold(budget.room().saturating_add(1), u32::min))
-}
-
-/// Whether a summary is to be written beside the turn by now: soon one is needed, and who needs it
-/// is not to wait.
-pub fn is_ahead(policy: &CompactionPolicy, budget: Budget, size: u32, local: bool) -> bool {
-    policy.summarises_beside()
-        && starts_at(policy, budget, local).is_some_and(|from| size >= share(from, AHEAD))
-}
-
-/// The size of prompt and answer together at which the guard stops an answer. `None` means there is
-/// no guard.
-pub fn room_for_answer(policy: &CompactionPolicy, budget: Budget, local: bool) -> Option<u32> {
-    let watched = policy.enabled && guard(policy, local) == Guard::TwoLevel;
-    watched.then(|| share(budget.window, policy.guard_stream_ratio.get()))
-}
-
-/// How closely the size is watched.
-pub fn guard(policy: &CompactionPolicy, local: bool) -> Guard {
-    policy
-        .guard
-        .unwrap_or(if local { Guard::TwoLevel } else { Guard::None })
-}
-
-fn threshold(policy: &CompactionPolicy) -> Option<f64> {
-    let own = match policy.strategy {
-        Strategy::ReactiveOverflow | Strategy::Truncation => return None,
-        Strategy::ProactiveThreshold => PROACTIVE,
-        Strategy::MiddleRemoval => MIDDLE,
-    };
-    Some(policy.threshold.map_or(own, Ratio::get))
-}
-
 /// The ways to try, one after the other. What need not become smaller waits rather than to lose
 /// what no summary was written of.
 pub fn ladder(first: Strategy, must: bool) -> impl Iterator<Item = Strategy> {
     let next = [Strategy::MiddleRemoval, Strategy::Truncation];
     let further = next.into_iter().filter(move |next| must && *next > first);
     std::iter::once(first).chain(further)
-}
-
-/// Whether a context became so much smaller that it was worth it.
-pub fn is_progress(before: u32, after: u32) -> bool {
-    u64::from(after) * PROGRESS <= u64::from(before) * (PROGRESS - 1)
 }
 
 /// What a compaction of this kind would stand for. `None` means there is nothing that may go.
@@ -530,14 +458,4 @@ fn estimated(situation: &Situation<'_>) -> u64 {
 /// An estimate, corrected by what is known of the whole prompt: `size`, estimated at `whole`.
 fn scaled(estimate: u64, size: u32, whole: u64) -> u32 {
     u32::try_from(u128::from(estimate) * u128::from(size) / u128::from(whole)).unwrap_or(u32::MAX)
-}
-
-fn share(of: u32, ratio: f64) -> u32 {
-    #[expect(
-        clippy::cast_possible_truncation,
-        clippy::cast_sign_loss,
-        reason = "a share of a number is never larger"
-    )]
-    let tokens = (f64::from(of) * ratio).ceil() as u32;
-    tokens
 }

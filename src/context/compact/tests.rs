@@ -2,10 +2,13 @@
 
 use proptest::prelude::*;
 
-use super::*;
+use super::{trigger::*, *};
 use crate::{
     context::testing::{self, assistant, user},
-    model::{Transcript, TurnId, compaction::Strategy},
+    model::{
+        Transcript, TurnId,
+        compaction::{Guard, Strategy, Trigger},
+    },
 };
 
 /// A conversation in turns: each a user's words and so many steps with a result of that many

@@ -22,12 +22,12 @@ mod turns;
 mod update_session;
 
 mod config;
-mod foreign;
 mod generation;
 mod input;
 mod limits;
 mod media;
 mod media_type;
+mod messages_json;
 mod output_limits;
 mod page;
 mod part;
@@ -79,10 +79,10 @@ pub use context::{
 pub use count_tokens::{COUNT_TOKENS, count_tokens};
 pub use events::{LIST_EVENTS, ListEvents, WATCH_EVENTS, list_events, watch_events};
 pub use execute_turn::{EXECUTE_TURN, execute_turn};
-pub use foreign::Place;
 pub use fork_session::{FORK_SESSION, fork_session};
 pub use hash::request_hash;
 pub use media::{Stored, named_in_messages, named_in_results};
+pub use messages_json::Place;
 pub use models::{GET_MODEL, LIST_MODELS, ListModels, get_model, list_models};
 pub use page::PageRequest;
 pub use queue::{

@@ -460,7 +460,7 @@ impl Engine {
                 .as_ref()
                 .map_or(after, |after| after.tokens);
             let bound = order.bound().filter(|bound| told > *bound);
-            if bound.is_none() && compact::is_progress(situation.size, after) {
+            if bound.is_none() && compact::trigger::is_progress(situation.size, after) {
                 return Ok(draft);
             }
             tracing::warn!(

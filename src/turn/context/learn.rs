@@ -1,6 +1,8 @@
 //! What calls teach about the size of prompts: kept in memory as they come, written now and then. A
 //! replica that dies forgets what it has not written; there will be other calls.
 
+pub(in crate::turn) mod memory;
+
 use std::{collections::BTreeMap, sync::Arc};
 
 use crate::{
@@ -20,7 +22,7 @@ const MOST_BYTES: usize = 256 << 10;
 /// [`MOST_BYTES`].
 const MOST_TOKENS: i64 = 64 << 10;
 
-/// Lessons about one model between two writes (`worker/mod.rs`: `LESSONS`) from which on the report of a call is not worth the
+/// Calls of one model between two writes (`worker/mod.rs`: `LESSONS`) from which on the report of a call is not worth the
 /// reading of its transcript.
 const ENOUGH: u32 = 4;
 
@@ -36,7 +38,7 @@ impl Engine {
         if !teaches(&prompt, reported) || self.quotas.is_deleted(tenant) {
             return;
         }
-        let Ok(place) = Arc::clone(&self.lessons.places).try_acquire_owned() else {
+        let Ok(place) = Arc::clone(&self.calibration_memory.places).try_acquire_owned() else {
             return;
         };
         let engine = Arc::clone(self);
@@ -45,7 +47,7 @@ impl Engine {
         self.tasks.spawn_blocking(move || {
             let predicted = predicted(&model, &prompt);
             let subject = (tenant, model.reference);
-            engine.lessons.note(subject, predicted, reported);
+            engine.calibration_memory.note(subject, predicted, reported);
             drop(place);
         });
     }
@@ -60,7 +62,7 @@ impl Engine {
     ) -> bool {
         transcript <= MOST_TOKENS
             && self
-                .lessons
+                .calibration_memory
                 .of(&(tenant.clone(), model.reference.clone()))
                 .is_none_or(|known| known.calls < ENOUGH)
     }
@@ -77,7 +79,10 @@ impl Engine {
         if !teaches(&prompt, reported) || self.quotas.is_deleted(tenant) {
             return Ok(());
         }
-        let Ok(place) = Arc::clone(&self.lessons.places).acquire_owned().await else {
+        let Ok(place) = Arc::clone(&self.calibration_memory.places)
+            .acquire_owned()
+            .await
+        else {
             return Ok(());
         };
         let asked = model.clone();
@@ -86,7 +91,7 @@ impl Engine {
         let predicted =
             predicted.map_err(|error| Error::Internal(format!("counting failed: {error}")))?;
         let subject = (tenant.clone(), model.reference.clone());
-        self.lessons.note(subject, predicted, reported);
+        self.calibration_memory.note(subject, predicted, reported);
         Ok(())
     }
 
@@ -97,13 +102,13 @@ impl Engine {
         tenant: &TenantId,
         models: &[&str],
     ) -> Result<BTreeMap<String, Calibration>, Error> {
-        let writes = self.lessons.writes();
+        let writes = self.calibration_memory.writes();
         let mut stored = self.store.calibrations(tenant, models).await?;
         let known = models.iter().filter_map(|model| {
             let stored = stored.remove(*model);
             let subject = (tenant.clone(), (*model).to_owned());
-            self.lessons.remember(&subject, stored, writes);
-            self.lessons
+            self.calibration_memory.remember(&subject, stored, writes);
+            self.calibration_memory
                 .added(&subject, stored)
                 .map(|known| ((*model).to_owned(), known))
         });
@@ -115,7 +120,9 @@ impl Engine {
     /// is what memory has, or 1: it is only shown.
     pub(in crate::turn) async fn ratio(&self, tenant: &TenantId, reference: &str) -> f64 {
         let ratio = |known: Option<Calibration>| known.map_or(1.0, |known| known.ratio);
-        let (known, is_fresh) = self.lessons.known(&(tenant.clone(), reference.to_owned()));
+        let (known, is_fresh) = self
+            .calibration_memory
+            .known(&(tenant.clone(), reference.to_owned()));
         if is_fresh {
             return ratio(known);
         }
@@ -129,13 +136,13 @@ impl Engine {
     }
 
     /// Writes what was learnt since the last time.
-    pub async fn keep_lessons(&self) -> Result<(), Error> {
-        let taught = self.lessons.take();
+    pub async fn save_calibrations(&self) -> Result<(), Error> {
+        let taught = self.calibration_memory.take();
         if taught.is_empty() {
             return Ok(());
         }
         let written = self.store.learn(&taught).await;
-        self.lessons.settle();
+        self.calibration_memory.settle();
         Ok(written?)
     }
 }

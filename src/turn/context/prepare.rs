@@ -123,7 +123,7 @@ impl Engine {
                 .map(|shown| Some((shown, report)));
         }
         let due = |at_most| {
-            compact::due(
+            compact::trigger::due(
                 &policy.compaction,
                 budget,
                 at_most,

@@ -147,7 +147,8 @@ impl Engine {
         };
         let size = looked.size(&model).size().at_most();
         let compacts =
-            compact::due(&policy.compaction, budget, size, model.provider.is_local()).is_some();
+            compact::trigger::due(&policy.compaction, budget, size, model.provider.is_local())
+                .is_some();
         if let Some((pruning, planned)) = looked.due(&policy.prune, &model, budget, compacts)
             && let Some(report) = planned.prune
         {

@@ -106,7 +106,7 @@ impl Engine {
             used: size.count.tokens,
         };
         let (breakdown, tools) = measured(&whole);
-        let starts_at = compact::starts_at(
+        let starts_at = compact::trigger::starts_at(
             &policy.context.compaction,
             budget,
             model.provider.is_local(),

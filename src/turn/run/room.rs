@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::{
     context::{
         budget::Budget,
-        compact::{due, is_ahead, room_for_answer},
+        compact::trigger::{due, is_ahead, room_for_answer},
     },
     model::{
         CompactionState, Failure, FailureReason, Message, MessageId, Payload, compaction::Trigger,

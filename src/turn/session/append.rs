@@ -14,9 +14,9 @@ use crate::{
     model::{
         BlobId, CallId, Content, InputMessage, MessageId, SessionConfig, SessionKey, TenantId,
         TokenCount,
+        append::{Fit, Misfit, Place, fit},
         command::AppendMessages,
         derive,
-        import::{Fit, Misfit, Place, fit},
     },
     store::{
         NewMessage,

@@ -27,11 +27,6 @@ use crate::{
 
 /// How long the next try waits.
 const PAUSE: Duration = Duration::from_millis(20);
-/// How long the rows of a deleted session stay at most.
-const LONGEST_STAY: Duration = Duration::from_mins(1);
-/// Sessions that are purged in one round.
-const ROUND: u32 = 32;
-
 impl Engine {
     /// Deletes a session.
     pub async fn delete_session(
@@ -156,25 +151,6 @@ impl Engine {
             Some(_) => Ok(()),
             None => Err(not_found()),
         }
-    }
-
-    /// How long the rows of a deleted session stay for those who follow it. A lease is many times
-    /// as long as it takes to hear of it.
-    pub fn stay(&self) -> Duration {
-        self.store.lease().min(LONGEST_STAY)
-    }
-
-    /// Removes what deleted sessions left, once no reader can be following them any more.
-    pub async fn purge(&self) -> Result<(), Error> {
-        for key in self.store.purgeable(ROUND).await? {
-            if self.draining.is_cancelled() {
-                break;
-            }
-            if let Err(error) = self.store.purge(&key).await {
-                tracing::warn!(session.id = %key.session, %error, "deleted session not purged");
-            }
-        }
-        Ok(())
     }
 }
 

@@ -24,7 +24,7 @@ const MOST_MODELS: usize = 1_000;
 
 /// What was learnt and not yet written, and what the database was last known to hold.
 #[derive(Debug)]
-pub(in crate::turn) struct Lessons {
+pub(in crate::turn) struct CalibrationMemory {
     pub(super) taught: Mutex<Taught>,
     pub(in crate::turn) places: Arc<Semaphore>,
 }
@@ -62,7 +62,7 @@ impl Taught {
     }
 }
 
-impl Default for Lessons {
+impl Default for CalibrationMemory {
     fn default() -> Self {
         Self {
             taught: Mutex::default(),
@@ -71,7 +71,7 @@ impl Default for Lessons {
     }
 }
 
-impl Lessons {
+impl CalibrationMemory {
     pub(in crate::turn) fn note(&self, subject: Subject, predicted: u32, reported: u32) {
         let Some(call) = Calibration::of_call(predicted, reported) else {
             return;
@@ -177,89 +177,85 @@ mod tests {
 
     #[test]
     fn what_a_tenants_calls_teach_is_no_others_and_is_forgotten_with_it() {
-        let lessons = Lessons::default();
+        let memory = CalibrationMemory::default();
         let other = (TenantId::new("other"), "a/b".to_owned());
-        lessons.note(of("a/b"), 100, 190);
-        assert_eq!(lessons.of(&other), None);
-        lessons.note(other.clone(), 100, 100);
-        lessons.forget(&[TenantId::new("acme")].into());
-        assert_eq!(lessons.of(&of("a/b")), None);
-        assert_eq!(lessons.of(&other).map(|known| known.calls), Some(1));
+        memory.note(of("a/b"), 100, 190);
+        assert_eq!(memory.of(&other), None);
+        memory.note(other.clone(), 100, 100);
+        memory.forget(&[TenantId::new("acme")].into());
+        assert_eq!(memory.of(&of("a/b")), None);
+        assert_eq!(memory.of(&other).map(|known| known.calls), Some(1));
     }
 
     /// Row A12
     #[test]
     fn calibration_is_averaged_until_it_is_written() {
-        let lessons = Lessons::default();
-        lessons.note(of("a/b"), 100, 110);
-        lessons.note(of("a/b"), 100, 130);
-        lessons.note(of("a/b"), 0, 130);
-        lessons.note(of("a/c"), 10, 10);
+        let memory = CalibrationMemory::default();
+        memory.note(of("a/b"), 100, 110);
+        memory.note(of("a/b"), 100, 130);
+        memory.note(of("a/b"), 0, 130);
+        memory.note(of("a/c"), 10, 10);
         assert_eq!(
-            lessons.of(&of("a/c")),
+            memory.of(&of("a/c")),
             Some(Calibration {
                 ratio: 1.0,
                 calls: 1
             })
         );
-        assert_eq!(lessons.of(&of("a/d")), None);
-        let taught = lessons.take();
+        assert_eq!(memory.of(&of("a/d")), None);
+        let taught = memory.take();
         assert_eq!(taught.keys().collect::<Vec<_>>(), [&of("a/b"), &of("a/c")]);
         assert!((taught[&of("a/b")].ratio - 1.2).abs() < 1e-9);
         assert_eq!(taught[&of("a/b")].calls, 2);
-        lessons.note(of("a/b"), 100, 180);
-        let known = lessons.of(&of("a/b")).unwrap();
+        memory.note(of("a/b"), 100, 180);
+        let known = memory.of(&of("a/b")).unwrap();
         assert_eq!(known.calls, 3, "what is being written counts");
         assert!((known.ratio - 1.4).abs() < 1e-9);
-        lessons.settle();
-        assert_eq!(lessons.of(&of("a/b")).map(|known| known.calls), Some(1));
-        assert_eq!(lessons.of(&of("a/c")), None);
-        assert_eq!(lessons.take().len(), 1);
+        memory.settle();
+        assert_eq!(memory.of(&of("a/b")).map(|known| known.calls), Some(1));
+        assert_eq!(memory.of(&of("a/c")), None);
+        assert_eq!(memory.take().len(), 1);
     }
 
     #[test]
     fn calibration_is_cached_until_the_model_is_written() {
-        let lessons = Lessons::default();
+        let memory = CalibrationMemory::default();
         let stored = Calibration {
             ratio: 1.5,
             calls: 50,
         };
+        assert_eq!(memory.known(&of("a/b")), (None, false), "it was never read");
+        memory.remember(&of("a/b"), Some(stored), memory.writes());
+        memory.remember(&of("a/c"), None, memory.writes());
+        assert_eq!(memory.known(&of("a/b")), (Some(stored), true));
         assert_eq!(
-            lessons.known(&of("a/b")),
-            (None, false),
-            "it was never read"
-        );
-        lessons.remember(&of("a/b"), Some(stored), lessons.writes());
-        lessons.remember(&of("a/c"), None, lessons.writes());
-        assert_eq!(lessons.known(&of("a/b")), (Some(stored), true));
-        assert_eq!(
-            lessons.known(&of("a/c")),
+            memory.known(&of("a/c")),
             (None, true),
             "that there is nothing is known too"
         );
-        lessons.note(of("a/b"), 100, 100);
-        let learnt = lessons.known(&of("a/b")).0.unwrap();
+        memory.note(of("a/b"), 100, 100);
+        let learnt = memory.known(&of("a/b")).0.unwrap();
         assert!(
             learnt.calls == 51 && learnt.ratio < 1.5,
             "what is learnt is added: {learnt:?}"
         );
-        let before = lessons.writes();
-        drop(lessons.take());
+        let before = memory.writes();
+        drop(memory.take());
         assert_eq!(
-            lessons.known(&of("a/b")),
+            memory.known(&of("a/b")),
             (Some(learnt), true),
             "so is what is being written"
         );
-        lessons.settle();
+        memory.settle();
         assert_eq!(
-            lessons.known(&of("a/b")),
+            memory.known(&of("a/b")),
             (None, false),
             "the row is another one now"
         );
-        assert_eq!(lessons.known(&of("a/c")), (None, true));
-        lessons.remember(&of("a/b"), Some(stored), before);
+        assert_eq!(memory.known(&of("a/c")), (None, true));
+        memory.remember(&of("a/b"), Some(stored), before);
         assert_eq!(
-            lessons.known(&of("a/b")),
+            memory.known(&of("a/b")),
             (None, false),
             "a read that began before the write may not have seen it"
         );

@@ -3,10 +3,7 @@
 use std::time::{Duration, Instant};
 
 use crate::{
-    grpc::{
-        gate::Gate,
-        readiness::{Closed, Readiness},
-    },
+    grpc::gate::{Closed, Gate, Readiness},
     store::{Database, Error, migrate},
     telemetry::progress::Progress,
 };

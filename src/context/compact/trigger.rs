@@ -1,0 +1,92 @@
+//! When a context is compacted: the sizes at which a compaction starts, a summary is written ahead,
+//! and an answer is stopped; and whether a compaction was worth it.
+
+use crate::{
+    context::budget::Budget,
+    model::compaction::{CompactionPolicy, Guard, Ratio, Strategy, Trigger},
+};
+
+/// The share of the window that sets off a strategy where the policy does not say (feature row
+/// D13).
+const PROACTIVE: f64 = 0.5;
+/// The same for the removal of the middle.
+const MIDDLE: f64 = 0.8;
+/// The share of the size at which a context is compacted from which on a summary is written beside
+/// the turn.
+const AHEAD: f64 = 0.8;
+/// A compaction that makes the context smaller by less than one part in so many (5 %) has failed.
+const PROGRESS: u64 = 20;
+
+/// Why a context is to be compacted now. `None` means it is not. `local`: the model runs on a
+/// server of one's own.
+pub fn due(policy: &CompactionPolicy, budget: Budget, size: u32, local: bool) -> Option<Trigger> {
+    if !policy.enabled {
+        return None;
+    }
+    if budget.overflows(size) {
+        return Some(Trigger::Overflow);
+    }
+    let at = |ratio: f64| f64::from(size) >= ratio * f64::from(budget.window);
+    let strategy = threshold(policy).is_some_and(at);
+    let guard = guard(policy, local) == Guard::TwoLevel && at(policy.guard_request_ratio.get());
+    (strategy || guard).then_some(Trigger::Threshold)
+}
+
+/// The size from which on a context is compacted. `None` means never by itself.
+pub fn starts_at(policy: &CompactionPolicy, budget: Budget, local: bool) -> Option<u32> {
+    if !policy.enabled {
+        return None;
+    }
+    let guard = (guard(policy, local) == Guard::TwoLevel).then(|| policy.guard_request_ratio.get());
+    let shares = [threshold(policy), guard]
+        .into_iter()
+        .flatten()
+        .map(|ratio| share(budget.window, ratio));
+    Some(shares.fold(budget.room().saturating_add(1), u32::min))
+}
+
+/// Whether a summary is to be written beside the turn by now: soon one is needed, and who needs it
+/// is not to wait.
+pub fn is_ahead(policy: &CompactionPolicy, budget: Budget, size: u32, local: bool) -> bool {
+    policy.summarises_beside()
+        && starts_at(policy, budget, local).is_some_and(|from| size >= share(from, AHEAD))
+}
+
+/// The size of prompt and answer together at which the guard stops an answer. `None` means there is
+/// no guard.
+pub fn room_for_answer(policy: &CompactionPolicy, budget: Budget, local: bool) -> Option<u32> {
+    let watched = policy.enabled && guard(policy, local) == Guard::TwoLevel;
+    watched.then(|| share(budget.window, policy.guard_stream_ratio.get()))
+}
+
+/// How closely the size is watched.
+pub fn guard(policy: &CompactionPolicy, local: bool) -> Guard {
+    policy
+        .guard
+        .unwrap_or(if local { Guard::TwoLevel } else { Guard::None })
+}
+
+fn threshold(policy: &CompactionPolicy) -> Option<f64> {
+    let own = match policy.strategy {
+        Strategy::ReactiveOverflow | Strategy::Truncation => return None,
+        Strategy::ProactiveThreshold => PROACTIVE,
+        Strategy::MiddleRemoval => MIDDLE,
+    };
+    Some(policy.threshold.map_or(own, Ratio::get))
+}
+
+/// Whether a context became so much smaller that it was worth it.
+pub fn is_progress(before: u32, after: u32) -> bool {
+    u64::from(after) * PROGRESS <= u64::from(before) * (PROGRESS - 1)
+}
+
+/// That share of a number, rounded up.
+pub(super) fn share(of: u32, ratio: f64) -> u32 {
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "a share of a number is never larger"
+    )]
+    let tokens = (f64::from(of) * ratio).ceil() as u32;
+    tokens
+}
