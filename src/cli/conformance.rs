@@ -68,7 +68,8 @@ pub(super) async fn run(args: Args) -> anyhow::Result<ExitCode> {
         parallel: thread::available_parallelism().map_or(1, usize::from) * RUNS_PER_PROCESSOR,
     };
     let kit = Kit::start(setup).await?;
-    let (mut runs, mut failed) = (0_usize, 0_usize);
+    let mut runs = 0_usize;
+    let mut failed = 0_usize;
     let mut printed = Ok(());
     let ran = kit.run(&options, |outcome| {
         runs += 1;

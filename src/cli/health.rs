@@ -68,7 +68,7 @@ async fn status_of(
     let answer = HealthClient::new(channel)
         .check(HealthCheckRequest { service })
         .await;
-    let answer = answer.with_context(|| format!("{address} did not tell its health"))?;
+    let answer = answer.with_context(|| format!("no health response from {address}"))?;
     let reason = answer
         .metadata()
         .get(NOT_READY)

@@ -109,7 +109,7 @@ pub fn effort_to_pb(effort: ReasoningEffort) -> pb::ReasoningEffort {
     }
 }
 
-/// A level of thinking; none when it is not set.
+/// A level of thinking. `None` if it is not set.
 pub fn effort_from_pb(effort: pb::ReasoningEffort) -> Option<ReasoningEffort> {
     match effort {
         pb::ReasoningEffort::Unspecified => None,

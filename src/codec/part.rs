@@ -47,7 +47,7 @@ pub struct PartRow {
     /// The part's words, unchanged: its text, a call's arguments, the first text of a result, the
     /// blob or address of a medium.
     pub body: String,
-    /// What the other columns do not say, as an encoded `Part` without their words; none when that
+    /// What the other columns do not say, as an encoded `Part` without their words. `None` if that
     /// is nothing.
     pub rest: Option<Vec<u8>>,
 }

@@ -52,7 +52,8 @@ pub(super) async fn run(
         .process_group(0)
         .kill_on_drop(true);
     let mut child = command.spawn()?;
-    let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
+    let stdout = child.stdout.take();
+    let stderr = child.stderr.take();
     let mut ran = Ran::default();
     let working = async { tokio::join!(read_lines(stdout, proxy), last_words(stderr)) };
     let allowed = options.timeout + scenario.extra;

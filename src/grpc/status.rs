@@ -123,14 +123,11 @@ pub fn tenant_being_deleted(tenant: &TenantId) -> Status {
         .status()
 }
 
-/// A server that has as much to do as it may.
+/// A server at its limit.
 pub fn overloaded() -> Status {
-    Row::new(
-        ErrorReason::Overloaded,
-        "the server has as much to do as it can",
-    )
-    .retry_after(RETRY_BUSY)
-    .status()
+    Row::new(ErrorReason::Overloaded, "the server is overloaded")
+        .retry_after(RETRY_BUSY)
+        .status()
 }
 
 /// The caller's deadline passed.
@@ -146,7 +143,7 @@ pub fn deadline_exceeded() -> Status {
 pub fn upload_too_slow() -> Status {
     Row::new(
         ErrorReason::DeadlineExceeded,
-        "the upload stood still or took too long; nothing is stored",
+        "the upload stalled or took too long; nothing is stored",
     )
     .status()
 }

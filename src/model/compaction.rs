@@ -16,7 +16,7 @@ pub type Ratio = UpTo<1>;
 /// A compaction as it is reported.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Compaction {
-    /// Its id; none of one that is only planned.
+    /// Its id. `None` for one that is only planned.
     pub id: Option<CompactionId>,
     /// Where it stands.
     pub state: CompactionState,
@@ -24,7 +24,7 @@ pub struct Compaction {
     pub trigger: Trigger,
     /// How it is made; not as it was begun, when that failed.
     pub strategy: Strategy,
-    /// The seqs of the first and the last message that it stands for; none while that is open.
+    /// The seqs of the first and the last message that it stands for. `None` while that is open.
     pub range: Option<(Seq, Seq)>,
     /// How many messages that is.
     pub messages_compacted: u32,
@@ -52,7 +52,7 @@ pub struct Compaction {
     pub unreferenced_tools: Vec<String>,
     /// Why it was given up.
     pub failure: Option<Failure>,
-    /// When it was begun; none of one that is only planned.
+    /// When it was begun. `None` for one that is only planned.
     pub created_at: Option<Timestamp>,
     /// When it came in force, or was given up.
     pub ended_at: Option<Timestamp>,

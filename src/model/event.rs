@@ -226,7 +226,7 @@ pub struct UsageRecorded {
     pub purpose: UsagePurpose,
     /// Model reference.
     pub model: String,
-    /// Its tokens; none when the provider reported none.
+    /// Its tokens. `None` if the provider reported none.
     pub usage: Option<Usage>,
     /// The prediction made before the call.
     pub estimate: Option<Estimate>,
@@ -310,7 +310,7 @@ pub enum WaitsFor {
 pub struct StoredEvent {
     /// Position in the session.
     pub seq: Seq,
-    /// The turn; none when it belongs to none.
+    /// The turn. `None` if it belongs to none.
     pub turn: Option<TurnId>,
     /// The step, from 1; 0 outside of steps.
     pub step: u32,

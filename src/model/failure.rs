@@ -49,7 +49,7 @@ pub struct Failure {
     pub message: String,
     /// Whether the same request may succeed later.
     pub recoverable: bool,
-    /// Where in the model call; none when no model was involved.
+    /// Where in the model call. `None` if no model was involved.
     pub phase: Option<FailurePhase>,
     /// Configured name of the provider; empty when none was involved.
     pub provider: String,

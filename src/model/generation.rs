@@ -203,7 +203,7 @@ pub type TopP = UpTo<1>;
 pub struct UpTo<const MOST: u8>(f64);
 
 impl<const MOST: u8> UpTo<MOST> {
-    /// The number; none when it is outside, or no number at all.
+    /// The number. `None` if it is outside, or no number at all.
     pub fn new(number: f64) -> Option<Self> {
         (0.0..=f64::from(MOST))
             .contains(&number)

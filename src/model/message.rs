@@ -87,9 +87,9 @@ pub struct Message {
     pub queued: Vec<Applied>,
     /// It was written by a compaction in place of older messages.
     pub is_summary: bool,
-    /// The compaction that took it out of the prompt; none while the model sees it.
+    /// The compaction that took it out of the prompt. `None` while the model sees it.
     pub compacted_by: Option<CompactionId>,
-    /// The seq at which it was voided; none while it is valid.
+    /// The seq at which it was voided. `None` while it is valid.
     pub voided_at: Option<Seq>,
 }
 
@@ -165,7 +165,7 @@ impl StoredPart {
 pub struct Pruned {
     /// The seq of the event that says so.
     pub at: Seq,
-    /// When; none in a fork, which has no such event.
+    /// When. `None` in a fork, which has no such event.
     pub time: Option<Timestamp>,
     /// Its size before.
     pub original_tokens: u32,
@@ -440,7 +440,7 @@ pub struct ModelResponse {
     pub finish: FinishReason,
     /// The provider's own word for it.
     pub provider_finish: String,
-    /// Tokens of this call; none when the provider reported none.
+    /// Tokens of this call. `None` if the provider reported none.
     pub usage: Option<Usage>,
     /// What went wrong, when the part that had arrived was kept.
     pub failure: Option<Failure>,

@@ -47,7 +47,7 @@ impl Body {
     }
 }
 
-/// The options that a host gives for one kind of provider; none if there are none.
+/// The options that a host gives for one kind of provider. Empty if there are none.
 pub(in crate::provider) fn options_of<'a>(
     kind: &str,
     options: Option<&'a str>,

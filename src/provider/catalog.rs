@@ -17,7 +17,7 @@ use crate::model::generation::ReasoningEffort;
 use crate::model::{CachePrices, Declared};
 
 /// The shipped facts, by vendor and model.
-static SHIPPED: LazyLock<BTreeMap<&'static str, BTreeMap<&'static str, Facts>>> =
+static SHIPPED: LazyLock<BTreeMap<&'static str, BTreeMap<&'static str, ShippedModel>>> =
     LazyLock::new(|| {
         serde_json::from_str(include_str!("catalog/models.json"))
             .expect("the shipped table is valid; a test reads it")
@@ -44,7 +44,7 @@ const HOSTS: &[(&str, &str)] = &[
 /// What the table says of a model. Absent: not known.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-struct Facts {
+struct ShippedModel {
     context_window: Option<u32>,
     max_output: Option<u32>,
     input_media: Vec<String>,
@@ -73,7 +73,7 @@ enum Effort {
 /// The models of one provider, which may have any: those that are known by name, and every other.
 #[derive(Debug, Clone, Default)]
 pub struct Catalog {
-    shipped: Option<&'static BTreeMap<&'static str, Facts>>,
+    shipped: Option<&'static BTreeMap<&'static str, ShippedModel>>,
     declared: BTreeMap<String, Declared>,
     listing: Listing,
 }
@@ -157,7 +157,7 @@ impl Catalog {
     }
 }
 
-impl Facts {
+impl ShippedModel {
     fn info(&self, name: &str) -> ModelInfo {
         let limit = |tokens| Limit::new(tokens, Source::Shipped);
         let unknown = ModelInfo::unknown(name);

@@ -221,7 +221,7 @@ pub struct Finish {
     pub reason: FinishReason,
     /// The provider's own word for it.
     pub provider_reason: String,
-    /// What the provider reported; none when it reported nothing.
+    /// What the provider reported. `None` if it reported nothing.
     pub usage: Option<Usage>,
     /// The model that the provider says answered; empty when it did not say.
     pub provider_model: String,

@@ -57,7 +57,7 @@ pub struct Placed {
 pub struct Seen {
     /// The messages in order.
     pub messages: Vec<Message>,
-    /// The version of the context; none when there is no message. At 0 nothing was ever hidden
+    /// The version of the context. `None` if there is no message. At 0 nothing was ever hidden
     /// from the model.
     pub context_version: Option<i64>,
 }

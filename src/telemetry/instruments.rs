@@ -31,7 +31,7 @@ pub struct Instrument {
 }
 
 impl Instrument {
-    /// The upper bounds of its buckets; none if it is no histogram.
+    /// The upper bounds of its buckets. Empty if it is no histogram.
     pub fn buckets(&self) -> Vec<f64> {
         match self.kind {
             Kind::Histogram(bounds) => bounds.to_vec(),

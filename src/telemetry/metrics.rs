@@ -450,9 +450,9 @@ impl Metrics {
     }
 
     /// So long was waited for a connection.
-    pub fn waited_for_connection(&self, took: Duration, in_vain: bool) {
+    pub fn waited_for_connection(&self, took: Duration, timed_out: bool) {
         self.0.db_wait.record(took.as_secs_f64(), &[]);
-        if in_vain {
+        if timed_out {
             self.0.db_timeouts.add(1, &[]);
         }
     }

@@ -161,9 +161,9 @@ impl Engine {
         match tokio::time::timeout_at(end, self.save_calibrations()).await {
             Ok(Ok(())) => {}
             Ok(Err(error)) => {
-                tracing::warn!(%error, "what calls taught about sizes was not written")
+                tracing::warn!(%error, "calibration not saved")
             }
-            Err(_) => tracing::warn!("what calls taught about sizes was not written in time"),
+            Err(_) => tracing::warn!("calibration not saved in time"),
         }
     }
 

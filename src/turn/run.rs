@@ -66,7 +66,7 @@ use crate::{
             answer::{Audience, Broken, Cut, End, Timing},
             cause::Cause,
             fallback::Fallback,
-            next::{Facts, Last, Step, ending_of, next_step},
+            next::{Last, Step, TurnProgress, ending_of, next_step},
             opening::step_started,
             retry::Failed,
             spans::Spans,
@@ -210,7 +210,7 @@ impl Run<'_> {
             self.making.pruned = Some(owned.step);
             return Ok(Flow::On);
         }
-        let next = next_step(&self.facts(&scene, transcript.as_ref()));
+        let next = next_step(&self.progress(&scene, transcript.as_ref()));
         self.follow(&scene, transcript, next).await
     }
 
@@ -305,9 +305,9 @@ impl Run<'_> {
         }
     }
 
-    fn facts(&self, scene: &Scene<'_>, transcript: Option<&Closed>) -> Facts {
+    fn progress(&self, scene: &Scene<'_>, transcript: Option<&Closed>) -> TurnProgress {
         let owned = scene.owned;
-        Facts {
+        TurnProgress {
             step: owned.step,
             takeovers: owned.takeovers,
             max_takeovers: self.engine.rules.max_takeovers,

@@ -255,7 +255,7 @@ async fn calls_update_the_calibration() {
     .await;
     // What is learnt aside is there when nothing runs any more.
     replica.drain(PATIENCE).await;
-    as_worker(replica.engine.keep_lessons()).await.unwrap();
+    as_worker(replica.engine.save_calibrations()).await.unwrap();
     let row = database
         .client()
         .await

@@ -187,10 +187,12 @@ fn every_test_named_in_guarding_exists() {
 }
 
 #[test]
-fn every_path_named_in_architecture_exists() {
-    let text = fs::read_to_string(root().join("ARCHITECTURE.md")).expect("the map is there");
-    let exists = |path: &str| root().join(path).exists();
-    assert_eq!(missing_paths(&text, exists), Vec::<String>::new());
+fn every_path_named_in_the_map_exists() {
+    for page in ["ARCHITECTURE.md", "docs/where-to-change.md"] {
+        let text = fs::read_to_string(root().join(page)).expect("the page is there");
+        let exists = |path: &str| root().join(path).exists();
+        assert_eq!(missing_paths(&text, exists), Vec::<String>::new(), "{page}");
+    }
 }
 
 // --- The rules

@@ -119,7 +119,7 @@ impl Context {
     }
 }
 
-/// The server's own statistics; none where it has none yet.
+/// The server's own statistics. `None` where it has none yet.
 pub(super) async fn stats(
     server: &Server,
     session: &str,

@@ -106,7 +106,7 @@ impl Conversation {
         ))
     }
 
-    /// What the person wants next; none when they leave. Ctrl-C leaves too, when it is pressed
+    /// What the person wants next. `None` if they leave. Ctrl-C leaves too, when it is pressed
     /// twice.
     async fn listen(&mut self) -> anyhow::Result<Option<Command>> {
         let keyboard = self
@@ -317,7 +317,7 @@ impl Conversation {
         Ok(true)
     }
 
-    /// How a turn ended; none when the person left it.
+    /// How a turn ended. `None` if the person left it.
     fn told(&mut self, end: Result<End, Stop>) -> anyhow::Result<Option<End>> {
         match end {
             Ok(end) => Ok(Some(end)),
@@ -337,7 +337,7 @@ impl Conversation {
         }
     }
 
-    /// The session; none when there is none yet.
+    /// The session. `None` if there is none yet.
     async fn session(&self) -> Result<Option<pb::Session>, Status> {
         if self.session_id.is_empty() {
             return Ok(None);

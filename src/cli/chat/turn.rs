@@ -20,7 +20,7 @@ use super::command::Command;
 use super::conversation::{Conversation, OURS, input};
 use super::terminal::Typed;
 use super::tools;
-use super::typing::{Deed, Typing};
+use super::typing::{Typing, TypingEvent};
 use crate::pb::{self, event::Payload};
 
 /// How long a leaving user waits for what they typed to arrive.
@@ -208,7 +208,7 @@ impl<'a> Turn<'a> {
                 // What is refused for good would leave the turn waiting: that is reported, not ignored.
                 Some(sent) = self.sending.join_next() => sent.map_err(|lost| Status::unknown(lost.to_string()))??,
                 Some(queued) = self.queueing.join_next() => self.queued(queued)?,
-                deed = self.chat.typing.next() => self.did(deed)?,
+                event = self.chat.typing.next() => self.did(event)?,
                 _ = self.chat.interrupts.recv() => self.interrupted()?,
             }
         }
@@ -314,8 +314,8 @@ impl<'a> Turn<'a> {
             return Ok(());
         };
         while matches!(self.chat.typing, Typing::Line(_)) {
-            let deed = self.chat.typing.next().await;
-            self.did(deed)?;
+            let event = self.chat.typing.next().await;
+            self.did(event)?;
         }
         self.chat.typing.rest().await;
         let decision = decide(self.chat.keyboard.as_ref(), call).await;
@@ -348,17 +348,17 @@ impl<'a> Turn<'a> {
     }
 
     /// The person begins a line or ends it.
-    fn did(&mut self, deed: Deed) -> Result<(), Stop> {
+    fn did(&mut self, event: TypingEvent) -> Result<(), Stop> {
         let Some(keyboard) = &self.chat.keyboard else {
             return Ok(());
         };
-        let typed = match deed {
-            Deed::Key => {
+        let typed = match event {
+            TypingEvent::Key => {
                 self.chat.printer.hold()?;
                 self.chat.typing = Typing::Line(keyboard.line());
                 return Ok(());
             }
-            Deed::Done(typed) => typed,
+            TypingEvent::Done(typed) => typed,
         };
         self.chat.typing = keyboard.watch()?;
         self.chat.printer.release()?;
@@ -456,10 +456,10 @@ impl<'a> Turn<'a> {
     }
 }
 
-/// The next event; none at the end.
+/// The next event. `None` at the end.
 async fn next(events: &mut Events) -> Result<Option<pb::Event>, Status> {
     match tokio::time::timeout(SILENCE, events.next()).await {
         Ok(event) => event.transpose(),
-        Err(_) => Err(Status::new(Code::Unavailable, "the stream fell silent")),
+        Err(_) => Err(Status::new(Code::Unavailable, "no heartbeat received")),
     }
 }

@@ -26,7 +26,7 @@ pub(super) enum Typing {
 
 /// Something that they did.
 #[derive(Debug)]
-pub(super) enum Deed {
+pub(super) enum TypingEvent {
     /// They pressed a key.
     Key,
     /// They are done with their line.
@@ -35,14 +35,14 @@ pub(super) enum Deed {
 
 impl Typing {
     /// The next thing that they do; never comes where keys are not read.
-    pub(super) async fn next(&mut self) -> Deed {
+    pub(super) async fn next(&mut self) -> TypingEvent {
         let pressed = match self {
             Self::Unheard => false,
             Self::Nothing(watch) => (&mut watch.key).await.is_ok(),
-            Self::Line(line) => return Deed::Done(line.await.unwrap_or(Typed::End)),
+            Self::Line(line) => return TypingEvent::Done(line.await.unwrap_or(Typed::End)),
         };
         if pressed {
-            return Deed::Key;
+            return TypingEvent::Key;
         }
         // Without a key the terminal is gone, which ends the conversation with the next line that
         // is asked for.

@@ -226,15 +226,15 @@ fn why_closed(reason: pb::ToolCallCancelReason) -> &'static str {
     }
 }
 
-/// Why a turn stopped before the model was done; none when it was.
+/// Why a turn stopped before the model was done. `None` if it was done.
 fn why_stopped(reason: pb::CompletionReason) -> Option<&'static str> {
     match reason {
         pb::CompletionReason::Unspecified | pb::CompletionReason::Stop => None,
-        pb::CompletionReason::MaxSteps => Some("as many steps as a turn may have"),
-        pb::CompletionReason::Length => Some("the answer is as long as it may be"),
+        pb::CompletionReason::MaxSteps => Some("step limit reached"),
+        pb::CompletionReason::Length => Some("output limit reached"),
         pb::CompletionReason::ContentFilter => Some("by a content filter"),
-        pb::CompletionReason::Budget => Some("the turn's tokens are spent"),
-        pb::CompletionReason::Deadline => Some("the turn's time is over"),
+        pb::CompletionReason::Budget => Some("token budget used up"),
+        pb::CompletionReason::Deadline => Some("turn timeout reached"),
     }
 }
 

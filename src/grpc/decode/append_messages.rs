@@ -2,10 +2,10 @@
 
 use super::{
     Findings, Path, answers,
-    foreign::{self, Imported, Place},
     hash::{idempotency, request_hash},
     id, ignored, input, json, labels,
     media::{self, Stored},
+    messages_json::{self, Imported, Place},
     number, part, provided, response,
     text::{self, AtMost, MIB},
     timestamp, tools,
@@ -64,7 +64,7 @@ pub fn append_messages(
     let messages: Vec<InputMessage> = match shape {
         Some(shape) => {
             let imported =
-                foreign::read(shape, &messages_json, &messages_model, prefix, &mut found);
+                messages_json::read(shape, &messages_json, &messages_model, prefix, &mut found);
             check_number(Path::to("messages_json"), imported.len(), &mut found);
             let read = |Imported { message, place }: Imported| {
                 let read = message_from(
@@ -294,7 +294,7 @@ fn answered(at: Path<'_>, part: pb::Part, found: &mut Findings) -> Option<Part> 
     })
 }
 
-/// Reads a result as a part; none, and noted, when it is something else.
+/// Reads a result as a part. `None` (and noted) if it is something else.
 fn resulted(at: Path<'_>, part: pb::Part, found: &mut Findings) -> Option<Part> {
     use pb::part::Content as Wire;
     let pb::Part {

@@ -34,7 +34,7 @@ pub(super) fn any(
     within(Duration::ZERO..=LONGEST, at, wire, found)
 }
 
-/// Reads a duration that must lie in a range; none, and noted, when it does not.
+/// Reads a duration that must lie in a range. `None` (and noted) if it does not.
 pub(super) fn within(
     range: RangeInclusive<Duration>,
     at: Path<'_>,

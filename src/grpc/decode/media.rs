@@ -86,7 +86,7 @@ fn collect<'a>(part: &'a pb::Part, named: &mut BTreeSet<&'a str>) {
     }
 }
 
-/// Reads a medium; none, and noted, when it cannot be one. Content that comes with it is laid
+/// Reads a medium. `None` (and noted) if it cannot be one. Content that comes with it is laid
 /// aside, to be stored.
 pub(super) fn read(at: Path<'_>, media: pb::Media, found: &mut Findings) -> Option<Media> {
     let pb::Media {

@@ -48,7 +48,7 @@ pub(super) fn not_negative(at: Path<'_>, number: i64, found: &mut Findings) {
     }
 }
 
-/// Reads the number of an enum value; none, and noted, when it is not known.
+/// Reads the number of an enum value. `None` (and noted) if it is not known.
 pub(super) fn known<E: TryFrom<i32>>(at: Path<'_>, number: i32, found: &mut Findings) -> Option<E> {
     let value = E::try_from(number).ok();
     if value.is_none() {

@@ -12,7 +12,7 @@ use crate::{
 /// Most bytes of a text that is said.
 const LONGEST_TEXT: AtMost = AtMost::Bytes(MIB);
 
-/// Reads a part of a user's message; none, and noted, when it is neither text nor a medium.
+/// Reads a part of a user's message. `None` (and noted) if it is neither text nor a medium.
 pub(super) fn said(at: Path<'_>, part: pb::Part, found: &mut Findings) -> Option<Part> {
     let pb::Part {
         content,
@@ -54,7 +54,7 @@ pub(super) fn said(at: Path<'_>, part: pb::Part, found: &mut Findings) -> Option
     })
 }
 
-/// Reads a part of a tool's result; none, and noted, when it is neither text nor a medium. The
+/// Reads a part of a tool's result. `None` (and noted) if it is neither text nor a medium. The
 /// bound is on the whole result.
 pub(super) fn given(at: Path<'_>, part: pb::Part, found: &mut Findings) -> Option<Given> {
     let pb::Part {

@@ -21,7 +21,7 @@ const LONGEST_METADATA: AtMost = AtMost::Bytes(64 * KIB);
 /// HTTP statuses, and 0 for none.
 const STATUSES: std::ops::RangeInclusive<i32> = 0..=599;
 
-/// Reads a model call; none, and noted, when something is wrong with it.
+/// Reads a model call. `None` (and noted) if something is wrong with it.
 pub(super) fn read(
     at: Path<'_>,
     response: pb::ModelResponse,
@@ -31,7 +31,7 @@ pub(super) fn read(
     codec::response::from_pb(response).ok()
 }
 
-/// Reads what a call used; none, and noted, when something is wrong with it.
+/// Reads what a call used. `None` (and noted) if something is wrong with it.
 pub(super) fn usage(at: Path<'_>, usage: pb::Usage, found: &mut Findings) -> Option<Usage> {
     check_usage(at, usage.clone(), found);
     codec::usage::from_pb(usage).ok()

@@ -8,7 +8,7 @@ use crate::{codec, pb::FieldReason};
 /// The first and the last second that a Timestamp may name: of the years 1 and 9999.
 const SECONDS: std::ops::RangeInclusive<i64> = -62_135_596_800..=253_402_300_799;
 
-/// Reads a time; none, and noted, when it is not well-formed.
+/// Reads a time. `None` (and noted) if it is not well-formed.
 pub(super) fn timestamp(
     at: Path<'_>,
     time: prost_types::Timestamp,

@@ -250,7 +250,7 @@ impl ForeignPart {
         Self { metadata, ..self }
     }
 
-    /// A text; none if it is empty.
+    /// A text. `None` if it is empty.
     pub(super) fn text(at: &str, text: String) -> Option<Self> {
         (!text.is_empty()).then(|| Self::new(at, ForeignContent::Text(text)))
     }

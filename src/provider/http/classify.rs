@@ -169,7 +169,7 @@ fn is_too_long(place: Place, status: Option<u16>, said: &Said) -> bool {
     said.counts_too_many
         || TOO_LONG_CODES.iter().any(|code| said.has_code(code))
         || status == Some(413)
-        // Cerebras and Mistral refuse a long prompt without a word.
+        // Cerebras and Mistral refuse a long prompt with an empty body.
         || (status == Some(400) && said.empty)
         || (by_words && overflow::too_long(&said.message))
 }
@@ -178,12 +178,12 @@ fn is_too_long(place: Place, status: Option<u16>, said: &Said) -> bool {
 fn wordless(place: Place, kind: Kind) -> String {
     match (place, kind) {
         (Place::Body(status), Kind::TooLong) => {
-            format!("it answered {status} without a word: the prompt is too long")
+            format!("it returned {status} with an empty body: the prompt is too long")
         }
         (Place::Body(status @ 300..=399), _) => {
             format!("it answered {status}, a redirect, which is not followed")
         }
-        (Place::Body(status), _) => format!("it answered {status} without a word"),
+        (Place::Body(status), _) => format!("it returned {status} with an empty body"),
         (Place::Stream, _) => "it broke the answer off with an error".to_owned(),
     }
 }

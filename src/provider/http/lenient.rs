@@ -199,7 +199,7 @@ pub fn amount(value: &Value) -> Option<u64> {
     }
 }
 
-/// The members of an object as they are written; none if it is something else.
+/// The members of an object as they are written. Empty if it is something else.
 pub fn members(json: &str) -> BTreeMap<String, Box<RawValue>> {
     serde_json::from_str(json).unwrap_or_default()
 }

@@ -56,7 +56,7 @@ const TOO_LONG: &[&str] = &[
     r"longer than the model'?s context length",               // Together
     r"(?:prompt|input) (?:token )?(?:count|length|size) (?:of )?[\d,]+ exceeds the limit of [\d,]+(?: tokens)?(?:$|[^\w ]| \()", // Copilot
     r"exceeds the available context size", // llama.cpp
-    r"context size has been exceeded",     // llama.cpp and LM Studio, in mid-stream
+    r"context size has been exceeded",     // llama.cpp and LM Studio, mid-stream
     r"greater than the context length|n_keep .*n_ctx", // LM Studio
     r"trying to keep the first \d+ tokens|context length of only \d+", // LM Studio
     r"context length is only \d+ tokens",  // vLLM

@@ -22,7 +22,7 @@ pub struct Said {
     pub message: String,
     /// Every code-like word: code, type, status, reason.
     pub codes: Vec<String>,
-    /// A status within the body, as OpenRouter has it in mid-stream.
+    /// A status within the body, as OpenRouter has it mid-stream.
     pub status: Option<u16>,
     /// How long to wait, where the body says so.
     pub retry_after: Option<Duration>,

@@ -78,7 +78,7 @@ impl Scripted {
         self.signals.release(signal);
     }
 
-    /// The newest prompts, oldest first, at most 64; none unless [`Scripted::with_log`].
+    /// The newest prompts, oldest first, at most 64. Empty unless [`Scripted::with_log`].
     pub fn prompts(&self) -> Vec<Arc<Prompt>> {
         self.log.as_ref().map(Log::prompts).unwrap_or_default()
     }

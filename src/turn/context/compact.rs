@@ -81,7 +81,7 @@ pub(in crate::turn) enum TriedLast {
     /// It is being compacted.
     Running,
     /// It was tried, and would fail again.
-    InVain,
+    NoGain,
 }
 
 /// The outcome of a compaction that was not requested by name.
@@ -276,11 +276,11 @@ impl Engine {
         let Some((newest, made_from)) = self.store.newest_compaction(key).await? else {
             return Ok(None);
         };
-        let in_vain =
+        let no_gain =
             newest.failure.is_some_and(|failure| !failure.recoverable) && made_from == version;
         Ok(match newest.state {
             CompactionState::Running => Some(TriedLast::Running),
-            CompactionState::Failed => in_vain.then_some(TriedLast::InVain),
+            CompactionState::Failed => no_gain.then_some(TriedLast::NoGain),
             CompactionState::Planned | CompactionState::Applied | CompactionState::Reverted => None,
         })
     }
@@ -470,13 +470,13 @@ impl Engine {
                 "a compaction would save too little"
             );
             failure = Some(match bound {
-                Some(bound) => in_vain(&format!(
+                Some(bound) => no_gain(&format!(
                     "it would have left {told} tokens, and {bound} were asked for"
                 )),
-                None => in_vain("it would have made the context hardly smaller"),
+                None => no_gain("it would have made the context hardly smaller"),
             });
         }
-        Err(failure.unwrap_or_else(|| in_vain("there is nothing that may go")))
+        Err(failure.unwrap_or_else(|| no_gain("nothing can be compacted")))
     }
 
     /// Puts a compaction in force, unless the context is another one by now: then it is given up.
@@ -690,7 +690,7 @@ fn accounts(
 }
 
 /// The same would come of it again.
-fn in_vain(why: &str) -> Failure {
+fn no_gain(why: &str) -> Failure {
     Failure {
         recoverable: false,
         ..given_up(why)

@@ -99,13 +99,13 @@ impl Drop for GrantRequest {
             }
         }
         if !self.answered {
-            state.doubt(&self.key, None, Instant::now());
+            state.mark_uncertain(&self.key, None, Instant::now());
         }
     }
 }
 
 impl State {
-    fn doubt(&mut self, key: &SessionKey, ran: Option<i64>, now: Instant) {
+    fn mark_uncertain(&mut self, key: &SessionKey, ran: Option<i64>, now: Instant) {
         let ran = ran.max(self.held.get(key).map(|lease| lease.epoch));
         if let Some(known) = self.uncertain.get_mut(key) {
             *known = Uncertain {
@@ -164,7 +164,7 @@ impl Leases {
             lease.lost.cancel();
             // Either the newer one is in force, or the database lost commits and numbers epochs
             // anew.
-            state.doubt(key, None, sent);
+            state.mark_uncertain(key, None, sent);
         } else if let Some(before) = state.held.insert(key.clone(), Arc::clone(&lease)) {
             before.lost.cancel();
         }
@@ -205,7 +205,7 @@ impl Leases {
     /// Notes that a turn which ran here under this epoch was given up, perhaps with its lease in
     /// force and with writes under way.
     pub fn abandon(&self, key: &SessionKey, epoch: i64, now: Instant) {
-        self.lock().doubt(key, Some(epoch), now);
+        self.lock().mark_uncertain(key, Some(epoch), now);
     }
 
     /// The sessions with an uncertain grant. What is older than `ttl` is forgotten: that lease has

@@ -9,7 +9,7 @@ use crate::model::{
 
 /// What is committed of a turn, and what is known about the moment.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Facts {
+pub struct TurnProgress {
     /// The step it is at, from 1; 0 before the first, which waits for messages to be taken.
     pub step: u32,
     /// Owners that failed since the last committed step.
@@ -97,9 +97,9 @@ impl Last {
 }
 
 /// Decides what a turn does next.
-pub fn next_step(facts: &Facts) -> Step {
-    if let Some((cause, reason)) = &facts.cancel {
-        let outcome = if facts.open_calls > 0 {
+pub fn next_step(progress: &TurnProgress) -> Step {
+    if let Some((cause, reason)) = &progress.cancel {
+        let outcome = if progress.open_calls > 0 {
             CancelOutcome::ToolsInProgress
         } else {
             CancelOutcome::None
@@ -113,49 +113,50 @@ pub fn next_step(facts: &Facts) -> Step {
             undone: None,
         });
     }
-    if facts.takeovers > facts.max_takeovers {
-        return Step::Stop(Ending::Failed(poisoned(facts.takeovers)));
+    if progress.takeovers > progress.max_takeovers {
+        return Step::Stop(Ending::Failed(poisoned(progress.takeovers)));
     }
-    let here = facts
+    let here = progress
         .last
-        .filter(|last| facts.step > 0 && last.step == facts.step);
+        .filter(|last| progress.step > 0 && last.step == progress.step);
     if let Some(end) = here.and_then(said_its_last) {
         return match end {
             // A conclusion is not asked for twice.
-            Step::Finish if facts.waiting && facts.time_left.is_zero() => {
+            Step::Finish if progress.waiting && progress.time_left.is_zero() => {
                 completed(CompletionReason::Deadline)
             }
-            Step::Finish if facts.waiting => go_on(facts),
+            Step::Finish if progress.waiting => go_on(progress),
             end @ (Step::Call | Step::Begin | Step::Take { .. } | Step::Finish | Step::Stop(_)) => {
                 end
             }
         };
     }
-    let more = after_step(facts.step, &facts.spent, &facts.limits);
-    let concludes = facts.open_calls == 0 && (here.is_none() || !facts.late && more.is_none());
-    if facts.time_left.is_zero() && (facts.grace_left.is_zero() || !concludes) {
+    let more = after_step(progress.step, &progress.spent, &progress.limits);
+    let concludes =
+        progress.open_calls == 0 && (here.is_none() || !progress.late && more.is_none());
+    if progress.time_left.is_zero() && (progress.grace_left.is_zero() || !concludes) {
         return completed(CompletionReason::Deadline);
     }
     match here {
-        Some(_) => go_on(facts),
+        Some(_) => go_on(progress),
         // A compaction has used up what was left.
-        None if is_spent(&facts.spent, &facts.limits) => completed(CompletionReason::Budget),
-        None if facts.waiting && !facts.has_taken => Step::Take {
-            advance: facts.step == 0,
+        None if is_spent(&progress.spent, &progress.limits) => completed(CompletionReason::Budget),
+        None if progress.waiting && !progress.has_taken => Step::Take {
+            advance: progress.step == 0,
         },
         // It was to begin with a message that was withdrawn since.
-        None if facts.last.is_none_or(Last::needs_no_answer) => Step::Finish,
+        None if progress.last.is_none_or(Last::needs_no_answer) => Step::Finish,
         // What it was to begin with was withdrawn, and there is something else to answer.
-        None if facts.step == 0 => Step::Begin,
+        None if progress.step == 0 => Step::Begin,
         None => Step::Call,
     }
 }
 
 /// After a step that is over.
-fn go_on(facts: &Facts) -> Step {
-    match after_step(facts.step, &facts.spent, &facts.limits) {
+fn go_on(progress: &TurnProgress) -> Step {
+    match after_step(progress.step, &progress.spent, &progress.limits) {
         Some(reason) => completed(reason),
-        None if facts.waiting => Step::Take { advance: true },
+        None if progress.waiting => Step::Take { advance: true },
         None => Step::Begin,
     }
 }
@@ -224,8 +225,8 @@ mod tests {
     use super::*;
     use crate::model::CancelCause;
 
-    fn facts(last: Option<Last>) -> Facts {
-        Facts {
+    fn progress(last: Option<Last>) -> TurnProgress {
+        TurnProgress {
             step: 2,
             takeovers: 0,
             max_takeovers: 5,
@@ -314,7 +315,7 @@ mod tests {
             ),
         ];
         for (last, expected) in table {
-            assert_eq!(next_step(&facts(last)), expected, "{last:?}");
+            assert_eq!(next_step(&progress(last)), expected, "{last:?}");
         }
     }
 
@@ -348,31 +349,31 @@ mod tests {
         ];
         for (last, expected) in table {
             assert_eq!(
-                next_step(&Facts {
+                next_step(&TurnProgress {
                     waiting: true,
-                    ..facts(last)
+                    ..progress(last)
                 }),
                 expected,
                 "{last:?}"
             );
         }
-        let done = Facts {
+        let done = TurnProgress {
             waiting: true,
-            ..facts(last(Role::Assistant, 2, Some(FinishReason::Stop)))
+            ..progress(last(Role::Assistant, 2, Some(FinishReason::Stop)))
         };
         let limits = Limits {
             max_steps: 2,
             ..done.limits
         };
         assert_eq!(
-            next_step(&Facts {
+            next_step(&TurnProgress {
                 limits,
                 ..done.clone()
             }),
             completed(CompletionReason::MaxSteps)
         );
         assert_eq!(
-            next_step(&Facts {
+            next_step(&TurnProgress {
                 time_left: Duration::ZERO,
                 ..done
             }),
@@ -392,10 +393,10 @@ mod tests {
         ];
         for (last, has_taken, expected) in table {
             assert_eq!(
-                next_step(&Facts {
+                next_step(&TurnProgress {
                     waiting: true,
                     has_taken,
-                    ..facts(last)
+                    ..progress(last)
                 }),
                 expected,
                 "{last:?} {has_taken}"
@@ -429,10 +430,10 @@ mod tests {
         ];
         for (last, waiting, expected) in table {
             assert_eq!(
-                next_step(&Facts {
+                next_step(&TurnProgress {
                     step: 0,
                     waiting,
-                    ..facts(last)
+                    ..progress(last)
                 }),
                 expected,
                 "{last:?} {waiting}"
@@ -458,14 +459,14 @@ mod tests {
             ),
         ];
         for (max_steps, max_total_tokens, last, expected) in table {
-            let mut facts = facts(last);
-            facts.limits = Limits {
+            let mut progress = progress(last);
+            progress.limits = Limits {
                 max_steps,
                 max_total_tokens,
-                ..facts.limits
+                ..progress.limits
             };
             assert_eq!(
-                next_step(&facts),
+                next_step(&progress),
                 expected,
                 "{max_steps} {max_total_tokens:?} {last:?}"
             );
@@ -478,12 +479,12 @@ mod tests {
             (0, CancelOutcome::None),
             (2, CancelOutcome::ToolsInProgress),
         ] {
-            let facts = Facts {
+            let progress = TurnProgress {
                 cancel: Some((CancelCause::Requested, "enough".to_owned())),
                 open_calls,
                 takeovers: 9,
                 time_left: Duration::ZERO,
-                ..facts(last(Role::Assistant, 2, Some(FinishReason::Stop)))
+                ..progress(last(Role::Assistant, 2, Some(FinishReason::Stop)))
             };
             let cause = CancelCause::Requested;
             let reason = "enough".to_owned();
@@ -493,16 +494,16 @@ mod tests {
                 reason,
                 undone: None,
             };
-            assert_eq!(next_step(&facts), Step::Stop(ending));
+            assert_eq!(next_step(&progress), Step::Stop(ending));
         }
     }
 
     #[test]
     fn a_turn_with_too_many_takeovers_is_poisoned() {
         for (takeovers, poisoned) in [(5, false), (6, true)] {
-            let step = next_step(&Facts {
+            let step = next_step(&TurnProgress {
                 takeovers,
-                ..facts(None)
+                ..progress(None)
             });
             let failed = matches!(&step, Step::Stop(Ending::Failed(f)) if f.reason == FailureReason::Poisoned);
             assert_eq!(failed, poisoned, "{takeovers}: {step:?}");
@@ -512,9 +513,9 @@ mod tests {
     #[test]
     fn a_turn_timeout_ends_a_turn_unless_its_answer_is_complete() {
         let up = |last| {
-            next_step(&Facts {
+            next_step(&TurnProgress {
                 time_left: Duration::ZERO,
-                ..facts(last)
+                ..progress(last)
             })
         };
         assert_eq!(
@@ -570,23 +571,23 @@ mod tests {
             ("there are no more steps", over, 60, false, 2, deadline),
         ];
         for (what, last, grace, late, max_steps, expected) in table {
-            let mut facts = Facts {
+            let mut progress = TurnProgress {
                 time_left: Duration::ZERO,
                 late,
-                ..facts(last)
+                ..progress(last)
             };
-            facts.grace_left = Duration::from_secs(grace);
-            facts.limits.max_steps = max_steps;
-            assert_eq!(next_step(&facts), expected, "{what}");
+            progress.grace_left = Duration::from_secs(grace);
+            progress.limits.max_steps = max_steps;
+            assert_eq!(next_step(&progress), expected, "{what}");
         }
-        let facts = Facts {
+        let progress = TurnProgress {
             time_left: Duration::ZERO,
             grace_left: Duration::from_secs(60),
             open_calls: 1,
-            ..facts(None)
+            ..progress(None)
         };
         assert_eq!(
-            next_step(&facts),
+            next_step(&progress),
             Step::Stop(Ending::Completed(CompletionReason::Deadline)),
             "calls are open"
         );

@@ -114,7 +114,7 @@ impl Run<'_> {
                     .engine
                     .tried_last(self.key, scene.owned.context_version)
                     .await?;
-                Ok(last != Some(TriedLast::InVain))
+                Ok(last != Some(TriedLast::NoGain))
             }
         }
     }

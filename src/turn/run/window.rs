@@ -63,8 +63,8 @@ impl Run<'_> {
                 .await?
             {
                 Some(TriedLast::Running) => return Ok(false),
-                Some(TriedLast::InVain) if !by_itself => return Ok(false),
-                Some(TriedLast::InVain) | None => {}
+                Some(TriedLast::NoGain) if !by_itself => return Ok(false),
+                Some(TriedLast::NoGain) | None => {}
             }
         }
         let report = report(&pruning, rebilled);

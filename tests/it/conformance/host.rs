@@ -300,7 +300,8 @@ impl Host {
     }
 
     fn handle(&mut self, event: pb::Event) {
-        let (replay, turn) = (event.replay, event.turn_id);
+        let replay = event.replay;
+        let turn = event.turn_id;
         match event.payload {
             Some(Payload::TextDelta(delta)) => {
                 let offset = usize::try_from(delta.byte_offset).unwrap();

@@ -12,7 +12,7 @@ use contextd::{
     model::{
         CallId, CancelCause, Ending, Fence, FinishReason, Limits, Role, Transcript, UsageTotals,
     },
-    turn::run::next::{Facts, Last, Step, ending_of, next_step},
+    turn::run::next::{Last, Step, TurnProgress, ending_of, next_step},
 };
 
 use crate::harness::dice::{Dice, SEED, seed};
@@ -68,7 +68,7 @@ struct World {
     row: Row,
     tasks: Vec<Task>,
     dice: Dice,
-    decide: fn(&Facts) -> Step,
+    decide: fn(&TurnProgress) -> Step,
     asked_to_cancel: BTreeSet<u32>,
     /// Calls that a client has seen, and may answer late.
     seen: Vec<CallId>,
@@ -78,7 +78,7 @@ struct World {
 }
 
 impl World {
-    fn new(seed: u64, unguarded: Unguarded, decide: fn(&Facts) -> Step) -> Self {
+    fn new(seed: u64, unguarded: Unguarded, decide: fn(&TurnProgress) -> Step) -> Self {
         Self {
             row: Row::new(unguarded),
             tasks: Vec::new(),
@@ -239,7 +239,7 @@ impl World {
             return Ok(None);
         }
         let transcript = Transcript::new(row.messages.clone()).close().ok();
-        let facts = Facts {
+        let facts = TurnProgress {
             step: row.step,
             takeovers: row.takeovers,
             max_takeovers: 3,
@@ -338,7 +338,7 @@ fn how(ending: &Ending) -> Ended {
 }
 
 /// The first run that goes wrong, and how.
-fn first_broken(unguarded: Unguarded, decide: fn(&Facts) -> Step) -> Option<(u64, String)> {
+fn first_broken(unguarded: Unguarded, decide: fn(&TurnProgress) -> Step) -> Option<(u64, String)> {
     let first = seed();
     (0..RUNS).map(|n| first.wrapping_add(n)).find_map(|seed| {
         let broken = World::new(seed, unguarded, decide).run().err()?;
@@ -372,33 +372,33 @@ fn the_simulation_finds_a_weakened_fence() {
 
 #[test]
 fn the_simulation_finds_a_weakened_decision() {
-    let forgets_the_answer: fn(&Facts) -> Step = |facts| {
+    let forgets_the_answer: fn(&TurnProgress) -> Step = |facts| {
         let last = Some(Last {
             role: Role::User,
             step: 0,
             finish: None,
         });
-        next_step(&Facts {
+        next_step(&TurnProgress {
             last,
             ..facts.clone()
         })
     };
-    let forgets_the_cancel: fn(&Facts) -> Step = |facts| {
-        next_step(&Facts {
+    let forgets_the_cancel: fn(&TurnProgress) -> Step = |facts| {
+        next_step(&TurnProgress {
             cancel: None,
             ..facts.clone()
         })
     };
-    let forgets_the_time: fn(&Facts) -> Step = |facts| {
-        next_step(&Facts {
+    let forgets_the_time: fn(&TurnProgress) -> Step = |facts| {
+        next_step(&TurnProgress {
             time_left: Duration::from_secs(1),
             ..facts.clone()
         })
     };
-    let cancels_what_nobody_watches: fn(&Facts) -> Step = |facts| match next_step(facts) {
+    let cancels_what_nobody_watches: fn(&TurnProgress) -> Step = |facts| match next_step(facts) {
         Step::Begin => {
             let cancel = Some((CancelCause::Requested, String::new()));
-            next_step(&Facts {
+            next_step(&TurnProgress {
                 cancel,
                 ..facts.clone()
             })

@@ -486,7 +486,7 @@ fn unusual_events_are_shown_on_a_line_of_their_own() {
             reason,
             ..pb::TurnCompleted::default()
         }),
-        "(stopped: as many steps as a turn may have)",
+        "(stopped: step limit reached)",
     );
     let failure = pb::Failure {
         reason: FailureReason::ProviderAuth.into(),

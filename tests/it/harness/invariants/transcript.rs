@@ -42,7 +42,8 @@ fn calls(session: &Stored) -> Vec<Violation> {
             .filter_map(|event| event.refs.first().map(String::as_str)),
     );
     for call in &session.calls {
-        let (id, closed) = (&call.id, call.is_closed());
+        let id = &call.id;
+        let closed = call.is_closed();
         let of = |tally: &BTreeMap<&str, usize>| tally.get(id.as_str()).copied().unwrap_or(0);
         if of(&results) != usize::from(closed) {
             let detail = format!("call {id} in status {} has {}", call.status, of(&results));
