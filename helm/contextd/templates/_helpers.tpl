@@ -94,6 +94,14 @@ key: {{ .Values.migrations.urlKey }}
 {{- end -}}
 {{- end -}}
 
+{{/* The Secret with the authority of the database's certificate; empty where config.database.ca_file or the system's authorities serve. */}}
+{{- define "contextd.databaseCASecret" -}}
+{{- $file := index (.Values.config.database | default dict) "ca_file" -}}
+{{- if and (ne .Values.database.mode "embedded") (not $file) -}}
+{{- default (ternary (printf "%s-ca" (include "contextd.cnpgCluster" .)) "" (eq .Values.database.mode "cloudnativepg")) .Values.database.caSecret -}}
+{{- end -}}
+{{- end -}}
+
 {{/* The Secret of the server's certificate; empty without TLS in the pods. */}}
 {{- define "contextd.tlsSecret" -}}
 {{- if .Values.tls.certManager.enabled -}}
@@ -124,15 +132,30 @@ key: {{ .Values.migrations.urlKey }}
 
 {{/* The configuration file: the values' keys, and what the chart decides. */}}
 {{- define "contextd.config" -}}
-{{- $decided := dict "server" (dict "drain_delay" (printf "%ds" (int .Values.drain.delay)) "drain_timeout" (printf "%ds" (int .Values.drain.timeout))) -}}
-{{- $config := mergeOverwrite (deepCopy .Values.config) $decided -}}
+{{- $config := include "contextd.settings" . | fromJson -}}
 {{- include "contextd.integers" $config -}}
 {{- toToml $config -}}
 {{- end -}}
 
+{{/* The part of it that a migration needs. The rest would be refused without the server's certificate and keys. */}}
+{{- define "contextd.migrateConfig" -}}
+{{- $config := pick (include "contextd.settings" . | fromJson) "database" -}}
+{{- include "contextd.integers" $config -}}
+{{- toToml $config -}}
+{{- end -}}
+
+{{/* Both as JSON. */}}
+{{- define "contextd.settings" -}}
+{{- $decided := dict "server" (dict "drain_delay" (printf "%ds" (int .Values.drain.delay)) "drain_timeout" (printf "%ds" (int .Values.drain.timeout))) -}}
+{{- if include "contextd.databaseCASecret" . -}}
+{{- $_ := set $decided "database" (dict "ca_file" "/etc/contextd-database-ca/ca.crt") -}}
+{{- end -}}
+{{- mergeOverwrite (deepCopy .Values.config) $decided | toJson -}}
+{{- end -}}
+
 {{/* The names of every Secret that the pods read. */}}
 {{- define "contextd.secretNames" -}}
-{{- $names := list .Values.auth.keysSecret .Values.tls.clientCASecret (include "contextd.tlsSecret" .) -}}
+{{- $names := list .Values.auth.keysSecret .Values.tls.clientCASecret (include "contextd.tlsSecret" .) (include "contextd.databaseCASecret" .) -}}
 {{- if ne .Values.database.mode "embedded" -}}
 {{- $names = append $names (index (include "contextd.databaseRef" . | fromYaml) "name") -}}
 {{- end -}}

@@ -46,6 +46,12 @@
 {{- fail "database.existingSecret is not used with database.mode=embedded: remove it, or set database.mode=external." -}}
 {{- end -}}
 {{- end -}}
+{{- if and .Values.database.caSecret (index (.Values.config.database | default dict) "ca_file") -}}
+{{- fail "database.caSecret and config.database.ca_file exclude each other: remove one of them." -}}
+{{- end -}}
+{{- if and .Values.database.caSecret (eq .Values.database.mode "embedded") -}}
+{{- fail "database.caSecret is not used with database.mode=embedded: remove it." -}}
+{{- end -}}
 {{- if and (eq .Values.migrations.mode "hook") (ne .Values.database.mode "external") -}}
 {{- fail (printf "migrations.mode=hook runs before the chart's own objects are made, so it cannot reach a database of database.mode=%s: use migrations.mode=job." .Values.database.mode) -}}
 {{- end -}}
