@@ -18,6 +18,11 @@ app.kubernetes.io/name: {{ include "contextd.name" . }}
 app.kubernetes.io/instance: {{ .Release.Name }}
 {{- end -}}
 
+{{/* The same for kubectl. */}}
+{{- define "contextd.podSelector" -}}
+app.kubernetes.io/name={{ include "contextd.name" . }},app.kubernetes.io/instance={{ .Release.Name }}
+{{- end -}}
+
 {{- define "contextd.labels" -}}
 helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | trunc 63 | trimSuffix "-" }}
 {{ include "contextd.selector" . }}
@@ -109,6 +114,18 @@ key: {{ .Values.migrations.urlKey }}
 {{- else -}}
 {{- .Values.tls.existingSecret -}}
 {{- end -}}
+{{- end -}}
+
+{{/* The Secret with the authority of that certificate, for the test and the notes; empty where the system's authorities serve. */}}
+{{- define "contextd.testCASecret" -}}
+{{- if include "contextd.tlsSecret" . -}}
+{{- default (ternary (include "contextd.tlsSecret" .) "" .Values.tls.certManager.enabled) .Values.test.caSecret -}}
+{{- end -}}
+{{- end -}}
+
+{{/* Not empty where a client without a certificate cannot connect, such as the test: it asks the admin port instead. */}}
+{{- define "contextd.clientCertRequired" -}}
+{{- if index (.Values.config.tls | default dict) "client_cert_required" -}}true{{- end -}}
 {{- end -}}
 
 {{/* Makes whole numbers of a map whole again, in place: Helm reads every number of a values file as a float, and 400.0 is no count. */}}

@@ -113,6 +113,12 @@
 {{- if and .Values.metrics.serviceMonitor.enabled (not .Values.headlessService.enabled) -}}
 {{- fail "metrics.serviceMonitor scrapes through the headless Service: set headlessService.enabled=true, or use metrics.podMonitor." -}}
 {{- end -}}
+{{- if and .Values.test.enabled (include "contextd.clientCertRequired" .) (not .Values.headlessService.enabled) -}}
+{{- fail "config.tls.client_cert_required: the test has no client certificate and asks the admin port through the headless Service. Set headlessService.enabled=true or test.enabled=false." -}}
+{{- end -}}
+{{- if and .Values.test.caSecret (not (include "contextd.tlsSecret" .)) -}}
+{{- fail "test.caSecret is not used without TLS in the pods: remove it, or set tls.existingSecret or tls.certManager.enabled=true." -}}
+{{- end -}}
 {{- if and .Values.metrics.serviceMonitor.enabled .Values.metrics.podMonitor.enabled -}}
 {{- fail "metrics.serviceMonitor and metrics.podMonitor would scrape each pod twice: enable one." -}}
 {{- end -}}
