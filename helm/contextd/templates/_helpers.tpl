@@ -41,7 +41,7 @@ app.kubernetes.io/instance: {{ $root.Release.Name }}
 {{- end -}}
 
 {{- define "contextd.image" -}}
-{{- $repository := required "image.repository is required: the chart ships no image. Build one with the Dockerfile of the repository." .Values.image.repository -}}
+{{- $repository := .Values.image.repository -}}
 {{- if .Values.image.digest -}}
 {{- printf "%s@%s" $repository .Values.image.digest -}}
 {{- else if .Values.image.tag -}}
