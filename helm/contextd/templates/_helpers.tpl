@@ -179,6 +179,15 @@ key: {{ .Values.migrations.urlKey }}
 {{- range concat .Values.secretEnv .Values.secretFiles -}}
 {{- $names = append $names .secret -}}
 {{- end -}}
+{{- range .Values.extraEnv -}}
+{{- $names = append $names (dig "valueFrom" "secretKeyRef" "name" "" .) -}}
+{{- end -}}
+{{- range .Values.extraEnvFrom -}}
+{{- $names = append $names (dig "secretRef" "name" "" .) -}}
+{{- end -}}
+{{- range .Values.extraVolumes -}}
+{{- $names = append $names (dig "secret" "secretName" "" .) -}}
+{{- end -}}
 {{- $names | compact | uniq | sortAlpha | toJson -}}
 {{- end -}}
 
