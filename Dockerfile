@@ -43,7 +43,7 @@ HEALTHCHECK --interval=10s --timeout=5s --start-period=60s CMD ["/usr/local/bin/
 ENTRYPOINT ["/usr/local/bin/contextd"]
 CMD ["serve"]
 
-# The C library, libgcc and certificate authorities; no shell. The release builds pin it by digest.
+# The C library, libgcc and certificate authorities; no shell.
 FROM gcr.io/distroless/cc-debian12:nonroot AS contextd
 COPY --from=build /src/target/release/contextd /usr/local/bin/contextd
 COPY LICENSE /usr/share/doc/contextd/LICENSE

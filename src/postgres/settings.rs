@@ -42,7 +42,7 @@ pub struct Settings {
 }
 
 impl Settings {
-    /// Durable, 40 connections, one minute to start, programs wherever they are usually installed.
+    /// Durable, 40 connections, half an hour to start, programs wherever they are usually installed.
     pub fn new(data_dir: impl Into<PathBuf>, guard_program: impl Into<PathBuf>) -> Self {
         Self {
             data_dir: data_dir.into(),
@@ -54,7 +54,7 @@ impl Settings {
             durability: Durability::Durable,
             max_connections: 40,
             server_settings: Vec::new(),
-            start_timeout: Duration::from_secs(60),
+            start_timeout: Duration::from_mins(30),
         }
     }
 }

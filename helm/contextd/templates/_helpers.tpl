@@ -18,6 +18,11 @@ app.kubernetes.io/name: {{ include "contextd.name" . }}
 app.kubernetes.io/instance: {{ .Release.Name }}
 {{- end -}}
 
+{{/* The same for kubectl. */}}
+{{- define "contextd.podSelector" -}}
+app.kubernetes.io/name={{ include "contextd.name" . }},app.kubernetes.io/instance={{ .Release.Name }}
+{{- end -}}
+
 {{- define "contextd.labels" -}}
 helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | trunc 63 | trimSuffix "-" }}
 {{ include "contextd.selector" . }}
@@ -36,7 +41,7 @@ app.kubernetes.io/instance: {{ $root.Release.Name }}
 {{- end -}}
 
 {{- define "contextd.image" -}}
-{{- $repository := required "image.repository is required: the chart ships no image. Build one with the Dockerfile of the repository." .Values.image.repository -}}
+{{- $repository := .Values.image.repository -}}
 {{- if .Values.image.digest -}}
 {{- printf "%s@%s" $repository .Values.image.digest -}}
 {{- else if .Values.image.tag -}}
@@ -94,6 +99,14 @@ key: {{ .Values.migrations.urlKey }}
 {{- end -}}
 {{- end -}}
 
+{{/* The Secret with the authority of the database's certificate; empty where config.database.ca_file or the system's authorities serve. */}}
+{{- define "contextd.databaseCASecret" -}}
+{{- $file := index (.Values.config.database | default dict) "ca_file" -}}
+{{- if and (ne .Values.database.mode "embedded") (not $file) -}}
+{{- default (ternary (printf "%s-ca" (include "contextd.cnpgCluster" .)) "" (eq .Values.database.mode "cloudnativepg")) .Values.database.caSecret -}}
+{{- end -}}
+{{- end -}}
+
 {{/* The Secret of the server's certificate; empty without TLS in the pods. */}}
 {{- define "contextd.tlsSecret" -}}
 {{- if .Values.tls.certManager.enabled -}}
@@ -101,6 +114,18 @@ key: {{ .Values.migrations.urlKey }}
 {{- else -}}
 {{- .Values.tls.existingSecret -}}
 {{- end -}}
+{{- end -}}
+
+{{/* The Secret with the authority of that certificate, for the test and the notes; empty where the system's authorities serve. */}}
+{{- define "contextd.testCASecret" -}}
+{{- if include "contextd.tlsSecret" . -}}
+{{- default (ternary (include "contextd.tlsSecret" .) "" .Values.tls.certManager.enabled) .Values.test.caSecret -}}
+{{- end -}}
+{{- end -}}
+
+{{/* Not empty where a client without a certificate cannot connect, such as the test: it asks the admin port instead. */}}
+{{- define "contextd.clientCertRequired" -}}
+{{- if index (.Values.config.tls | default dict) "client_cert_required" -}}true{{- end -}}
 {{- end -}}
 
 {{/* Makes whole numbers of a map whole again, in place: Helm reads every number of a values file as a float, and 400.0 is no count. */}}
@@ -124,20 +149,44 @@ key: {{ .Values.migrations.urlKey }}
 
 {{/* The configuration file: the values' keys, and what the chart decides. */}}
 {{- define "contextd.config" -}}
-{{- $decided := dict "server" (dict "drain_delay" (printf "%ds" (int .Values.drain.delay)) "drain_timeout" (printf "%ds" (int .Values.drain.timeout))) -}}
-{{- $config := mergeOverwrite (deepCopy .Values.config) $decided -}}
+{{- $config := include "contextd.settings" . | fromJson -}}
 {{- include "contextd.integers" $config -}}
 {{- toToml $config -}}
 {{- end -}}
 
+{{/* The part of it that a migration needs. The rest would be refused without the server's certificate and keys. */}}
+{{- define "contextd.migrateConfig" -}}
+{{- $config := pick (include "contextd.settings" . | fromJson) "database" -}}
+{{- include "contextd.integers" $config -}}
+{{- toToml $config -}}
+{{- end -}}
+
+{{/* Both as JSON. */}}
+{{- define "contextd.settings" -}}
+{{- $decided := dict "server" (dict "drain_delay" (printf "%ds" (int .Values.drain.delay)) "drain_timeout" (printf "%ds" (int .Values.drain.timeout))) -}}
+{{- if include "contextd.databaseCASecret" . -}}
+{{- $_ := set $decided "database" (dict "ca_file" "/etc/contextd-database-ca/ca.crt") -}}
+{{- end -}}
+{{- mergeOverwrite (deepCopy .Values.config) $decided | toJson -}}
+{{- end -}}
+
 {{/* The names of every Secret that the pods read. */}}
 {{- define "contextd.secretNames" -}}
-{{- $names := list .Values.auth.keysSecret .Values.tls.clientCASecret (include "contextd.tlsSecret" .) -}}
+{{- $names := list .Values.auth.keysSecret .Values.tls.clientCASecret (include "contextd.tlsSecret" .) (include "contextd.databaseCASecret" .) -}}
 {{- if ne .Values.database.mode "embedded" -}}
 {{- $names = append $names (index (include "contextd.databaseRef" . | fromYaml) "name") -}}
 {{- end -}}
 {{- range concat .Values.secretEnv .Values.secretFiles -}}
 {{- $names = append $names .secret -}}
+{{- end -}}
+{{- range .Values.extraEnv -}}
+{{- $names = append $names (dig "valueFrom" "secretKeyRef" "name" "" .) -}}
+{{- end -}}
+{{- range .Values.extraEnvFrom -}}
+{{- $names = append $names (dig "secretRef" "name" "" .) -}}
+{{- end -}}
+{{- range .Values.extraVolumes -}}
+{{- $names = append $names (dig "secret" "secretName" "" .) -}}
 {{- end -}}
 {{- $names | compact | uniq | sortAlpha | toJson -}}
 {{- end -}}

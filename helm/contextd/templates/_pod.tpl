@@ -60,6 +60,9 @@
 {{- if .Values.tls.clientCASecret }}
 - {name: client-ca, mountPath: /etc/contextd-client-ca, readOnly: true}
 {{- end }}
+{{- if include "contextd.databaseCASecret" . }}
+{{ include "contextd.databaseCAMount" . }}
+{{- end }}
 {{- range $index, $files := .Values.secretFiles }}
 - {name: secret-files-{{ $index }}, mountPath: {{ $files.mountPath }}, readOnly: true}
 {{- end }}
@@ -69,6 +72,18 @@
 {{- with .Values.extraVolumeMounts }}
 {{ toYaml . }}
 {{- end }}
+{{- end -}}
+
+{{- define "contextd.databaseCAMount" -}}
+- {name: database-ca, mountPath: /etc/contextd-database-ca, readOnly: true}
+{{- end -}}
+
+{{/* CloudNativePG keeps the authority's private key in the same Secret: only the certificate is mounted. */}}
+{{- define "contextd.databaseCAVolume" -}}
+- name: database-ca
+  secret:
+    secretName: {{ include "contextd.databaseCASecret" . }}
+    items: [{key: ca.crt, path: ca.crt}]
 {{- end -}}
 
 {{- define "contextd.volumes" -}}
@@ -92,25 +107,38 @@
 - name: client-ca
   secret: {secretName: {{ . }}}
 {{- end }}
+{{- if include "contextd.databaseCASecret" . }}
+{{ include "contextd.databaseCAVolume" . }}
+{{- end }}
 {{- range $index, $files := .Values.secretFiles }}
-- name: secret-files-{{ $index }}
+{{ include "contextd.secretFilesVolume" (list $index $files) }}
+{{- end }}
+{{- range $index, $files := .Values.configMapFiles }}
+{{ include "contextd.configMapFilesVolume" (list $index $files) }}
+{{- end }}
+{{- with .Values.extraVolumes }}
+{{ toYaml . }}
+{{- end }}
+{{- end -}}
+
+{{- define "contextd.secretFilesVolume" -}}
+{{- $files := index . 1 -}}
+- name: secret-files-{{ index . 0 }}
   secret:
     secretName: {{ $files.secret }}
     {{- with $files.items }}
     items: {{- toYaml . | nindent 6 }}
     {{- end }}
-{{- end }}
-{{- range $index, $files := .Values.configMapFiles }}
-- name: config-files-{{ $index }}
+{{- end -}}
+
+{{- define "contextd.configMapFilesVolume" -}}
+{{- $files := index . 1 -}}
+- name: config-files-{{ index . 0 }}
   configMap:
     name: {{ $files.configMap }}
     {{- with $files.items }}
     items: {{- toYaml . | nindent 6 }}
     {{- end }}
-{{- end }}
-{{- with .Values.extraVolumes }}
-{{ toYaml . }}
-{{- end }}
 {{- end -}}
 
 {{- define "contextd.claim" -}}
@@ -122,7 +150,7 @@
 - name: migrate
   image: {{ include "contextd.image" . }}
   imagePullPolicy: {{ .Values.image.pullPolicy }}
-  args: [migrate]
+  args: [migrate, --config=/etc/contextd/migrate.toml]
   env:
     - name: CONTEXTD_DATABASE_URL
       valueFrom:
@@ -131,4 +159,59 @@
   resources: {{- toYaml . | nindent 4 }}
   {{- end }}
   securityContext: {{- toYaml .Values.containerSecurityContext | nindent 4 }}
+  volumeMounts:
+    {{- range include "contextd.migrateFiles" . | fromJsonArray }}
+    - {{ toJson .mount }}
+    {{- end }}
+{{- end -}}
+
+{{/* Its volumes that the server's container has not. */}}
+{{- define "contextd.migrateConfigVolume" -}}
+- name: migrate-config
+  configMap: {name: {{ include "contextd.migrateConfigName" . }}}
+{{- end -}}
+
+{{/* A hook's ConfigMap has a name of its own, since Helm does not adopt the object of a hook where the mode changes. */}}
+{{- define "contextd.migrateConfigName" -}}
+{{- include "contextd.fullname" . }}-migrate{{ ternary "-hook" "" (eq .Values.migrations.mode "hook") }}
+{{- end -}}
+
+{{- define "contextd.migrateVolumes" -}}
+{{- range include "contextd.migrateFiles" . | fromJsonArray }}
+{{ .volume }}
+{{- end }}
+{{- end -}}
+
+{{/*
+What the migration mounts, as a list of mounts, each with its volume as YAML: its configuration and, of the files that the server has, those
+that hold config.database.ca_file.
+*/}}
+{{- define "contextd.migrateFiles" -}}
+{{- $files := list (dict "volume" (include "contextd.migrateConfigVolume" .) "mount" (dict "name" "migrate-config" "mountPath" "/etc/contextd" "readOnly" true)) -}}
+{{- if include "contextd.databaseCASecret" . -}}
+{{- $files = append $files (dict "volume" (include "contextd.databaseCAVolume" .) "mount" (include "contextd.databaseCAMount" . | fromYamlArray | first)) -}}
+{{- end -}}
+{{- $authority := default "" (index (.Values.config.database | default dict) "ca_file") -}}
+{{- range $index, $item := .Values.secretFiles -}}
+{{- if hasPrefix (printf "%s/" (trimSuffix "/" $item.mountPath)) $authority -}}
+{{- $mount := dict "name" (printf "secret-files-%d" $index) "mountPath" $item.mountPath "readOnly" true -}}
+{{- $files = append $files (dict "volume" (include "contextd.secretFilesVolume" (list $index $item)) "mount" $mount) -}}
+{{- end -}}
+{{- end -}}
+{{- range $index, $item := .Values.configMapFiles -}}
+{{- if hasPrefix (printf "%s/" (trimSuffix "/" $item.mountPath)) $authority -}}
+{{- $mount := dict "name" (printf "config-files-%d" $index) "mountPath" $item.mountPath "readOnly" true -}}
+{{- $files = append $files (dict "volume" (include "contextd.configMapFilesVolume" (list $index $item)) "mount" $mount) -}}
+{{- end -}}
+{{- end -}}
+{{- range $mount := .Values.extraVolumeMounts -}}
+{{- if or (eq $mount.mountPath $authority) (hasPrefix (printf "%s/" (trimSuffix "/" $mount.mountPath)) $authority) -}}
+{{- range $volume := $.Values.extraVolumes -}}
+{{- if eq $volume.name $mount.name -}}
+{{- $files = append $files (dict "volume" (list $volume | toYaml) "mount" $mount) -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- toJson $files -}}
 {{- end -}}

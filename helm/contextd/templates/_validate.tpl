@@ -46,6 +46,12 @@
 {{- fail "database.existingSecret is not used with database.mode=embedded: remove it, or set database.mode=external." -}}
 {{- end -}}
 {{- end -}}
+{{- if and .Values.database.caSecret (index (.Values.config.database | default dict) "ca_file") -}}
+{{- fail "database.caSecret and config.database.ca_file exclude each other: remove one of them." -}}
+{{- end -}}
+{{- if and .Values.database.caSecret (eq .Values.database.mode "embedded") -}}
+{{- fail "database.caSecret is not used with database.mode=embedded: remove it." -}}
+{{- end -}}
 {{- if and (eq .Values.migrations.mode "hook") (ne .Values.database.mode "external") -}}
 {{- fail (printf "migrations.mode=hook runs before the chart's own objects are made, so it cannot reach a database of database.mode=%s: use migrations.mode=job." .Values.database.mode) -}}
 {{- end -}}
@@ -106,6 +112,12 @@
 {{- end -}}
 {{- if and .Values.metrics.serviceMonitor.enabled (not .Values.headlessService.enabled) -}}
 {{- fail "metrics.serviceMonitor scrapes through the headless Service: set headlessService.enabled=true, or use metrics.podMonitor." -}}
+{{- end -}}
+{{- if and .Values.test.enabled (include "contextd.clientCertRequired" .) (not .Values.headlessService.enabled) -}}
+{{- fail "config.tls.client_cert_required: the test has no client certificate and asks the admin port through the headless Service. Set headlessService.enabled=true or test.enabled=false." -}}
+{{- end -}}
+{{- if and .Values.test.caSecret (not (include "contextd.tlsSecret" .)) -}}
+{{- fail "test.caSecret is not used without TLS in the pods: remove it, or set tls.existingSecret or tls.certManager.enabled=true." -}}
 {{- end -}}
 {{- if and .Values.metrics.serviceMonitor.enabled .Values.metrics.podMonitor.enabled -}}
 {{- fail "metrics.serviceMonitor and metrics.podMonitor would scrape each pod twice: enable one." -}}
