@@ -120,11 +120,24 @@ test("errors have reason and fields", async () => {
   assert.equal(invalid.fields[0]?.field, "session.session_id");
 });
 
-test("a session is created once and opened afterwards", async () => {
-  const first = await client.session({ id: "twice", instructions: "One." });
-  const second = await client.session({ id: "twice", instructions: "Two." });
+test("a session is created once, and what is given later is in force too", async () => {
+  const tools = [look(() => "")];
+  const first = await client.session({ id: "twice", instructions: "One.", metadata: { of: "one" }, tools });
+  const second = await client.session({ id: "twice", instructions: "Two.", tools: [] });
   assert.equal(first.id, second.id);
-  assert.equal((await second.get()).systemPrompt, "One.");
+  const stored = await second.get();
+  assert.equal(stored.systemPrompt, "Two.");
+  assert.deepEqual(stored.tools?.hostTools, []);
+  assert.deepEqual(stored.metadata, { of: "one" });
+  assert.equal((await client.session({ id: "twice" })).id, "twice");
+  assert.equal((await second.get()).systemPrompt, "Two.");
+});
+
+test("hosts that create a session at the same time get the same one", async () => {
+  const made = await Promise.all(
+    ["One.", "Two.", "Three."].map((instructions) => client.session({ id: "raced", instructions })),
+  );
+  assert.deepEqual(new Set(made.map((it) => it.id)), new Set(["raced"]));
 });
 
 test("a turn that another process left is taken up with its waiting call", async () => {
