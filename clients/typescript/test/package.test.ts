@@ -52,6 +52,13 @@ test("README's quick start runs as it stands", async () => {
   assert.match(await run("node", "trip.mjs"), /18 °C and sunny in Paris[\s\S]*\[stop\] \d+ tokens/);
 });
 
+test("the package names its repository, which publishing with provenance compares", () => {
+  const { repository, homepage, bugs } = JSON.parse(readFileSync("package.json", "utf8"));
+  assert.equal(repository.url, "git+https://github.com/contextd/contextd.git");
+  assert.equal(repository.directory, "clients/typescript");
+  for (const address of [homepage, bugs]) assert.match(address, /^https:\/\/github\.com\/contextd\/contextd\//);
+});
+
 test("the package can be required", async () => {
   const code =
     'const { Contextd } = require("contextd"); const c = new Contextd(); c.session().then((s) => { console.log(typeof s.id); c.close(); });';
