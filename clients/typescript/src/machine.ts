@@ -10,13 +10,13 @@ import type {
   Approval,
   Event,
   Failure,
-  Part,
   PendingApproval,
   PendingCall,
   ToolCall,
   ToolResult,
   TurnResult,
 } from "./gen/index.js";
+import { textOf, textPart } from "./parts.js";
 import { type Said, Words } from "./words.js";
 
 /** An answer to a call: its result, or a decision about it. */
@@ -40,11 +40,11 @@ export type Action =
   | { do: "yield"; event: RunEvent }
   /** Open the stream after this seq, so much later. */
   | { do: "open"; after: number; delay: number }
-  | { do: "execute"; call: ToolCall }
+  | { do: "execute"; call: ToolCall; turnId: string }
   | { do: "ask"; call: ToolCall }
   | { do: "submit"; callId: string; answer: Answer; delay: number }
-  /** The call is settled elsewhere: stop the tool. */
-  | { do: "abort"; callId: string }
+  /** The call has its result, or never will: a tool that runs is not needed any more. */
+  | { do: "close"; callId: string }
   | { do: "finish"; ending: Ending }
   | { do: "fail"; error: ContextdError };
 
@@ -272,7 +272,7 @@ export class Machine {
     if (this.begun.has(call.callId)) return [];
     this.begun.add(call.callId);
     this.open.delete(call.callId);
-    return [{ do: "execute", call }];
+    return [{ do: "execute", call, turnId }];
   }
 
   private ask(turnId: string, pending: PendingApproval): Action[] {
@@ -284,7 +284,7 @@ export class Machine {
 
   private settle(callId: string): Action[] {
     this.open.delete(callId);
-    return this.begun.has(callId) ? [{ do: "abort", callId }] : [];
+    return this.begun.delete(callId) ? [{ do: "close", callId }] : [];
   }
 
   private say(event: Event, said: Said): Action[] {
@@ -309,20 +309,8 @@ export class Machine {
     if (!this.concerns(event)) return [];
     const said = this.say(event, this.words.end());
     this.ending = { status, reason, turnId: event.turnId, sessionId: event.sessionId, result, failure };
-    const aborts = [...this.begun].map((callId): Action => ({ do: "abort", callId }));
+    const closed = [...this.begun].flatMap((callId) => this.settle(callId));
     this.open.clear();
-    return [...said, ...aborts, ...show];
+    return [...said, ...closed, ...show];
   }
-}
-
-/** A part that is text. */
-export function textPart(text: string): Part {
-  return { content: { $case: "text", value: text }, citations: [], providerMetadataJson: "", sanitized: false };
-}
-
-/** What the parts say. */
-export function textOf(parts: Part[]): string {
-  return parts
-    .map((part) => (part.content?.$case === "text" || part.content?.$case === "refusal" ? part.content.value : ""))
-    .join("");
 }

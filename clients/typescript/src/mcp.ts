@@ -3,7 +3,7 @@ import { Client } from "@modelcontextprotocol/sdk/client/index.js";
 import { StdioClientTransport } from "@modelcontextprotocol/sdk/client/stdio.js";
 import { StreamableHTTPClientTransport } from "@modelcontextprotocol/sdk/client/streamableHttp.js";
 import type { Part } from "./gen/index.js";
-import { textPart } from "./machine.js";
+import { textPart } from "./parts.js";
 import { type Tool, tool } from "./tools.js";
 
 /** A program to start (stdio), or an address (streamable HTTP). */

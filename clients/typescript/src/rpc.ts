@@ -13,6 +13,7 @@ import {
 import { delay } from "./backoff.js";
 import { asContextdError, ContextdError, fromService } from "./errors.js";
 import { shared } from "./gen/service-config.js";
+import { Ledger } from "./ledger.js";
 import type { Settings } from "./options.js";
 
 interface Codec<T> {
@@ -59,6 +60,8 @@ export interface CallOptions {
 
 /** A connection to one or several replicas. */
 export class Rpc {
+  /** @internal */
+  readonly ledger = new Ledger();
   private readonly client: Client;
 
   constructor(readonly settings: Settings) {
@@ -157,8 +160,9 @@ export class Rpc {
     }
   }
 
-  /** Closes the connection. */
+  /** Closes the connection. Tools that run are aborted. */
   close(): void {
+    this.ledger.abort();
     this.client.close();
   }
 

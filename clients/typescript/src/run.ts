@@ -9,7 +9,8 @@ import {
   TurnServiceDefinition,
   type UsageTotals,
 } from "./gen/index.js";
-import { type Action, type Answer, type Ending, Machine, type MachineOptions, textPart } from "./machine.js";
+import { type Action, type Answer, type Ending, Machine, type MachineOptions } from "./machine.js";
+import { textPart } from "./parts.js";
 import { type Rpc, sleep } from "./rpc.js";
 import type { Tool, ToolContext } from "./tools.js";
 
@@ -65,7 +66,6 @@ export class Run implements AsyncIterable<RunEvent>, AsyncDisposable {
   readonly requestId: string;
   private readonly machine: Machine;
   private readonly stop = new AbortController();
-  private readonly running = new Map<string, AbortController>();
   private readonly buffer: RunEvent[] = [];
   private readonly ending: Promise<Ending>;
   private settle!: { resolve(ending: Ending): void; reject(error: unknown): void };
@@ -149,7 +149,10 @@ export class Run implements AsyncIterable<RunEvent>, AsyncDisposable {
     this.decide({ callId, decision: "deny", editedArgumentsJson: "", reason });
   }
 
-  /** Leaves the turn to itself: it goes on at the server until it needs a tool. */
+  /**
+   * Leaves the turn to itself: it goes on at the server until it needs a tool. Tools that run go on too; a run of
+   * this client that resumes the turn submits their results.
+   */
   detach(): void {
     this.settle.reject(
       new ContextdError({ code: 1, reason: "DETACHED", message: "the run was detached", fromServer: true }),
@@ -186,7 +189,7 @@ export class Run implements AsyncIterable<RunEvent>, AsyncDisposable {
           void this.read(action.after, action.delay);
           break;
         case "execute":
-          void this.execute(action.call);
+          void this.execute(action.call, action.turnId);
           break;
         case "ask":
           void this.ask(action.call);
@@ -194,8 +197,8 @@ export class Run implements AsyncIterable<RunEvent>, AsyncDisposable {
         case "submit":
           void this.submit(action.callId, action.answer, action.delay);
           break;
-        case "abort":
-          this.running.get(action.callId)?.abort();
+        case "close":
+          this.setup.rpc.ledger.close(this.sessionId, action.callId);
           break;
         case "finish":
           this.settle.resolve(action.ending);
@@ -226,22 +229,20 @@ export class Run implements AsyncIterable<RunEvent>, AsyncDisposable {
     if (!this.stop.signal.aborted) this.act(this.machine.ended(Date.now(), error));
   }
 
-  private async execute(call: ToolCall): Promise<void> {
+  private async execute(call: ToolCall, turnId: string): Promise<void> {
     const { callId, toolName, argumentsJson } = call;
     const tool = this.setup.tools.get(toolName);
-    const abort = new AbortController();
-    this.running.set(callId, abort);
-    const context = { callId, toolName, sessionId: this.sessionId, turnId: this.turn, signal: abort.signal };
-    let result: Answer;
-    try {
-      if (!tool) throw new Error(`this host has no tool ${toolName}`);
-      result = { result: { callId, outcome: "success", parts: await inTime(tool, argumentsJson, context, abort) } };
-    } catch (error) {
-      const text = error instanceof Error ? error.message : String(error);
-      result = { result: { callId, outcome: "error", parts: [textPart(text)] } };
-    }
-    this.running.delete(callId);
-    this.act(this.machine.answer(result));
+    const result = await this.setup.rpc.ledger.run(this.sessionId, callId, async (abort) => {
+      const context = { callId, toolName, sessionId: this.sessionId, turnId, signal: abort.signal };
+      try {
+        if (!tool) throw new Error(`this host has no tool ${toolName}`);
+        return { callId, outcome: "success", parts: await inTime(tool, argumentsJson, context, abort) };
+      } catch (error) {
+        const text = error instanceof Error ? error.message : String(error);
+        return { callId, outcome: "error", parts: [textPart(text)] };
+      }
+    });
+    this.act(this.machine.answer({ result }));
   }
 
   private async ask(call: ToolCall): Promise<void> {
@@ -298,7 +299,6 @@ export class Run implements AsyncIterable<RunEvent>, AsyncDisposable {
   private close(): void {
     this.closed = true;
     this.stop.abort();
-    for (const abort of this.running.values()) abort.abort();
     this.wake?.();
   }
 }

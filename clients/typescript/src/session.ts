@@ -22,7 +22,7 @@ import {
   TurnServiceDefinition,
   type Usage,
 } from "./gen/index.js";
-import { textOf } from "./machine.js";
+import { textOf } from "./parts.js";
 import type { Init, Rpc } from "./rpc.js";
 import { type ApprovalRequest, type Decision, Run, type RunSetup, watched } from "./run.js";
 import { byName, duration, type Tool, type ToolLike } from "./tools.js";

@@ -1,7 +1,7 @@
 /** The client against a server. */
 import assert from "node:assert/strict";
 import { after, before, test } from "node:test";
-import { Contextd, ContextdError, type RunEvent, TurnFailedError, tool } from "contextd";
+import { Contextd, ContextdError, type RunEvent, type ToolContext, TurnFailedError, tool } from "contextd";
 import { mcp } from "contextd/mcp";
 import { z } from "zod";
 import { Server } from "./server.js";
@@ -17,7 +17,7 @@ after(async () => {
   await server.close();
 });
 
-const look = (execute: (args: { at: number }) => unknown, more: object = {}) =>
+const look = (execute: (args: { at: number }, context: ToolContext) => unknown, more: object = {}) =>
   tool({ name: "look", description: "Looks.", parameters: z.object({ at: z.number() }), execute, ...more });
 
 test("a turn runs a tool and ends with a result", async () => {
@@ -145,8 +145,45 @@ test("a turn that another process left is taken up with its waiting call", async
   const first = session.run("Well?", { tools: [look(() => new Promise(() => {}))] });
   for await (const event of first) if (event.type === "action_required") break;
   first.detach();
-  const second = await (await client.open(session.id)).resume({ tools: [look(() => "found")] });
+  await using other = new Contextd({ url: server.url });
+  const second = await (await other.open(session.id)).resume({ tools: [look(() => "found")] });
   assert.equal((await second?.result())?.text, "It says: found");
+});
+
+test("a run that was left is resumed in the same process, and its call is not run again", async () => {
+  let ran = 0;
+  let aborted = false;
+  let finish = (_: string) => {};
+  const late = new Promise<string>((resolve) => (finish = resolve));
+  const tools = [
+    look((_, { signal }) => {
+      ran += 1;
+      signal.addEventListener("abort", () => (aborted = true));
+      return late;
+    }),
+  ];
+  const session = await client.session({ tools });
+  const first = session.run("Well?");
+  for await (const event of first) if (event.type === "action_required") break;
+  first.detach();
+  const second = await session.resume();
+  finish("late");
+  assert.equal((await second?.result())?.text, "It says: late");
+  assert.deepEqual([ran, aborted], [1, false]);
+});
+
+test("results of closed calls are not kept, and the calls that are known are bounded", async () => {
+  // biome-ignore lint/suspicious/noExplicitAny: internal
+  const ledger = (client.rpc as any).ledger;
+  const start = async () => ({ callId: "c", parts: [] });
+  await ledger.run("s", "c", start);
+  ledger.close("s", "c");
+  assert.equal(ledger.calls.get("s c"), undefined);
+  assert.equal((await ledger.run("s", "c", () => assert.fail("it runs again"))).outcome, "error");
+  const waiting = ledger.run("s", "waits", () => new Promise(() => {}));
+  for (let at = 0; at < 10_010; at++) await ledger.run("s", `c${at}`, start);
+  assert.equal(ledger.calls.size, 10_000);
+  assert.equal(ledger.run("s", "waits", start), waiting);
 });
 
 test("stats, messages, fork, send, watch", async () => {

@@ -122,11 +122,11 @@ test("a result is submitted until it is taken", () => {
   assert.deepEqual(it.submitted("c", lost()), []);
 });
 
-test("a call that is closed elsewhere is aborted and not submitted again", () => {
+test("the tool of a call that is closed elsewhere is not needed, and its result not submitted again", () => {
   const it = machine();
   feed(it, admitted(), event(2, "toolCallRequested", pending("c")));
   it.answer({ result: { callId: "c", parts: [] } });
-  assert.equal(doing(feed(it, event(3, "toolCallCancelled", { callId: "c" })), "abort").length, 1);
+  assert.equal(doing(feed(it, event(3, "toolCallCancelled", { callId: "c" })), "close").length, 1);
   assert.deepEqual(it.submitted("c", lost()), []);
 });
 
