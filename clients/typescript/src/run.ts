@@ -1,4 +1,5 @@
 /** A run: does what the machine says. Streams, tools, timers and the consumer are here. */
+import { randomUUID } from "node:crypto";
 import { asContextdError, ContextdError, TurnFailedError } from "./errors.js";
 import type { RunEvent } from "./events.js";
 import {
@@ -71,10 +72,11 @@ export class Run implements AsyncIterable<RunEvent>, AsyncDisposable {
   private settle!: { resolve(ending: Ending): void; reject(error: unknown): void };
   private readonly known: Promise<void>;
   private admitted!: () => void;
+  private readonly named: Promise<void>;
+  private turnKnown!: () => void;
   private wake: (() => void) | undefined;
   private wanted = true;
   private closed = false;
-  private turn = "";
 
   /** @internal */
   constructor(private readonly setup: RunSetup) {
@@ -86,6 +88,9 @@ export class Run implements AsyncIterable<RunEvent>, AsyncDisposable {
     });
     this.known = new Promise((resolve) => {
       this.admitted = resolve;
+    });
+    this.named = new Promise((resolve) => {
+      this.turnKnown = resolve;
     });
     this.ending.catch(() => {}).finally(() => this.close());
     const cancel = () => void this.cancel("aborted").catch(() => {});
@@ -101,10 +106,13 @@ export class Run implements AsyncIterable<RunEvent>, AsyncDisposable {
 
   /** The turn; empty before it is known. */
   get turnId(): string {
-    return this.turn;
+    return this.machine.turnId;
   }
 
-  /** The end. Rejects with a TurnFailedError when the turn failed, and a ContextdError when it could not be followed. */
+  /**
+   * The end. Rejects with a TurnFailedError when the turn failed, an InputNotTakenError when the input waited and no
+   * turn took it, and a ContextdError when the turn could not be followed.
+   */
   async result(): Promise<RunResult> {
     const ending = await this.ending;
     const { status, reason, turnId, sessionId, result, failure } = ending;
@@ -122,19 +130,27 @@ export class Run implements AsyncIterable<RunEvent>, AsyncDisposable {
     };
   }
 
-  /** Cancels the turn. The run ends with its `turn_cancelled`. */
+  /** Cancels the turn, or withdraws the input while that waits for another turn. The run ends with it. */
   async cancel(reason = ""): Promise<void> {
     // Until the request is admitted it is not known what to cancel.
     await Promise.race([this.known, this.ending.catch(() => {})]);
     if (this.closed) return;
+    const { sessionId } = this;
     const queuedMessageId = this.machine.waitsAs;
     if (queuedMessageId) {
       const { cancelQueuedMessage } = QueueServiceDefinition.methods;
-      const request = { sessionId: this.sessionId, queuedMessageId };
+      const request = { sessionId, queuedMessageId, requestId: randomUUID() as string };
       const { queuedMessage } = await this.setup.rpc.unary(QueueServiceDefinition, cancelQueuedMessage, request);
       if (queuedMessage?.state === "cancelled") return;
     }
-    const request = { sessionId: this.sessionId, turnId: this.turn, reason: reason.slice(0, 1024) };
+    await Promise.race([this.named, this.ending.catch(() => {})]);
+    if (this.closed) return;
+    const request = {
+      sessionId,
+      turnId: this.turnId,
+      requestId: randomUUID() as string,
+      reason: reason.slice(0, 1024),
+    };
     await this.setup.rpc.unary(TurnServiceDefinition, TurnServiceDefinition.methods.cancelTurn, request);
   }
 
@@ -195,7 +211,7 @@ export class Run implements AsyncIterable<RunEvent>, AsyncDisposable {
           void this.ask(action.call);
           break;
         case "submit":
-          void this.submit(action.callId, action.answer, action.delay);
+          void this.submit(action.key, action.answer, action.delay);
           break;
         case "close":
           this.setup.rpc.ledger.close(this.sessionId, action.callId);
@@ -220,8 +236,8 @@ export class Run implements AsyncIterable<RunEvent>, AsyncDisposable {
       for await (const { event } of this.setup.open(after, this.stop.signal)) {
         if (!event) continue;
         this.act(this.machine.event(event));
-        if (event.turnId && !this.machine.waitsAs) this.turn = event.turnId;
         this.admitted();
+        if (this.turnId) this.turnKnown();
       }
     } catch (thrown) {
       error = asContextdError(thrown);
@@ -263,7 +279,7 @@ export class Run implements AsyncIterable<RunEvent>, AsyncDisposable {
     this.act(this.machine.answer({ approval }));
   }
 
-  private async submit(callId: string, answer: Answer, wait: number): Promise<void> {
+  private async submit(key: string, answer: Answer, wait: number): Promise<void> {
     await sleep(wait, this.stop.signal);
     if (this.stop.signal.aborted) return;
     const { submitToolResults } = TurnServiceDefinition.methods;
@@ -272,10 +288,9 @@ export class Run implements AsyncIterable<RunEvent>, AsyncDisposable {
       const request = { sessionId: this.sessionId, ...answers };
       const signal = this.stop.signal;
       const { receipts } = await this.setup.rpc.unary(TurnServiceDefinition, submitToolResults, request, { signal });
-      const receipt = receipts[0] ?? { callId, status: "accepted" as const };
-      this.act(this.machine.submitted(callId, receipt));
+      this.act(this.machine.submitted(key, receipts[0] ?? { callId: "", status: "accepted" }));
     } catch (thrown) {
-      if (!this.stop.signal.aborted) this.act(this.machine.submitted(callId, asContextdError(thrown)));
+      if (!this.stop.signal.aborted) this.act(this.machine.submitted(key, asContextdError(thrown)));
     }
   }
 

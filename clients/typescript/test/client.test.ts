@@ -1,7 +1,15 @@
 /** The client against a server. */
 import assert from "node:assert/strict";
 import { after, before, test } from "node:test";
-import { Contextd, ContextdError, type RunEvent, type ToolContext, TurnFailedError, tool } from "contextd";
+import {
+  Contextd,
+  ContextdError,
+  InputNotTakenError,
+  type RunEvent,
+  type ToolContext,
+  TurnFailedError,
+  tool,
+} from "contextd";
 import { mcp } from "contextd/mcp";
 import { z } from "zod";
 import { Server } from "./server.js";
@@ -105,7 +113,9 @@ test("a run that waits is withdrawn, and the turn before it goes on", async () =
   for await (const event of first) if (event.type === "text_delta") break;
   const second = session.run("And then?");
   await second.cancel();
-  assert.equal((await second.result()).reason, "withdrawn");
+  const error = await second.result().catch((it) => it);
+  assert.ok(error instanceof InputNotTakenError);
+  assert.equal(error.outcome, "cancelled");
   assert.equal((await session.get()).state, "running");
   await first.cancel();
   assert.equal((await first.result()).status, "cancelled");
