@@ -98,6 +98,7 @@ export class Session {
   async resume(options: Pick<RunOptions, "tools" | "approve" | "signal" | "after"> = {}): Promise<Run | undefined> {
     const { currentTurnId: turnId } = await this.get();
     if (!turnId) return undefined;
+    const first = options.after ?? (await this.turn(turnId)).firstSeq - 1;
     const open: RunSetup["open"] = (after, signal) =>
       watched(
         (it) =>
@@ -109,7 +110,7 @@ export class Session {
           ),
         signal,
       );
-    return this.follow({ requestId: "", turnId, after: options.after }, open, options);
+    return this.follow({ requestId: "", turnId, after: first }, open, options);
   }
 
   /** Sends a message while the agent works: the running turn takes it at its next step. */
@@ -145,9 +146,16 @@ export class Session {
     return compaction as Compaction;
   }
 
-  /** Cancels the live turn; undefined when there is none. `rollback` voids its messages. */
-  async cancel(options: { mode?: "stop" | "rollback"; reason?: string } = {}): Promise<Turn | undefined> {
-    const { turn } = await this.rpc.unary(TURNS, TURNS.methods.cancelTurn, { sessionId: this.id, ...options });
+  /**
+   * Cancels the live turn, or the one that is named, and answers once it has ended; undefined when there is none.
+   * `rollback` voids its messages.
+   */
+  async cancel(
+    options: { turnId?: string; mode?: "stop" | "rollback"; reason?: string } = {},
+  ): Promise<Turn | undefined> {
+    // The id keeps a repetition, after an answer that was lost, from the turn that comes next.
+    const request = { sessionId: this.id, ...options, requestId: randomUUID() as string };
+    const { turn } = await this.rpc.unary(TURNS, TURNS.methods.cancelTurn, request);
     return turn;
   }
 
@@ -159,7 +167,7 @@ export class Session {
         (it) => this.rpc.stream(TURNS, TURNS.methods.watchEvents, { sessionId: this.id, afterSeq: after, follow }, it),
         signal,
       );
-    const run = this.follow({ requestId: "", after: options.after, tools: false }, open, {});
+    const run = this.follow({ requestId: "", session: true, after: options.after, tools: false }, open, {});
     options.signal?.addEventListener("abort", () => run.detach(), { once: true });
     return watching(run, options.signal);
   }
@@ -181,6 +189,12 @@ export class Session {
     const request = { sessionId: this.id, atSeq, newSessionId, requestId };
     const { session } = await this.rpc.unary(SESSIONS, SESSIONS.methods.forkSession, request);
     return new Session(this.rpc, session?.sessionId ?? "", [...this.tools.values()]);
+  }
+
+  /** A turn as it is stored. */
+  private async turn(turnId: string): Promise<Turn> {
+    const { turn } = await this.rpc.unary(TURNS, TURNS.methods.getTurn, { sessionId: this.id, turnId });
+    return turn as Turn;
   }
 
   /** The session as it is stored. */
