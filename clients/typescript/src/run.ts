@@ -54,8 +54,10 @@ export interface RunSetup {
   signal?: AbortSignal | undefined;
 }
 
-/** Milliseconds of silence after which a stream is opened anew: the server sends something every 10 s. */
-const SILENCE = 30_000;
+/** What a stream asks for: a heartbeat so often, in seconds. */
+export const STREAM = { heartbeatInterval: { seconds: 5, nanos: 0 } };
+/** Milliseconds of silence, four heartbeats, after which a stream is opened anew. */
+const SILENCE = 20_000;
 
 /**
  * A turn that runs: an async iterable of its events, for one consumer. It begins at once and goes on without one:

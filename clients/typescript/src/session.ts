@@ -24,7 +24,7 @@ import {
 } from "./gen/index.js";
 import { textOf } from "./parts.js";
 import type { Init, Rpc } from "./rpc.js";
-import { type ApprovalRequest, type Decision, Run, type RunSetup, watched } from "./run.js";
+import { type ApprovalRequest, type Decision, Run, type RunSetup, STREAM, watched } from "./run.js";
 import { byName, duration, type Tool, type ToolLike } from "./tools.js";
 
 const TURNS = TurnServiceDefinition;
@@ -105,7 +105,7 @@ export class Session {
           this.rpc.stream(
             TURNS,
             TURNS.methods.watchEvents,
-            { sessionId: this.id, turnId, afterSeq: after, follow: true },
+            { sessionId: this.id, turnId, afterSeq: after, follow: true, stream: STREAM },
             it,
           ),
         signal,
@@ -164,7 +164,13 @@ export class Session {
     const follow = options.follow ?? true;
     const open: RunSetup["open"] = (after, signal) =>
       watched(
-        (it) => this.rpc.stream(TURNS, TURNS.methods.watchEvents, { sessionId: this.id, afterSeq: after, follow }, it),
+        (it) =>
+          this.rpc.stream(
+            TURNS,
+            TURNS.methods.watchEvents,
+            { sessionId: this.id, afterSeq: after, follow, stream: STREAM },
+            it,
+          ),
         signal,
       );
     const run = this.follow({ requestId: "", session: true, after: options.after, tools: false }, open, {});
@@ -270,7 +276,11 @@ export class Session {
     const tools = options.tools && { hostTools: [...byName(options.tools).values()].map((tool) => tool.definition) };
     const request = { sessionId: this.id, requestId, ...what, tools, model, limits, generation, busyPolicy: busy };
     const open: RunSetup["open"] = (afterSeq, signal) =>
-      watched((it) => this.rpc.stream(TURNS, TURNS.methods.executeTurn, { ...request, afterSeq } as never, it), signal);
+      watched(
+        (it) =>
+          this.rpc.stream(TURNS, TURNS.methods.executeTurn, { ...request, afterSeq, stream: STREAM } as never, it),
+        signal,
+      );
     return this.follow({ requestId, after }, open, options);
   }
 
