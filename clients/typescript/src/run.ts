@@ -54,6 +54,8 @@ export interface RunSetup {
   signal?: AbortSignal | undefined;
 }
 
+/** Events that wait for the consumer of a run. */
+const WAITING = 2_048;
 /** What a stream asks for: a heartbeat so often, in seconds. */
 export const STREAM = { heartbeatInterval: { seconds: 5, nanos: 0 } };
 /** Milliseconds of silence, four heartbeats, after which a stream is opened anew. */
@@ -62,6 +64,7 @@ const SILENCE = 20_000;
 /**
  * A turn that runs: an async iterable of its events, for one consumer. It begins at once and goes on without one:
  * tools run, results are submitted and lost connections are opened again until the turn ends or `detach` is called.
+ * Events wait for a consumer, as far as there is room for them; one that is slow slows the stream down.
  */
 export class Run implements AsyncIterable<RunEvent>, AsyncDisposable {
   readonly sessionId: string;
@@ -77,13 +80,15 @@ export class Run implements AsyncIterable<RunEvent>, AsyncDisposable {
   private readonly named: Promise<void>;
   private turnKnown!: () => void;
   private wake: (() => void) | undefined;
-  private wanted = true;
+  private room: (() => void) | undefined;
+  private consumer: "none" | "reads" | "left" | "missed";
   private closed = false;
 
   /** @internal */
   constructor(private readonly setup: RunSetup) {
     this.sessionId = setup.sessionId;
     this.requestId = setup.machine.requestId;
+    this.consumer = setup.machine.session ? "reads" : "none"; // A session is followed only to be read.
     this.machine = new Machine({ ...setup.machine, patience: setup.rpc.settings.patience });
     this.ending = new Promise((resolve, reject) => {
       this.settle = { resolve, reject };
@@ -183,18 +188,29 @@ export class Run implements AsyncIterable<RunEvent>, AsyncDisposable {
   }
 
   async *[Symbol.asyncIterator](): AsyncGenerator<RunEvent> {
+    if (this.consumer === "missed") {
+      throw new Error(`more than ${WAITING} events came before the run was iterated; iterate it when it begins`);
+    }
+    this.consumer = "reads";
     try {
       for (;;) {
         const event = this.buffer.shift();
+        if (this.buffer.length < WAITING) this.room?.();
         if (event) yield event;
         else if (this.closed) break;
         else await new Promise<void>((resolve) => (this.wake = resolve));
       }
     } finally {
-      this.wanted = false;
-      this.buffer.length = 0;
+      this.drop("left");
     }
     await this.ending;
+  }
+
+  /** Keeps no events: no consumer is there, or will be. */
+  private drop(consumer: "left" | "missed"): void {
+    this.consumer = consumer;
+    this.buffer.length = 0;
+    this.room?.();
   }
 
   private act(actions: Action[]): void {
@@ -240,6 +256,9 @@ export class Run implements AsyncIterable<RunEvent>, AsyncDisposable {
         this.act(this.machine.event(event));
         this.admitted();
         if (this.turnId) this.turnKnown();
+        // A consumer that is slow slows the stream down.
+        if (this.consumer === "reads" && this.buffer.length >= WAITING && !this.closed)
+          await new Promise<void>((resolve) => (this.room = resolve));
       }
     } catch (thrown) {
       error = asContextdError(thrown);
@@ -297,7 +316,7 @@ export class Run implements AsyncIterable<RunEvent>, AsyncDisposable {
   }
 
   private push(event: RunEvent): void {
-    if (!this.wanted) return;
+    if (this.consumer === "left" || this.consumer === "missed") return;
     const last = this.buffer.at(-1);
     const pieces = event.type === "text_delta" || event.type === "reasoning_delta";
     if (
@@ -310,6 +329,8 @@ export class Run implements AsyncIterable<RunEvent>, AsyncDisposable {
     } else {
       this.buffer.push({ ...event });
     }
+    // A run without a consumer goes on, and does not keep what may never be read.
+    if (this.consumer === "none" && this.buffer.length > WAITING) this.drop("missed");
     this.wake?.();
   }
 
@@ -317,6 +338,7 @@ export class Run implements AsyncIterable<RunEvent>, AsyncDisposable {
     this.closed = true;
     this.stop.abort();
     this.wake?.();
+    this.room?.();
   }
 }
 

@@ -1,15 +1,11 @@
 /** A server whose answers a test chooses. */
-import { Server, ServerCredentials, type ServerUnaryCall, type sendUnaryData } from "@grpc/grpc-js";
+import { Server, ServerCredentials } from "@grpc/grpc-js";
 
 // biome-ignore lint/suspicious/noExplicitAny: any method of any generated service
 type Any = any;
 
-/** One unary method, and what it answers. */
-export type Answers = [
-  service: { fullName: string },
-  method: Any,
-  answer: (request: Any, reply: sendUnaryData<Any>) => void,
-];
+/** One method, and what it answers; `reply` of a stream is the stream. */
+export type Answers = [service: { fullName: string }, method: Any, answer: (request: Any, reply: Any) => void];
 
 /** Starts a server with a few methods. */
 export async function fake(...methods: Answers[]): Promise<{ url: string; close(): void }> {
@@ -20,13 +16,13 @@ export async function fake(...methods: Answers[]): Promise<{ url: string; close(
     const definition = {
       path: `/${service.fullName}/${method.name}`,
       requestStream: false as const,
-      responseStream: false as const,
+      responseStream: Boolean(method.responseStream),
       requestSerialize: request.write,
       requestDeserialize: request.read,
       responseSerialize: response.write,
       responseDeserialize: response.read,
     };
-    const handle = (call: ServerUnaryCall<Any, Any>, reply: sendUnaryData<Any>) => answer(call.request, reply);
+    const handle = (call: Any, reply: Any) => answer(call.request, method.responseStream ? call : reply);
     server.addService({ method: definition }, { method: handle });
   }
   const port = await new Promise<number>((resolve, reject) =>
