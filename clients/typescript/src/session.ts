@@ -1,8 +1,11 @@
 /** A conversation: runs turns, takes messages, shows what is stored. */
 import { randomUUID } from "node:crypto";
+import { delay } from "./backoff.js";
+import { asContextdError } from "./errors.js";
 import type { RunEvent } from "./events.js";
 import {
   type AppendMessagesResponse,
+  BlobServiceDefinition,
   type Compaction,
   ContextServiceDefinition,
   type ContextStats,
@@ -23,7 +26,7 @@ import {
   type Usage,
 } from "./gen/index.js";
 import { textOf } from "./parts.js";
-import type { Init, Rpc } from "./rpc.js";
+import { type Init, type Rpc, sleep } from "./rpc.js";
 import { type ApprovalRequest, type Decision, Run, type RunSetup, STREAM, watched } from "./run.js";
 import { byName, duration, type Tool, type ToolLike } from "./tools.js";
 
@@ -31,6 +34,7 @@ const TURNS = TurnServiceDefinition;
 const SESSIONS = SessionServiceDefinition;
 const CONTEXTS = ContextServiceDefinition;
 const QUEUE = QueueServiceDefinition;
+const BLOBS = BlobServiceDefinition;
 
 /** What a user says: text, or a message with parts. */
 export type Input = string | Init<InputMessage>;
@@ -226,10 +230,11 @@ export class Session {
   async prepare(options: { format: Format; model?: string; applyQueuedMessages?: boolean }): Promise<Prepared> {
     const request = { sessionId: this.id, requestId: randomUUID() as string, ...options };
     const { prompt } = await this.rpc.unary(CONTEXTS, CONTEXTS.methods.prepareContext, request);
-    if (prompt?.requestBlob)
-      throw new Error(`the prompt is larger than 2 MiB: read blob ${prompt.requestBlob.blobId} with GetBlob`);
+    // A prompt above 2 MiB is a blob.
+    const blob = prompt?.requestBlob;
+    const body = blob ? (await this.blob(blob.blobId)).toString() : prompt?.requestJson;
     return {
-      request: prompt?.requestJson ? JSON.parse(prompt.requestJson) : prompt,
+      request: body ? JSON.parse(body) : prompt,
       contextVersion: prompt?.contextVersion ?? 0,
       tokens: prompt?.tokens?.tokens ?? 0,
     };
@@ -269,6 +274,20 @@ export class Session {
       await this.rpc.unary(CONTEXTS, CONTEXTS.methods.recordUsage, report);
     }
     return appended;
+  }
+
+  private async blob(blobId: string): Promise<Buffer> {
+    for (let attempt = 1; ; attempt++) {
+      try {
+        const pieces: Uint8Array[] = [];
+        for await (const { data } of this.rpc.stream(BLOBS, BLOBS.methods.getBlob, { blobId }, { idle: 20_000 }))
+          if (data?.$case === "chunk") pieces.push(data.value);
+        return Buffer.concat(pieces);
+      } catch (error) {
+        if (attempt === 5 || !asContextdError(error).transient) throw error;
+        await sleep(delay(attempt, Math.random()));
+      }
+    }
   }
 
   private execute(what: { input?: Init<InputMessage>; continueTranscript?: boolean }, options: RunOptions): Run {

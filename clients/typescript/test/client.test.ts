@@ -223,6 +223,18 @@ test("a loop of one's own prepares and records in the AI SDK's format", async ()
   assert.equal((await session.stats()).used?.basis, "actual");
 });
 
+test("a prompt above 2 MiB is prepared too", async () => {
+  const session = await client.session({ model: "scripted/large" });
+  const content = "all work and no play ".repeat(45_000);
+  for (const role of ["user", "assistant", "user"]) await session.record([{ role, content }], { format: "ai_sdk" });
+  const { request } = await session.prepare({ format: "ai_sdk" });
+  assert.deepEqual(
+    request.messages.map((it: { role: string }) => it.role),
+    ["user", "assistant", "user"],
+  );
+  assert.ok(JSON.stringify(request).length > 2 ** 21);
+});
+
 test("tools of an MCP server are tools of the host", async () => {
   await using server = await mcp({ command: process.execPath, args: ["test/mcp-server.mjs"] });
   const session = await client.session();

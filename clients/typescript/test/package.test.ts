@@ -21,7 +21,7 @@ async function run(file: string, ...args: string[]): Promise<string> {
 }
 
 before(async () => {
-  server = await Server.start("scripted/demo");
+  server = await Server.start({ model: "scripted/demo" });
   const packed = await execute("npm", ["pack", "--silent", "--ignore-scripts", "--pack-destination", place]);
   const tarball = packed.stdout.trim().split("\n").at(-1) ?? "";
   writeFileSync(join(place, "package.json"), '{ "type": "module", "private": true }');

@@ -47,22 +47,30 @@ const SCRIPTS = {
       { say: [{ text: '{"sender": "Ole Lund", "thing": "settings page"}' }] },
     ],
   },
+  large: { context_window: 4_000_000, steps: [{ say: [{ text: "Much." }] }] },
   fails: { steps: [{ say: [{ error: { kind: "bad_request", message: "no" } }] }] },
   slow: { steps: [{ say: [{ repeat: { text: "on and on ", times: 1000 }, delay_ms: 50 }] }] },
 };
 
-const BIN = process.env.CONTEXTD_BIN ?? "contextd";
+export const BIN = process.env.CONTEXTD_BIN ?? "contextd";
+
+/** What a server is started with. */
+export interface ServerOptions {
+  /** The default model. */
+  model?: string;
+  variables?: Record<string, string>;
+}
 
 /** A server that can be killed and started again on the same data and port. */
 export class Server {
   private process: ChildProcess | undefined;
   private readonly place = mkdtempSync(join(tmpdir(), "contextd-ts-"));
   port = 0;
-  private model = "";
 
-  static async start(model = "scripted/once"): Promise<Server> {
-    const server = new Server();
-    server.model = model;
+  private constructor(private readonly options: ServerOptions) {}
+
+  static async start(options: ServerOptions = {}): Promise<Server> {
+    const server = new Server(options);
     chmodSync(server.place, 0o755);
     mkdirSync(join(server.place, "scripts"));
     for (const [name, script] of Object.entries(SCRIPTS)) {
@@ -84,8 +92,10 @@ export class Server {
       CONTEXTD_LISTEN: `127.0.0.1:${this.port}`,
       CONTEXTD_DATA_DIR: join(this.place, "data"),
       CONTEXTD_SCRIPT_DIR: join(this.place, "scripts"),
-      CONTEXTD_DEFAULT_MODEL: this.model,
-      CONTEXTD_LEASE_TTL: "1s",
+      CONTEXTD_DEFAULT_MODEL: this.options.model ?? "scripted/once",
+      // Shorter, and a busy machine takes turns from replicas that live.
+      CONTEXTD_LEASE_TTL: "3s",
+      ...this.options.variables,
     };
     const log = openSync(join(this.place, "log"), "a");
     const child = spawn(BIN, ["serve"], { env, stdio: ["ignore", "pipe", log] });
