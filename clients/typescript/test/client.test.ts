@@ -10,7 +10,6 @@ import {
   TurnFailedError,
   tool,
 } from "contextd";
-import { mcp } from "contextd/mcp";
 import { z } from "zod";
 import { Server } from "./server.js";
 
@@ -233,10 +232,4 @@ test("a prompt above 2 MiB is prepared too", async () => {
     ["user", "assistant", "user"],
   );
   assert.ok(JSON.stringify(request).length > 2 ** 21);
-});
-
-test("tools of an MCP server are tools of the host", async () => {
-  await using server = await mcp({ command: process.execPath, args: ["test/mcp-server.mjs"] });
-  const session = await client.session();
-  assert.equal((await session.run("Well?", { tools: [server] }).result()).text, "It says: seen 7");
 });

@@ -162,7 +162,7 @@ export async function cutting(
   return { url: `http://127.0.0.1:${at}`, cuts: () => cuts, close };
 }
 
-async function freePort(): Promise<number> {
+export async function freePort(): Promise<number> {
   const server = createServer().listen(0, "127.0.0.1");
   await once(server, "listening");
   const address = server.address();
