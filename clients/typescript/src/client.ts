@@ -1,12 +1,7 @@
 /** The entrance: a connection, and the sessions. */
 import { randomUUID } from "node:crypto";
 import { asContextdError } from "./errors.js";
-import {
-  type Model,
-  ModelServiceDefinition,
-  type Session as ProtoSession,
-  SessionServiceDefinition,
-} from "./gen/index.js";
+import { type Model, ModelServiceDefinition, Session as ProtoSession, SessionServiceDefinition } from "./gen/index.js";
 import { type ContextdOptions, settle } from "./options.js";
 import { type Init, Rpc } from "./rpc.js";
 import { Session } from "./session.js";
@@ -33,20 +28,44 @@ export class Contextd implements AsyncDisposable {
     this.rpc = new Rpc(settle(options));
   }
 
-  /** Creates a session, or opens the one with this id as it is. */
+  /** Opens the session with this id, or creates it. What is given is in force afterwards, also where it existed. */
   async session(options: SessionOptions = {}): Promise<Session> {
     const { id = "", instructions, tools, ...rest } = options;
     const hostTools = [...byName(tools ?? []).values()].map((tool) => tool.definition);
-    const session = { ...rest, sessionId: id, systemPrompt: instructions, tools: tools && { hostTools } };
-    const { createSession } = SessionServiceDefinition.methods;
+    const config = ProtoSession.fromPartial({ ...rest, systemPrompt: instructions, tools: tools && { hostTools } });
+    return new Session(this.rpc, await this.openOrCreate(id, config), tools);
+  }
+
+  private async openOrCreate(id: string, config: ProtoSession): Promise<string> {
+    if (!id) return this.create(config);
+    const session = { ...config, sessionId: id };
+    const changes = ProtoSession.encode(config).finish().length > 0;
+    const open = () => (changes ? this.update(session) : new Session(this.rpc, id).get());
     try {
-      const request = { session, requestId: randomUUID() as string };
-      const made = await this.rpc.unary(SessionServiceDefinition, createSession, request as never);
-      return new Session(this.rpc, made.session?.sessionId ?? "", tools);
+      return (await open()).sessionId;
     } catch (error) {
-      if (!id || asContextdError(error).reason !== "SESSION_ALREADY_EXISTS") throw error;
-      return new Session(this.rpc, id, tools);
+      if (asContextdError(error).reason !== "SESSION_NOT_FOUND") throw error;
     }
+    try {
+      return await this.create(session);
+    } catch (error) {
+      if (asContextdError(error).reason !== "SESSION_ALREADY_EXISTS") throw error;
+      return (await open()).sessionId; // Another host was faster.
+    }
+  }
+
+  private async create(session: ProtoSession): Promise<string> {
+    const request = { session, requestId: randomUUID() as string };
+    const made = await this.rpc.unary(
+      SessionServiceDefinition,
+      SessionServiceDefinition.methods.createSession,
+      request,
+    );
+    return made.session?.sessionId ?? "";
+  }
+
+  private update(session: ProtoSession): Promise<ProtoSession> {
+    return new Session(this.rpc, session.sessionId).update(session);
   }
 
   /** Opens a session that exists; rejects with SESSION_NOT_FOUND. */

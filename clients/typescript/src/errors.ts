@@ -65,9 +65,13 @@ export class ContextdError extends Error {
 
   /** The same request may reach the server later, and may be sent again. */
   get transient(): boolean {
+    if (this.reason === "PROVIDER_FAILED") return false;
     if (this.code === status.UNAVAILABLE || this.code === status.DEADLINE_EXCEEDED) return true;
-    if (this.reason === "RATE_LIMITED") return true;
-    // Every status of contextd says a reason, so these came from a connection that broke or from a proxy.
+    return this.reason === "RATE_LIMITED" || this.odd;
+  }
+
+  /** Every status of contextd says a reason, so this came from a connection that broke or from a proxy. @internal */
+  get odd(): boolean {
     const broken = [status.INTERNAL, status.UNKNOWN, status.CANCELLED, status.RESOURCE_EXHAUSTED];
     return !this.fromServer && broken.includes(this.code);
   }
@@ -86,6 +90,20 @@ export class TurnFailedError extends Error {
     super(`${failure.reason}: ${failure.message}`);
     this.name = "TurnFailedError";
     this.reason = failure.reason;
+  }
+}
+
+/** The input waited for a running turn and was withdrawn, expired or dropped: no turn took it. */
+export class InputNotTakenError extends Error {
+  constructor(
+    /** Its id in the queue. */
+    readonly queuedMessageId: string,
+    readonly outcome: "cancelled" | "expired" | "dropped",
+    /** Why it was dropped (DropReason). */
+    readonly reason = "",
+  ) {
+    super(`the queued input ${queuedMessageId} was not taken: ${outcome}${reason && ` (${reason})`}`);
+    this.name = "InputNotTakenError";
   }
 }
 

@@ -1,6 +1,12 @@
 /** Client of contextd. */
 export { Contextd, type SessionOptions } from "./client.js";
-export { ContextdError, type FieldViolation, type QuotaViolation, TurnFailedError } from "./errors.js";
+export {
+  ContextdError,
+  type FieldViolation,
+  InputNotTakenError,
+  type QuotaViolation,
+  TurnFailedError,
+} from "./errors.js";
 export type { Discarded, Reconnecting, RunEvent, ServerEvent } from "./events.js";
 export type { Compaction, ContextStats, Message, Part, QueuedMessage, Turn, UsageTotals } from "./gen/index.js";
 export { type Action, Machine, type MachineOptions } from "./machine.js";

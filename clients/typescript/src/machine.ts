@@ -2,21 +2,23 @@
  * The core of a turn as a state machine without input or output: it takes events, errors and answers, and says what
  * to do next. `run.ts` does it.
  */
+import { status } from "@grpc/grpc-js";
 import { delay } from "./backoff.js";
-import type { ContextdError } from "./errors.js";
+import { ContextdError, InputNotTakenError } from "./errors.js";
 import { place, plain, type RunEvent } from "./events.js";
 import type {
   AnswerReceipt,
   Approval,
   Event,
   Failure,
-  Part,
+  Message,
   PendingApproval,
   PendingCall,
   ToolCall,
   ToolResult,
   TurnResult,
 } from "./gen/index.js";
+import { textOf, textPart } from "./parts.js";
 import { type Said, Words } from "./words.js";
 
 /** An answer to a call: its result, or a decision about it. */
@@ -40,21 +42,24 @@ export type Action =
   | { do: "yield"; event: RunEvent }
   /** Open the stream after this seq, so much later. */
   | { do: "open"; after: number; delay: number }
-  | { do: "execute"; call: ToolCall }
+  | { do: "execute"; call: ToolCall; turnId: string }
   | { do: "ask"; call: ToolCall }
-  | { do: "submit"; callId: string; answer: Answer; delay: number }
-  /** The call is settled elsewhere: stop the tool. */
-  | { do: "abort"; callId: string }
+  /** Send an answer and report with `submitted`, by its key. */
+  | { do: "submit"; key: string; answer: Answer; delay: number }
+  /** The call has its result, or never will: a tool that runs is not needed any more. */
+  | { do: "close"; callId: string }
   | { do: "finish"; ending: Ending }
-  | { do: "fail"; error: ContextdError };
+  | { do: "fail"; error: ContextdError | InputNotTakenError };
 
 /** What a machine is about. */
 export interface MachineOptions {
-  /** The request that runs the turn; empty for a turn that is only taken up. */
+  /** The request that runs the turn; empty for what is only watched. */
   requestId: string;
   /** A turn that is taken up: its calls are ours. */
   turnId?: string;
-  /** The last seq handled. */
+  /** Follow the session, not one turn. */
+  session?: boolean;
+  /** The last seq handled: what came until then is not yielded again. */
   after?: number;
   /** Whether this run executes tools. */
   tools?: boolean;
@@ -63,107 +68,188 @@ export interface MachineOptions {
   random?: () => number;
 }
 
+interface Open {
+  answer: Answer;
+  attempts: number;
+  /** It is on its way; else the server has it, and it is kept in case that is lost. */
+  sending: boolean;
+  /** It was refused and says so. */
+  refused: boolean;
+}
+
+/** How often a limit of the tenant is waited for before the request is admitted; afterwards, for as long as it takes. */
+const LIMIT_TRIES = 60;
+/** Errors in a row that only a broken connection explains, before they are believed. */
+const ODD_ERRORS = 20;
+/** What a result is refused for by itself; the model is then told so in its place. */
+const REFUSED_RESULTS = ["INVALID_REQUEST", "REQUEST_TOO_LARGE"];
+
 /** One run, from its request to the end of its turn. */
 export class Machine {
-  /** The last seq handled. */
-  after: number;
+  private seq: number;
+  /** What came until this seq was yielded by another process. */
+  private hidden: number;
   private readonly words = new Words();
   private readonly ours = new Set<string>();
   private readonly begun = new Set<string>();
   private readonly asked = new Set<string>();
-  private readonly open = new Map<string, { answer: Answer; attempts: number }>();
+  private readonly answers = new Map<string, Open>();
   private readonly inputs = new Map<string, number>();
+  private readonly messages = new Set<string>();
   private readonly random: () => number;
-  private queued: string | undefined;
+  private turn: string;
+  private queuedId = "";
+  private waits = false;
+  private notTaken: InputNotTakenError | undefined;
   private admitted = false;
   private attempts = 0;
+  private odd = 0;
   private lost: number | undefined;
   private final: { messageId: string; text: string } | undefined;
   private ending: Omit<Ending, "text"> | undefined;
   private over = false;
 
   constructor(private readonly options: MachineOptions) {
-    this.after = options.after ?? 0;
-    this.random = options.random ?? Math.random;
-    if (options.turnId) this.ours.add(options.turnId);
+    const { requestId, turnId = "", after = 0, random = Math.random } = options;
+    this.random = random;
+    this.turn = turnId;
+    if (turnId) this.ours.add(turnId);
+    // A request is followed from its beginning, which says whose turn it is.
+    this.hidden = requestId ? after : 0;
+    this.seq = requestId ? 0 : after;
+  }
+
+  /** The last seq handled. */
+  get after(): number {
+    return Math.max(this.seq, this.hidden);
+  }
+
+  /** The turn: the one that the request started, or that took its input; empty before it is known. */
+  get turnId(): string {
+    return this.turn;
   }
 
   /** The id of the input in the queue, while it waits there. */
   get waitsAs(): string | undefined {
-    return this.queued;
+    return this.waits ? this.queuedId : undefined;
   }
 
   /** Begins. */
   start(): Action[] {
-    return [{ do: "open", after: this.after, delay: 0 }];
+    return [{ do: "open", after: this.seq, delay: 0 }];
   }
 
   /** The stream brought an event. */
   event(event: Event): Action[] {
     if (this.over) return [];
     this.attempts = 0;
+    this.odd = 0;
     this.lost = undefined;
-    if (event.seq > 0 && event.seq <= this.after) return [];
+    if (event.seq > 0 && event.seq <= this.seq) return [];
     const actions = this.handle(event);
-    if (event.seq > 0) this.after = event.seq;
-    return actions;
+    if (event.seq === 0) return actions;
+    this.seq = event.seq;
+    return event.seq > this.hidden ? actions : actions.filter((it) => it.do !== "yield");
   }
 
   /** The stream ended: well, or with an error. */
   ended(now: number, error?: ContextdError): Action[] {
     if (this.over) return [];
-    if (!error) return this.finish();
-    const retriable = error.transient && (this.admitted || error.reason !== "RATE_LIMITED");
-    this.lost ??= now;
-    if (!retriable || now - this.lost > (this.options.patience ?? 300_000)) {
-      this.over = true;
-      return [{ do: "fail", error }];
+    if (error) return this.broke(now, error);
+    if (this.notTaken) return this.fail(this.notTaken);
+    if (this.ending || this.options.session) return this.finish();
+    // A proxy may end a stream in good order, a server does so with the turn.
+    const message = "the stream ended before its turn";
+    return this.reopen(now, new ContextdError({ code: status.UNAVAILABLE, reason: "UNAVAILABLE", message }));
+  }
+
+  /** A tool has its result, or a person decided. */
+  answer(answer: Answer, refused = false): Action[] {
+    const callId = "result" in answer ? answer.result.callId : answer.approval.callId;
+    const known = "result" in answer ? this.begun : this.asked;
+    if (this.over || !known.has(callId)) return [];
+    const key = keyOf("result" in answer ? "result" : "approval", callId);
+    const open = { answer, attempts: 0, sending: true, refused };
+    this.answers.set(key, open);
+    return [{ do: "submit", key, answer, delay: 0 }];
+  }
+
+  /** The server took an answer, or did not. It is kept until the call is closed. */
+  submitted(key: string, outcome: AnswerReceipt | ContextdError): Action[] {
+    const open = this.answers.get(key);
+    if (this.over || !open?.sending) return [];
+    open.sending = false;
+    if (outcome instanceof Error) {
+      if (outcome.transient) return this.again(key, open, outcome.retryAfter);
+      return this.refused(key, open, outcome);
     }
+    return outcome.status === "not_requested" ? this.again(key, open) : [];
+  }
+
+  private again(key: string, open: Open, asked?: number): Action[] {
+    open.attempts += 1;
+    open.sending = true;
+    return [{ do: "submit", key, answer: open.answer, delay: delay(open.attempts, this.random(), asked) }];
+  }
+
+  private refused(key: string, open: Open, error: ContextdError): Action[] {
+    this.answers.delete(key);
+    if (error.reason === "SESSION_NOT_FOUND") return []; // The stream reports it.
+    if (!("result" in open.answer) || open.refused || !REFUSED_RESULTS.includes(error.reason)) return this.fail(error);
+    const { callId } = open.answer.result;
+    const text = `The tool's result could not be stored. ${error.message}`;
+    return this.answer({ result: { callId, outcome: "error", parts: [textPart(text)] } }, true);
+  }
+
+  // --- Connections ---------------------------------------------------------------------------------
+
+  private broke(now: number, error: ContextdError): Action[] {
+    switch (error.reason) {
+      case "EVENTS_EXPIRED":
+        this.seq = Math.max(this.seq, Number(error.metadata.oldest_seq ?? 1) - 1);
+        return this.reopen(now, error);
+      case "EVENTS_LOST":
+      case "CURSOR_AHEAD":
+        return this.options.session ? this.fail(error) : this.restart(now, error);
+      case "SESSION_NOT_FOUND":
+        return this.ending ? this.finish() : this.fail(error); // It was deleted, and its turn ended with it.
+      case "RATE_LIMITED":
+        return this.admitted || this.attempts < LIMIT_TRIES ? this.reopen(now, error) : this.fail(error);
+      default:
+        if (!error.transient || (error.odd && ++this.odd > ODD_ERRORS)) return this.fail(error);
+        return this.reopen(now, error);
+    }
+  }
+
+  /** The server lost events that were shown. The same again: attached if it is still there, else carried out anew. */
+  private restart(now: number, error: ContextdError): Action[] {
+    this.seq = 0;
+    this.hidden = 0;
+    this.ending = undefined;
+    return this.reopen(now, error);
+  }
+
+  private reopen(now: number, error: ContextdError): Action[] {
+    this.lost ??= now;
+    if (now - this.lost > (this.options.patience ?? 300_000)) return this.fail(error);
     this.attempts += 1;
     const wait = delay(this.attempts, this.random(), error.retryAfter);
     return [
       { do: "yield", event: { type: "reconnecting", attempt: this.attempts, delay: wait, reason: error.reason } },
-      { do: "open", after: this.after, delay: wait },
+      { do: "open", after: this.seq, delay: wait },
     ];
   }
 
-  /** A tool has its result, or a person decided. */
-  answer(answer: Answer): Action[] {
-    const callId = "result" in answer ? answer.result.callId : answer.approval.callId;
-    if (this.over || !(this.begun.has(callId) || this.asked.has(callId))) return [];
-    this.open.set(callId, { answer, attempts: 0 });
-    return [{ do: "submit", callId, answer, delay: 0 }];
-  }
-
-  /** The server took an answer, or did not. */
-  submitted(callId: string, outcome: AnswerReceipt | ContextdError): Action[] {
-    const open = this.open.get(callId);
-    if (this.over || !open) return [];
-    if (outcome instanceof Error) {
-      if (outcome.transient) return this.again(callId, open, outcome.retryAfter);
-      this.open.delete(callId);
-      if (outcome.reason === "INVALID_REQUEST" && "result" in open.answer && open.answer.result.outcome !== "error") {
-        const text = `The tool's result could not be stored. ${outcome.message}`;
-        return this.answer({ result: { callId, outcome: "error", parts: [textPart(text)] } });
-      }
-      this.over = true;
-      return [{ do: "fail", error: outcome }];
-    }
-    if (outcome.status === "not_requested") return this.again(callId, open);
-    this.open.delete(callId);
-    return [];
-  }
-
-  private again(callId: string, open: { answer: Answer; attempts: number }, asked?: number): Action[] {
-    open.attempts += 1;
-    return [{ do: "submit", callId, answer: open.answer, delay: delay(open.attempts, this.random(), asked) }];
+  private fail(error: ContextdError | InputNotTakenError): Action[] {
+    this.over = true;
+    return [{ do: "fail", error }];
   }
 
   private finish(): Action[] {
     this.over = true;
     const { result, ...ending } = this.ending ?? {
-      status: "cancelled",
-      reason: "withdrawn",
+      status: "completed" as const,
+      reason: "",
       turnId: "",
       sessionId: "",
       failure: undefined,
@@ -173,27 +259,33 @@ export class Machine {
     return [{ do: "finish", ending: { ...ending, result, text } as Ending }];
   }
 
+  // --- Events --------------------------------------------------------------------------------------
+
   private handle(event: Event): Action[] {
     const payload = event.payload;
     const shown = plain(event);
     if (!payload || !shown) return [];
-    const show: Action[] = this.concerns(event) ? [{ do: "yield", event: shown }] : [];
+    const show = (): Action[] => (this.concerns(event) ? [{ do: "yield", event: shown }] : []);
     switch (payload.$case) {
       case "heartbeat":
         return [];
       case "admitted":
         this.admit(event.turnId, payload.value.admission, payload.value.queuedMessageId);
-        return show;
+        return show();
       case "turnStarted":
-        if (payload.value.requestId && payload.value.requestId === this.options.requestId) {
-          this.ours.add(event.turnId);
-          this.queued = undefined;
-          return [{ do: "yield", event: shown }];
-        }
-        return show;
+        this.ending = undefined;
+        if (payload.value.requestId && payload.value.requestId === this.options.requestId) this.own(event.turnId);
+        return show();
       case "messagesApplied":
-        if (payload.value.messages.some((it) => it.queuedMessageId === this.queued)) this.queued = undefined;
-        return [{ do: "yield", event: shown }];
+        if (this.waits && payload.value.messages.some((it) => it.queuedMessageId === this.queuedId))
+          this.taken(event.turnId);
+        return show();
+      case "queuedMessageCancelled":
+        return [...this.withdrawn(payload.value.queuedMessageId, "cancelled"), ...show()];
+      case "queuedMessageExpired":
+        return [...this.withdrawn(payload.value.queuedMessageId, "expired"), ...show()];
+      case "queuedMessageDropped":
+        return [...this.withdrawn(payload.value.queuedMessageId, "dropped", payload.value.reason), ...show()];
       case "textDelta":
       case "reasoningDelta": {
         if (!this.concerns(event)) return [];
@@ -212,50 +304,76 @@ export class Machine {
           .toString();
         return [{ do: "yield", event: { ...shown, text, byteOffset: known } as RunEvent }];
       }
-      case "messageCommitted": {
-        const message = payload.value.message;
-        if (message?.role !== "assistant" || !this.concerns(event)) return show;
-        this.inputs.clear();
-        this.final = { messageId: message.messageId, text: textOf(message.parts) };
-        return [...this.say(event, this.words.commit(message.messageId, message.parts)), ...show];
-      }
+      case "messageCommitted":
+        return this.committed(event, payload.value.message, show());
       case "sync":
-        return [...this.sync(event, payload.value), ...show];
+        return [...this.sync(event, payload.value), ...show()];
       case "toolCallRequested":
-        return [...show, ...(event.replay ? [] : this.request(event.turnId, payload.value))];
+        return [...show(), ...(event.replay ? [] : this.request(event.turnId, payload.value))];
       case "approvalRequested":
-        return [...show, ...(event.replay ? [] : this.ask(event.turnId, payload.value))];
+        return [...show(), ...(event.replay ? [] : this.ask(event.turnId, payload.value))];
       case "toolCallCompleted":
-        return [...show, ...this.settle(payload.value.result?.callId ?? "")];
+        return [...show(), ...this.settle(payload.value.result?.callId ?? "")];
       case "toolCallCancelled":
-        return [...show, ...this.settle(payload.value.callId)];
+        return [...show(), ...this.settle(payload.value.callId)];
       case "turnCompleted":
-        return this.end(event, "completed", payload.value.reason, payload.value.result, show);
+        return this.end(event, "completed", payload.value.reason, payload.value.result, show());
       case "turnCancelled":
-        return this.end(event, "cancelled", payload.value.cause, payload.value.result, show);
-      case "turnFailed":
-        return this.end(
-          event,
-          "failed",
-          payload.value.failure?.reason ?? "",
-          payload.value.result,
-          show,
-          payload.value.failure,
-        );
+        return this.end(event, "cancelled", payload.value.cause, payload.value.result, show());
+      case "turnFailed": {
+        const { failure, result } = payload.value;
+        return this.end(event, "failed", failure?.reason ?? "", result, show(), failure);
+      }
       default:
-        return show;
+        return show();
     }
   }
 
+  /** A turn is ours if the request started it. One that took the input while it ran is run by its own host. */
   private admit(turnId: string, admission: string, queuedMessageId: string): void {
-    if (admission === "queued") this.queued = queuedMessageId;
-    else if (turnId && !this.queued && !(this.admitted && this.ours.size === 0)) this.ours.add(turnId);
     this.admitted = true;
+    if (admission === "started") this.own(turnId);
+    if (admission === "attached" && turnId) this.turn = turnId;
+    if (admission === "queued") {
+      this.queuedId = queuedMessageId;
+      this.waits = true;
+    }
+  }
+
+  private own(turnId: string): void {
+    this.ours.add(turnId);
+    this.taken(turnId);
+  }
+
+  private taken(turnId: string): void {
+    this.turn = turnId;
+    this.waits = false;
+    this.notTaken = undefined;
   }
 
   /** While the input waits, the turn that runs is another run's. */
   private concerns(event: Event): boolean {
-    return this.queued === undefined || event.payload?.$case === "admitted" || !event.turnId;
+    return !this.waits || event.payload?.$case === "admitted" || !event.turnId || event.turnId === this.turn;
+  }
+
+  /** A queued message will never be taken. */
+  private withdrawn(id: string, outcome: InputNotTakenError["outcome"], reason?: string): Action[] {
+    // The answer that named the input may be lost. It is then the last event before the stream ends that says it.
+    const unnamed = this.admitted && !this.queuedId && !this.turn && this.options.requestId;
+    if (id !== this.queuedId && !unnamed) return [];
+    this.notTaken = new InputNotTakenError(id, outcome, reason);
+    return [];
+  }
+
+  private committed(event: Event, message: Message | undefined, show: Action[]): Action[] {
+    if (message) {
+      if (this.messages.has(message.messageId)) return []; // After events were lost, the turn is told again.
+      this.messages.add(message.messageId);
+    }
+    if (message?.role !== "assistant" || !this.concerns(event)) return show;
+    this.inputs.clear();
+    this.final = { messageId: message.messageId, text: textOf(message.parts) };
+    return [...this.say(event, this.words.commit(message.messageId, message.parts)), ...show];
   }
 
   private sync(event: Event, sync: Extract<Event["payload"], { $case: "sync" }>["value"]): Action[] {
@@ -269,22 +387,30 @@ export class Machine {
   private request(turnId: string, pending: PendingCall): Action[] {
     const call = pending.call;
     if (!call || pending.executor !== "host" || !this.ours.has(turnId) || this.options.tools === false) return [];
-    if (this.begun.has(call.callId)) return [];
+    this.answers.delete(keyOf("approval", call.callId));
+    if (this.begun.has(call.callId)) return this.resend(keyOf("result", call.callId));
     this.begun.add(call.callId);
-    this.open.delete(call.callId);
-    return [{ do: "execute", call }];
+    return [{ do: "execute", call, turnId }];
   }
 
   private ask(turnId: string, pending: PendingApproval): Action[] {
     const call = pending.call;
-    if (!call || !this.ours.has(turnId) || this.asked.has(call.callId) || this.options.tools === false) return [];
+    if (!call || !this.ours.has(turnId) || this.options.tools === false) return [];
+    if (this.asked.has(call.callId)) return this.resend(keyOf("approval", call.callId));
     this.asked.add(call.callId);
     return [{ do: "ask", call }];
   }
 
+  /** An answer that was taken, and that the database lost, is sent anew. */
+  private resend(key: string): Action[] {
+    const open = this.answers.get(key);
+    return open && !open.sending ? this.again(key, open) : [];
+  }
+
   private settle(callId: string): Action[] {
-    this.open.delete(callId);
-    return this.begun.has(callId) ? [{ do: "abort", callId }] : [];
+    this.answers.delete(keyOf("result", callId));
+    this.answers.delete(keyOf("approval", callId));
+    return this.begun.delete(callId) ? [{ do: "close", callId }] : [];
   }
 
   private say(event: Event, said: Said): Action[] {
@@ -307,22 +433,15 @@ export class Machine {
     failure?: Failure,
   ): Action[] {
     if (!this.concerns(event)) return [];
+    if (!this.queuedId) this.notTaken = undefined;
     const said = this.say(event, this.words.end());
     this.ending = { status, reason, turnId: event.turnId, sessionId: event.sessionId, result, failure };
-    const aborts = [...this.begun].map((callId): Action => ({ do: "abort", callId }));
-    this.open.clear();
-    return [...said, ...aborts, ...show];
+    const closed = [...this.begun].flatMap((callId) => this.settle(callId));
+    this.answers.clear();
+    return [...said, ...closed, ...show];
   }
 }
 
-/** A part that is text. */
-export function textPart(text: string): Part {
-  return { content: { $case: "text", value: text }, citations: [], providerMetadataJson: "", sanitized: false };
-}
-
-/** What the parts say. */
-export function textOf(parts: Part[]): string {
-  return parts
-    .map((part) => (part.content?.$case === "text" || part.content?.$case === "refusal" ? part.content.value : ""))
-    .join("");
+function keyOf(kind: "result" | "approval", callId: string): string {
+  return `${kind} ${callId}`;
 }

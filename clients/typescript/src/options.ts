@@ -4,8 +4,8 @@ import { readFileSync } from "node:fs";
 /** Options of a client. What is not set comes from the environment. */
 export interface ContextdOptions {
   /**
-   * `http://host:port` in plain text or `https://host:port` with TLS; several hosts, separated by commas, or
-   * `http://dns:///name:port` for all addresses of a name, take turns. Default `CONTEXTD_URL`, else `http://127.0.0.1:7070`.
+   * `http://host:7070` (plain text), `https://host` (TLS), several hosts by comma, or `dns:///name:7070` and
+   * `https+dns:///name`, whose addresses are used in turn. Default `CONTEXTD_URL`, else `http://127.0.0.1:7070`.
    */
   url?: string;
   /** Default `CONTEXTD_API_KEY`. */
@@ -24,42 +24,68 @@ export interface ContextdOptions {
 
 /** Settled options. */
 export interface Settings {
-  target: string;
+  /** A gRPC target for each host that the URL names. */
+  targets: string[];
   tls: { ca?: Buffer; cert?: Buffer; key?: Buffer } | undefined;
   apiKey: string | undefined;
   timeout: number;
   patience: number;
 }
 
-/** Settles options; throws a TypeError that names what is wrong. */
+const DEFAULT_URL = "http://127.0.0.1:7070";
+const PORTS = { http: 7070, https: 443 };
+
+/** Settles options; throws a TypeError that names what is wrong. Empty options and variables count as unset. */
 export function settle(options: ContextdOptions, env: NodeJS.ProcessEnv = process.env): Settings {
-  const url = options.url ?? env.CONTEXTD_URL ?? "http://127.0.0.1:7070";
-  const match = /^(https?):\/\/(.+?)\/?$/.exec(url);
-  if (!match?.[2]) throw new TypeError(`url ${JSON.stringify(url)} does not begin with http:// or https://`);
+  const url = options.url || env.CONTEXTD_URL || DEFAULT_URL;
+  const { targets, tls } = parseUrl(url);
+  const caFile = options.caFile || env.CONTEXTD_CA_FILE;
+  const certFile = options.certFile || env.CONTEXTD_CERT_FILE;
+  const keyFile = options.keyFile || env.CONTEXTD_KEY_FILE;
+  if (!certFile !== !keyFile) {
+    throw new TypeError(
+      "a client certificate takes both certFile (CONTEXTD_CERT_FILE) and keyFile (CONTEXTD_KEY_FILE)",
+    );
+  }
+  if (!tls && (options.caFile || options.certFile)) {
+    throw new TypeError(`${url} is plain text; certificates take an https:// URL`);
+  }
   const read = (file: string | undefined) => (file ? readFileSync(file) : undefined);
-  const tls = {
-    ca: read(options.caFile ?? env.CONTEXTD_CA_FILE),
-    cert: read(options.certFile ?? env.CONTEXTD_CERT_FILE),
-    key: read(options.keyFile ?? env.CONTEXTD_KEY_FILE),
-  };
   return {
-    target: target(match[2], match[1] === "https" ? 443 : 80),
-    tls: match[1] === "https" ? tls : undefined,
-    apiKey: options.apiKey ?? (env.CONTEXTD_API_KEY || undefined),
+    targets,
+    tls: tls ? { ca: read(caFile), cert: read(certFile), key: read(keyFile) } : undefined,
+    apiKey: options.apiKey || env.CONTEXTD_API_KEY || undefined,
     timeout: options.timeout ?? 60_000,
     patience: options.patience ?? 300_000,
   };
 }
 
-/** A gRPC target of hosts. Several hosts have to be addresses: gRPC resolves one name only. */
-function target(hosts: string, port: number): string {
-  if (hosts.startsWith("dns:")) return hosts;
-  const all = hosts.split(",").map((host) => host.trim().replace(/^localhost(?=:|$)/, "127.0.0.1"));
-  const withPort = all.map((host) => (/:\d+$/.test(host) ? host : `${host}:${port}`));
-  if (withPort.length === 1) return `dns:///${withPort[0]}`;
-  if (withPort.every((host) => /^\d+\.\d+\.\d+\.\d+:\d+$/.test(host))) return `ipv4:${withPort.join(",")}`;
-  if (withPort.every((host) => host.startsWith("["))) return `ipv6:${withPort.join(",")}`;
-  throw new TypeError(
-    "several hosts have to be IPv4 or IPv6 addresses; give one name as dns:///NAME:PORT for all of its addresses",
-  );
+/** The targets of a URL, and whether TLS is used. */
+function parseUrl(url: string): { targets: string[]; tls: boolean } {
+  const name = /^(?:(http|https)\+)?dns:\/\/\/(.*)$/.exec(url);
+  if (name) {
+    const tls = name[1] === "https";
+    return { targets: [`dns:///${withPort(name[2] ?? "", url, PORTS[tls ? "https" : "http"])}`], tls };
+  }
+  const [, scheme, rest = ""] = /^(http|https):\/\/(.*)$/.exec(url) ?? [];
+  if (scheme !== "http" && scheme !== "https") {
+    throw new TypeError(`${JSON.stringify(url)} is not a URL of a server: it begins with http://, https:// or dns:///`);
+  }
+  const prefix = `${scheme}://`;
+  const hosts = rest
+    .split(",")
+    .map((host) => (host.trim().startsWith(prefix) ? host.trim().slice(prefix.length) : host));
+  return {
+    targets: hosts.map((host) => `dns:///${withPort(host.trim(), url, PORTS[scheme])}`),
+    tls: scheme === "https",
+  };
+}
+
+/** `host:port`; refuses paths, users and whatever else does not belong there. */
+function withPort(host: string, url: string, byDefault: number): string {
+  const [, name, port] = /^(\[[0-9A-Fa-f:.]+\]|[^\s:/?#@[\]]+)(?::(\d{1,5}))?\/*$/.exec(host) ?? [];
+  if (!name || Number(port ?? 0) > 65_535) {
+    throw new TypeError(`${JSON.stringify(url)} names a host and a port, nothing else`);
+  }
+  return `${name}:${Number(port) || byDefault}`;
 }

@@ -13,6 +13,7 @@ import {
 import { delay } from "./backoff.js";
 import { asContextdError, ContextdError, fromService } from "./errors.js";
 import { shared } from "./gen/service-config.js";
+import { Ledger } from "./ledger.js";
 import type { Settings } from "./options.js";
 
 interface Codec<T> {
@@ -57,16 +58,25 @@ export interface CallOptions {
   timeout?: number;
 }
 
-/** A connection to one or several replicas. */
+/** The connections to one or several replicas: a channel for each host, which take turns. */
 export class Rpc {
-  private readonly client: Client;
+  /** @internal */
+  readonly ledger = new Ledger();
+  private readonly channels: Client[];
+  private next: number;
 
   constructor(readonly settings: Settings) {
-    const { tls, target } = settings;
+    const { tls, targets } = settings;
     const creds = tls
       ? credentials.createSsl(tls.ca ?? null, tls.key ?? null, tls.cert ?? null)
       : credentials.createInsecure();
-    this.client = new Client(target, creds, CHANNEL);
+    this.channels = targets.map((target) => new Client(target, creds, CHANNEL));
+    this.next = Math.floor(Math.random() * targets.length);
+  }
+
+  private pick(): Client {
+    this.next = (this.next + 1) % this.channels.length;
+    return this.channels[this.next] as Client;
   }
 
   /**
@@ -100,7 +110,7 @@ export class Rpc {
   ): Promise<Res> {
     return new Promise((resolve, reject) => {
       const deadline = Date.now() + (options.timeout ?? this.settings.timeout);
-      const call = this.client.makeUnaryRequest(
+      const call = this.pick().makeUnaryRequest(
         `/${service.fullName}/${method.name}`,
         (message: Req) => Buffer.from(method.requestType.encode(message).finish()),
         (bytes) => method.responseType.decode(bytes),
@@ -126,7 +136,7 @@ export class Rpc {
     request: Init<Req>,
     options: { signal?: AbortSignal; idle?: number } = {},
   ): AsyncGenerator<Res> {
-    const call: ClientReadableStream<Res> = this.client.makeServerStreamRequest(
+    const call: ClientReadableStream<Res> = this.pick().makeServerStreamRequest(
       `/${service.fullName}/${method.name}`,
       (message: Req) => Buffer.from(method.requestType.encode(message).finish()),
       (bytes) => method.responseType.decode(bytes),
@@ -138,14 +148,19 @@ export class Rpc {
       reason: "SILENT",
       message: "nothing came for too long",
     });
-    const watchdog = options.idle ? setTimeout(() => call.destroy(silence), options.idle) : undefined;
+    let watchdog: NodeJS.Timeout | undefined;
+    const watch = () => {
+      if (options.idle) watchdog = setTimeout(() => call.destroy(silence), options.idle);
+    };
     const abort = () => call.cancel();
     options.signal?.addEventListener("abort", abort, { once: true });
     if (options.signal?.aborted) abort();
     try {
+      watch();
       for await (const message of call) {
-        watchdog?.refresh();
+        clearTimeout(watchdog); // The reader may take its time.
         yield message as Res;
+        watch();
       }
     } catch (error) {
       throw error instanceof ContextdError ? error : fromService(error as ServiceError);
@@ -157,9 +172,10 @@ export class Rpc {
     }
   }
 
-  /** Closes the connection. */
+  /** Closes the connections. Tools that run are aborted. */
   close(): void {
-    this.client.close();
+    this.ledger.abort();
+    for (const channel of this.channels) channel.close();
   }
 
   private metadata(): Metadata {

@@ -1,4 +1,5 @@
 /** A run: does what the machine says. Streams, tools, timers and the consumer are here. */
+import { randomUUID } from "node:crypto";
 import { asContextdError, ContextdError, TurnFailedError } from "./errors.js";
 import type { RunEvent } from "./events.js";
 import {
@@ -9,7 +10,8 @@ import {
   TurnServiceDefinition,
   type UsageTotals,
 } from "./gen/index.js";
-import { type Action, type Answer, type Ending, Machine, type MachineOptions, textPart } from "./machine.js";
+import { type Action, type Answer, type Ending, Machine, type MachineOptions } from "./machine.js";
+import { textPart } from "./parts.js";
 import { type Rpc, sleep } from "./rpc.js";
 import type { Tool, ToolContext } from "./tools.js";
 
@@ -52,12 +54,17 @@ export interface RunSetup {
   signal?: AbortSignal | undefined;
 }
 
-/** Milliseconds of silence after which a stream is opened anew: the server sends something every 10 s. */
-const SILENCE = 30_000;
+/** Events that wait for the consumer of a run. */
+const WAITING = 2_048;
+/** What a stream asks for: a heartbeat so often, in seconds. */
+export const STREAM = { heartbeatInterval: { seconds: 5, nanos: 0 } };
+/** Milliseconds of silence, four heartbeats, after which a stream is opened anew. */
+const SILENCE = 20_000;
 
 /**
  * A turn that runs: an async iterable of its events, for one consumer. It begins at once and goes on without one:
  * tools run, results are submitted and lost connections are opened again until the turn ends or `detach` is called.
+ * Events wait for a consumer, as far as there is room for them; one that is slow slows the stream down.
  */
 export class Run implements AsyncIterable<RunEvent>, AsyncDisposable {
   readonly sessionId: string;
@@ -65,27 +72,32 @@ export class Run implements AsyncIterable<RunEvent>, AsyncDisposable {
   readonly requestId: string;
   private readonly machine: Machine;
   private readonly stop = new AbortController();
-  private readonly running = new Map<string, AbortController>();
   private readonly buffer: RunEvent[] = [];
   private readonly ending: Promise<Ending>;
   private settle!: { resolve(ending: Ending): void; reject(error: unknown): void };
   private readonly known: Promise<void>;
   private admitted!: () => void;
+  private readonly named: Promise<void>;
+  private turnKnown!: () => void;
   private wake: (() => void) | undefined;
-  private wanted = true;
+  private room: (() => void) | undefined;
+  private consumer: "none" | "reads" | "left" | "missed";
   private closed = false;
-  private turn = "";
 
   /** @internal */
   constructor(private readonly setup: RunSetup) {
     this.sessionId = setup.sessionId;
     this.requestId = setup.machine.requestId;
+    this.consumer = setup.machine.session ? "reads" : "none"; // A session is followed only to be read.
     this.machine = new Machine({ ...setup.machine, patience: setup.rpc.settings.patience });
     this.ending = new Promise((resolve, reject) => {
       this.settle = { resolve, reject };
     });
     this.known = new Promise((resolve) => {
       this.admitted = resolve;
+    });
+    this.named = new Promise((resolve) => {
+      this.turnKnown = resolve;
     });
     this.ending.catch(() => {}).finally(() => this.close());
     const cancel = () => void this.cancel("aborted").catch(() => {});
@@ -101,10 +113,13 @@ export class Run implements AsyncIterable<RunEvent>, AsyncDisposable {
 
   /** The turn; empty before it is known. */
   get turnId(): string {
-    return this.turn;
+    return this.machine.turnId;
   }
 
-  /** The end. Rejects with a TurnFailedError when the turn failed, and a ContextdError when it could not be followed. */
+  /**
+   * The end. Rejects with a TurnFailedError when the turn failed, an InputNotTakenError when the input waited and no
+   * turn took it, and a ContextdError when the turn could not be followed.
+   */
   async result(): Promise<RunResult> {
     const ending = await this.ending;
     const { status, reason, turnId, sessionId, result, failure } = ending;
@@ -122,19 +137,27 @@ export class Run implements AsyncIterable<RunEvent>, AsyncDisposable {
     };
   }
 
-  /** Cancels the turn. The run ends with its `turn_cancelled`. */
+  /** Cancels the turn, or withdraws the input while that waits for another turn. The run ends with it. */
   async cancel(reason = ""): Promise<void> {
     // Until the request is admitted it is not known what to cancel.
     await Promise.race([this.known, this.ending.catch(() => {})]);
     if (this.closed) return;
+    const { sessionId } = this;
     const queuedMessageId = this.machine.waitsAs;
     if (queuedMessageId) {
       const { cancelQueuedMessage } = QueueServiceDefinition.methods;
-      const request = { sessionId: this.sessionId, queuedMessageId };
+      const request = { sessionId, queuedMessageId, requestId: randomUUID() as string };
       const { queuedMessage } = await this.setup.rpc.unary(QueueServiceDefinition, cancelQueuedMessage, request);
       if (queuedMessage?.state === "cancelled") return;
     }
-    const request = { sessionId: this.sessionId, turnId: this.turn, reason: reason.slice(0, 1024) };
+    await Promise.race([this.named, this.ending.catch(() => {})]);
+    if (this.closed) return;
+    const request = {
+      sessionId,
+      turnId: this.turnId,
+      requestId: randomUUID() as string,
+      reason: reason.slice(0, 1024),
+    };
     await this.setup.rpc.unary(TurnServiceDefinition, TurnServiceDefinition.methods.cancelTurn, request);
   }
 
@@ -149,7 +172,10 @@ export class Run implements AsyncIterable<RunEvent>, AsyncDisposable {
     this.decide({ callId, decision: "deny", editedArgumentsJson: "", reason });
   }
 
-  /** Leaves the turn to itself: it goes on at the server until it needs a tool. */
+  /**
+   * Leaves the turn to itself: it goes on at the server until it needs a tool. Tools that run go on too; a run of
+   * this client that resumes the turn submits their results.
+   */
   detach(): void {
     this.settle.reject(
       new ContextdError({ code: 1, reason: "DETACHED", message: "the run was detached", fromServer: true }),
@@ -162,18 +188,29 @@ export class Run implements AsyncIterable<RunEvent>, AsyncDisposable {
   }
 
   async *[Symbol.asyncIterator](): AsyncGenerator<RunEvent> {
+    if (this.consumer === "missed") {
+      throw new Error(`more than ${WAITING} events came before the run was iterated; iterate it when it begins`);
+    }
+    this.consumer = "reads";
     try {
       for (;;) {
         const event = this.buffer.shift();
+        if (this.buffer.length < WAITING) this.room?.();
         if (event) yield event;
         else if (this.closed) break;
         else await new Promise<void>((resolve) => (this.wake = resolve));
       }
     } finally {
-      this.wanted = false;
-      this.buffer.length = 0;
+      this.drop("left");
     }
     await this.ending;
+  }
+
+  /** Keeps no events: no consumer is there, or will be. */
+  private drop(consumer: "left" | "missed"): void {
+    this.consumer = consumer;
+    this.buffer.length = 0;
+    this.room?.();
   }
 
   private act(actions: Action[]): void {
@@ -186,16 +223,16 @@ export class Run implements AsyncIterable<RunEvent>, AsyncDisposable {
           void this.read(action.after, action.delay);
           break;
         case "execute":
-          void this.execute(action.call);
+          void this.execute(action.call, action.turnId);
           break;
         case "ask":
           void this.ask(action.call);
           break;
         case "submit":
-          void this.submit(action.callId, action.answer, action.delay);
+          void this.submit(action.key, action.answer, action.delay);
           break;
-        case "abort":
-          this.running.get(action.callId)?.abort();
+        case "close":
+          this.setup.rpc.ledger.close(this.sessionId, action.callId);
           break;
         case "finish":
           this.settle.resolve(action.ending);
@@ -217,8 +254,11 @@ export class Run implements AsyncIterable<RunEvent>, AsyncDisposable {
       for await (const { event } of this.setup.open(after, this.stop.signal)) {
         if (!event) continue;
         this.act(this.machine.event(event));
-        if (event.turnId && !this.machine.waitsAs) this.turn = event.turnId;
         this.admitted();
+        if (this.turnId) this.turnKnown();
+        // A consumer that is slow slows the stream down.
+        if (this.consumer === "reads" && this.buffer.length >= WAITING && !this.closed)
+          await new Promise<void>((resolve) => (this.room = resolve));
       }
     } catch (thrown) {
       error = asContextdError(thrown);
@@ -226,22 +266,20 @@ export class Run implements AsyncIterable<RunEvent>, AsyncDisposable {
     if (!this.stop.signal.aborted) this.act(this.machine.ended(Date.now(), error));
   }
 
-  private async execute(call: ToolCall): Promise<void> {
+  private async execute(call: ToolCall, turnId: string): Promise<void> {
     const { callId, toolName, argumentsJson } = call;
     const tool = this.setup.tools.get(toolName);
-    const abort = new AbortController();
-    this.running.set(callId, abort);
-    const context = { callId, toolName, sessionId: this.sessionId, turnId: this.turn, signal: abort.signal };
-    let result: Answer;
-    try {
-      if (!tool) throw new Error(`this host has no tool ${toolName}`);
-      result = { result: { callId, outcome: "success", parts: await inTime(tool, argumentsJson, context, abort) } };
-    } catch (error) {
-      const text = error instanceof Error ? error.message : String(error);
-      result = { result: { callId, outcome: "error", parts: [textPart(text)] } };
-    }
-    this.running.delete(callId);
-    this.act(this.machine.answer(result));
+    const result = await this.setup.rpc.ledger.run(this.sessionId, callId, async (abort) => {
+      const context = { callId, toolName, sessionId: this.sessionId, turnId, signal: abort.signal };
+      try {
+        if (!tool) throw new Error(`this host has no tool ${toolName}`);
+        return { callId, outcome: "success", parts: await inTime(tool, argumentsJson, context, abort) };
+      } catch (error) {
+        const text = error instanceof Error ? error.message : String(error);
+        return { callId, outcome: "error", parts: [textPart(text)] };
+      }
+    });
+    this.act(this.machine.answer({ result }));
   }
 
   private async ask(call: ToolCall): Promise<void> {
@@ -262,7 +300,7 @@ export class Run implements AsyncIterable<RunEvent>, AsyncDisposable {
     this.act(this.machine.answer({ approval }));
   }
 
-  private async submit(callId: string, answer: Answer, wait: number): Promise<void> {
+  private async submit(key: string, answer: Answer, wait: number): Promise<void> {
     await sleep(wait, this.stop.signal);
     if (this.stop.signal.aborted) return;
     const { submitToolResults } = TurnServiceDefinition.methods;
@@ -271,15 +309,14 @@ export class Run implements AsyncIterable<RunEvent>, AsyncDisposable {
       const request = { sessionId: this.sessionId, ...answers };
       const signal = this.stop.signal;
       const { receipts } = await this.setup.rpc.unary(TurnServiceDefinition, submitToolResults, request, { signal });
-      const receipt = receipts[0] ?? { callId, status: "accepted" as const };
-      this.act(this.machine.submitted(callId, receipt));
+      this.act(this.machine.submitted(key, receipts[0] ?? { callId: "", status: "accepted" }));
     } catch (thrown) {
-      if (!this.stop.signal.aborted) this.act(this.machine.submitted(callId, asContextdError(thrown)));
+      if (!this.stop.signal.aborted) this.act(this.machine.submitted(key, asContextdError(thrown)));
     }
   }
 
   private push(event: RunEvent): void {
-    if (!this.wanted) return;
+    if (this.consumer === "left" || this.consumer === "missed") return;
     const last = this.buffer.at(-1);
     const pieces = event.type === "text_delta" || event.type === "reasoning_delta";
     if (
@@ -292,14 +329,16 @@ export class Run implements AsyncIterable<RunEvent>, AsyncDisposable {
     } else {
       this.buffer.push({ ...event });
     }
+    // A run without a consumer goes on, and does not keep what may never be read.
+    if (this.consumer === "none" && this.buffer.length > WAITING) this.drop("missed");
     this.wake?.();
   }
 
   private close(): void {
     this.closed = true;
     this.stop.abort();
-    for (const abort of this.running.values()) abort.abort();
     this.wake?.();
+    this.room?.();
   }
 }
 

@@ -1,8 +1,11 @@
 /** A conversation: runs turns, takes messages, shows what is stored. */
 import { randomUUID } from "node:crypto";
+import { delay } from "./backoff.js";
+import { asContextdError } from "./errors.js";
 import type { RunEvent } from "./events.js";
 import {
   type AppendMessagesResponse,
+  BlobServiceDefinition,
   type Compaction,
   ContextServiceDefinition,
   type ContextStats,
@@ -22,15 +25,16 @@ import {
   TurnServiceDefinition,
   type Usage,
 } from "./gen/index.js";
-import { textOf } from "./machine.js";
-import type { Init, Rpc } from "./rpc.js";
-import { type ApprovalRequest, type Decision, Run, type RunSetup, watched } from "./run.js";
+import { textOf } from "./parts.js";
+import { type Init, type Rpc, sleep } from "./rpc.js";
+import { type ApprovalRequest, type Decision, Run, type RunSetup, STREAM, watched } from "./run.js";
 import { byName, duration, type Tool, type ToolLike } from "./tools.js";
 
 const TURNS = TurnServiceDefinition;
 const SESSIONS = SessionServiceDefinition;
 const CONTEXTS = ContextServiceDefinition;
 const QUEUE = QueueServiceDefinition;
+const BLOBS = BlobServiceDefinition;
 
 /** What a user says: text, or a message with parts. */
 export type Input = string | Init<InputMessage>;
@@ -98,18 +102,19 @@ export class Session {
   async resume(options: Pick<RunOptions, "tools" | "approve" | "signal" | "after"> = {}): Promise<Run | undefined> {
     const { currentTurnId: turnId } = await this.get();
     if (!turnId) return undefined;
+    const first = options.after ?? (await this.turn(turnId)).firstSeq - 1;
     const open: RunSetup["open"] = (after, signal) =>
       watched(
         (it) =>
           this.rpc.stream(
             TURNS,
             TURNS.methods.watchEvents,
-            { sessionId: this.id, turnId, afterSeq: after, follow: true },
+            { sessionId: this.id, turnId, afterSeq: after, follow: true, stream: STREAM },
             it,
           ),
         signal,
       );
-    return this.follow({ requestId: "", turnId, after: options.after }, open, options);
+    return this.follow({ requestId: "", turnId, after: first }, open, options);
   }
 
   /** Sends a message while the agent works: the running turn takes it at its next step. */
@@ -145,9 +150,16 @@ export class Session {
     return compaction as Compaction;
   }
 
-  /** Cancels the live turn; undefined when there is none. `rollback` voids its messages. */
-  async cancel(options: { mode?: "stop" | "rollback"; reason?: string } = {}): Promise<Turn | undefined> {
-    const { turn } = await this.rpc.unary(TURNS, TURNS.methods.cancelTurn, { sessionId: this.id, ...options });
+  /**
+   * Cancels the live turn, or the one that is named, and answers once it has ended; undefined when there is none.
+   * `rollback` voids its messages.
+   */
+  async cancel(
+    options: { turnId?: string; mode?: "stop" | "rollback"; reason?: string } = {},
+  ): Promise<Turn | undefined> {
+    // The id keeps a repetition, after an answer that was lost, from the turn that comes next.
+    const request = { sessionId: this.id, ...options, requestId: randomUUID() as string };
+    const { turn } = await this.rpc.unary(TURNS, TURNS.methods.cancelTurn, request);
     return turn;
   }
 
@@ -156,10 +168,16 @@ export class Session {
     const follow = options.follow ?? true;
     const open: RunSetup["open"] = (after, signal) =>
       watched(
-        (it) => this.rpc.stream(TURNS, TURNS.methods.watchEvents, { sessionId: this.id, afterSeq: after, follow }, it),
+        (it) =>
+          this.rpc.stream(
+            TURNS,
+            TURNS.methods.watchEvents,
+            { sessionId: this.id, afterSeq: after, follow, stream: STREAM },
+            it,
+          ),
         signal,
       );
-    const run = this.follow({ requestId: "", after: options.after, tools: false }, open, {});
+    const run = this.follow({ requestId: "", session: true, after: options.after, tools: false }, open, {});
     options.signal?.addEventListener("abort", () => run.detach(), { once: true });
     return watching(run, options.signal);
   }
@@ -181,6 +199,12 @@ export class Session {
     const request = { sessionId: this.id, atSeq, newSessionId, requestId };
     const { session } = await this.rpc.unary(SESSIONS, SESSIONS.methods.forkSession, request);
     return new Session(this.rpc, session?.sessionId ?? "", [...this.tools.values()]);
+  }
+
+  /** A turn as it is stored. */
+  private async turn(turnId: string): Promise<Turn> {
+    const { turn } = await this.rpc.unary(TURNS, TURNS.methods.getTurn, { sessionId: this.id, turnId });
+    return turn as Turn;
   }
 
   /** The session as it is stored. */
@@ -206,10 +230,11 @@ export class Session {
   async prepare(options: { format: Format; model?: string; applyQueuedMessages?: boolean }): Promise<Prepared> {
     const request = { sessionId: this.id, requestId: randomUUID() as string, ...options };
     const { prompt } = await this.rpc.unary(CONTEXTS, CONTEXTS.methods.prepareContext, request);
-    if (prompt?.requestBlob)
-      throw new Error(`the prompt is larger than 2 MiB: read blob ${prompt.requestBlob.blobId} with GetBlob`);
+    // A prompt above 2 MiB is a blob.
+    const blob = prompt?.requestBlob;
+    const body = blob ? (await this.blob(blob.blobId)).toString() : prompt?.requestJson;
     return {
-      request: prompt?.requestJson ? JSON.parse(prompt.requestJson) : prompt,
+      request: body ? JSON.parse(body) : prompt,
       contextVersion: prompt?.contextVersion ?? 0,
       tokens: prompt?.tokens?.tokens ?? 0,
     };
@@ -251,12 +276,30 @@ export class Session {
     return appended;
   }
 
+  private async blob(blobId: string): Promise<Buffer> {
+    for (let attempt = 1; ; attempt++) {
+      try {
+        const pieces: Uint8Array[] = [];
+        for await (const { data } of this.rpc.stream(BLOBS, BLOBS.methods.getBlob, { blobId }, { idle: 20_000 }))
+          if (data?.$case === "chunk") pieces.push(data.value);
+        return Buffer.concat(pieces);
+      } catch (error) {
+        if (attempt === 5 || !asContextdError(error).transient) throw error;
+        await sleep(delay(attempt, Math.random()));
+      }
+    }
+  }
+
   private execute(what: { input?: Init<InputMessage>; continueTranscript?: boolean }, options: RunOptions): Run {
     const { requestId = randomUUID(), after = 0, model, limits, generation, busy } = options;
     const tools = options.tools && { hostTools: [...byName(options.tools).values()].map((tool) => tool.definition) };
     const request = { sessionId: this.id, requestId, ...what, tools, model, limits, generation, busyPolicy: busy };
     const open: RunSetup["open"] = (afterSeq, signal) =>
-      watched((it) => this.rpc.stream(TURNS, TURNS.methods.executeTurn, { ...request, afterSeq } as never, it), signal);
+      watched(
+        (it) =>
+          this.rpc.stream(TURNS, TURNS.methods.executeTurn, { ...request, afterSeq, stream: STREAM } as never, it),
+        signal,
+      );
     return this.follow({ requestId, after }, open, options);
   }
 

@@ -2,7 +2,7 @@
 
 import { Buffer } from "node:buffer";
 import type { Part, Tool as ProtoTool, ToolOutputLimits } from "./gen/index.js";
-import { textPart } from "./machine.js";
+import { textPart } from "./parts.js";
 
 /** A schema of zod or of any library with Standard Schema. */
 export interface StandardSchema<Output = unknown> {

@@ -1,8 +1,15 @@
 /** The client against a server. */
 import assert from "node:assert/strict";
 import { after, before, test } from "node:test";
-import { Contextd, ContextdError, type RunEvent, TurnFailedError, tool } from "contextd";
-import { mcp } from "contextd/mcp";
+import {
+  Contextd,
+  ContextdError,
+  InputNotTakenError,
+  type RunEvent,
+  type ToolContext,
+  TurnFailedError,
+  tool,
+} from "contextd";
 import { z } from "zod";
 import { Server } from "./server.js";
 
@@ -17,7 +24,7 @@ after(async () => {
   await server.close();
 });
 
-const look = (execute: (args: { at: number }) => unknown, more: object = {}) =>
+const look = (execute: (args: { at: number }, context: ToolContext) => unknown, more: object = {}) =>
   tool({ name: "look", description: "Looks.", parameters: z.object({ at: z.number() }), execute, ...more });
 
 test("a turn runs a tool and ends with a result", async () => {
@@ -105,7 +112,9 @@ test("a run that waits is withdrawn, and the turn before it goes on", async () =
   for await (const event of first) if (event.type === "text_delta") break;
   const second = session.run("And then?");
   await second.cancel();
-  assert.equal((await second.result()).reason, "withdrawn");
+  const error = await second.result().catch((it) => it);
+  assert.ok(error instanceof InputNotTakenError);
+  assert.equal(error.outcome, "cancelled");
   assert.equal((await session.get()).state, "running");
   await first.cancel();
   assert.equal((await first.result()).status, "cancelled");
@@ -120,11 +129,24 @@ test("errors have reason and fields", async () => {
   assert.equal(invalid.fields[0]?.field, "session.session_id");
 });
 
-test("a session is created once and opened afterwards", async () => {
-  const first = await client.session({ id: "twice", instructions: "One." });
-  const second = await client.session({ id: "twice", instructions: "Two." });
+test("a session is created once, and what is given later is in force too", async () => {
+  const tools = [look(() => "")];
+  const first = await client.session({ id: "twice", instructions: "One.", metadata: { of: "one" }, tools });
+  const second = await client.session({ id: "twice", instructions: "Two.", tools: [] });
   assert.equal(first.id, second.id);
-  assert.equal((await second.get()).systemPrompt, "One.");
+  const stored = await second.get();
+  assert.equal(stored.systemPrompt, "Two.");
+  assert.deepEqual(stored.tools?.hostTools, []);
+  assert.deepEqual(stored.metadata, { of: "one" });
+  assert.equal((await client.session({ id: "twice" })).id, "twice");
+  assert.equal((await second.get()).systemPrompt, "Two.");
+});
+
+test("hosts that create a session at the same time get the same one", async () => {
+  const made = await Promise.all(
+    ["One.", "Two.", "Three."].map((instructions) => client.session({ id: "raced", instructions })),
+  );
+  assert.deepEqual(new Set(made.map((it) => it.id)), new Set(["raced"]));
 });
 
 test("a turn that another process left is taken up with its waiting call", async () => {
@@ -132,8 +154,45 @@ test("a turn that another process left is taken up with its waiting call", async
   const first = session.run("Well?", { tools: [look(() => new Promise(() => {}))] });
   for await (const event of first) if (event.type === "action_required") break;
   first.detach();
-  const second = await (await client.open(session.id)).resume({ tools: [look(() => "found")] });
+  await using other = new Contextd({ url: server.url });
+  const second = await (await other.open(session.id)).resume({ tools: [look(() => "found")] });
   assert.equal((await second?.result())?.text, "It says: found");
+});
+
+test("a run that was left is resumed in the same process, and its call is not run again", async () => {
+  let ran = 0;
+  let aborted = false;
+  let finish = (_: string) => {};
+  const late = new Promise<string>((resolve) => (finish = resolve));
+  const tools = [
+    look((_, { signal }) => {
+      ran += 1;
+      signal.addEventListener("abort", () => (aborted = true));
+      return late;
+    }),
+  ];
+  const session = await client.session({ tools });
+  const first = session.run("Well?");
+  for await (const event of first) if (event.type === "action_required") break;
+  first.detach();
+  const second = await session.resume();
+  finish("late");
+  assert.equal((await second?.result())?.text, "It says: late");
+  assert.deepEqual([ran, aborted], [1, false]);
+});
+
+test("results of closed calls are not kept, and the calls that are known are bounded", async () => {
+  // biome-ignore lint/suspicious/noExplicitAny: internal
+  const ledger = (client.rpc as any).ledger;
+  const start = async () => ({ callId: "c", parts: [] });
+  await ledger.run("s", "c", start);
+  ledger.close("s", "c");
+  assert.equal(ledger.calls.get("s c"), undefined);
+  assert.equal((await ledger.run("s", "c", () => assert.fail("it runs again"))).outcome, "error");
+  const waiting = ledger.run("s", "waits", () => new Promise(() => {}));
+  for (let at = 0; at < 10_010; at++) await ledger.run("s", `c${at}`, start);
+  assert.equal(ledger.calls.size, 10_000);
+  assert.equal(ledger.run("s", "waits", start), waiting);
 });
 
 test("stats, messages, fork, send, watch", async () => {
@@ -163,8 +222,14 @@ test("a loop of one's own prepares and records in the AI SDK's format", async ()
   assert.equal((await session.stats()).used?.basis, "actual");
 });
 
-test("tools of an MCP server are tools of the host", async () => {
-  await using server = await mcp({ command: process.execPath, args: ["test/mcp-server.mjs"] });
-  const session = await client.session();
-  assert.equal((await session.run("Well?", { tools: [server] }).result()).text, "It says: seen 7");
+test("a prompt above 2 MiB is prepared too", async () => {
+  const session = await client.session({ model: "scripted/large" });
+  const content = "all work and no play ".repeat(45_000);
+  for (const role of ["user", "assistant", "user"]) await session.record([{ role, content }], { format: "ai_sdk" });
+  const { request } = await session.prepare({ format: "ai_sdk" });
+  assert.deepEqual(
+    request.messages.map((it: { role: string }) => it.role),
+    ["user", "assistant", "user"],
+  );
+  assert.ok(JSON.stringify(request).length > 2 ** 21);
 });

@@ -1,91 +1,177 @@
-/** A turn of three steps with tools, through what can break: every word once, every call once. */
+/**
+ * A turn of three steps with tools, through kills, drains, cuts and times without a server: every word, every event and
+ * every call once. CONTEXTD_FAULT_ROUNDS says how many rounds of each (3 by default), CONTEXTD_FAULT_AWAY for how many
+ * seconds there is no server (3 by default), CONTEXTD_FAULT_FLEETS how many rounds run at the same time, each with
+ * servers of its own (1 by default).
+ */
 import assert from "node:assert/strict";
 import { after, before, test } from "node:test";
 import { setTimeout as sleep } from "node:timers/promises";
-import { Contextd, tool } from "contextd";
-import { cutting, Server, WORDS } from "./server.js";
+import { Contextd, type RunEvent, type RunResult, tool } from "contextd";
+import { cutting, Fleet, Server, WORDS } from "./server.js";
 
-const ROUNDS = Number(process.env.CONTEXTD_TEST_ROUNDS ?? 3);
-const OUTAGE = Number(process.env.CONTEXTD_TEST_OUTAGE_MS ?? 3_000);
-const EXPECTED = `first things first then the second and a third ${WORDS}`;
-let server: Server;
+const number = (name: string, usual: number) => Number(process.env[name] || usual);
+const ROUNDS = number("CONTEXTD_FAULT_ROUNDS", 3);
+const AWAY = number("CONTEXTD_FAULT_AWAY", 3) * 1_000;
+const FLEETS = number("CONTEXTD_FAULT_FLEETS", 1);
+/** What a turn of the script takes by itself, a little less. */
+const TURN = 1_000;
+/** After which a round has failed. */
+const PATIENCE = 180_000 + AWAY;
+const fleets: Fleet[] = [];
 
 before(async () => {
-  server = await Server.start();
+  while (fleets.length < Math.min(FLEETS, ROUNDS)) fleets.push(await Fleet.start());
 });
-after(() => server.close());
+after(() => Promise.all(fleets.map((it) => it.close())));
 
-/** Runs the turn; `strike` breaks something when so many pieces of text were yielded. */
-async function round(url: string, strike: (() => Promise<void>) | undefined, at: number): Promise<void> {
-  const client = new Contextd({ url });
-  const ran: string[] = [];
+/** What a host saw of a turn. */
+class Seen {
+  said = "";
+  seqs: number[] = [];
+  discarded = 0;
+  reconnects = 0;
+  calls: string[] = [];
+  results: string[] = [];
+  result: RunResult | undefined;
+
+  see(event: RunEvent): void {
+    if (event.type === "reconnecting") this.reconnects += 1;
+    else if (event.seq > 0) this.seqs.push(event.seq);
+    if (event.type === "text_delta") this.said += event.text;
+    if (event.type === "discarded") this.discarded += 1;
+    if (event.type === "tool_call_completed") {
+      const [part] = event.result?.parts ?? [];
+      this.results.push(part?.content?.$case === "text" ? part.content.value : "");
+    }
+  }
+
+  check(): void {
+    assert.equal(this.said, `first things first then the second and a third ${WORDS}`);
+    assert.equal(this.discarded, 0);
+    const first = this.seqs[0] ?? 0;
+    assert.deepEqual(
+      this.seqs,
+      this.seqs.map((_, at) => first + at),
+      "the events are not one after the other",
+    );
+    const calls = ["list 0", "list 1", "list 2", "look 0", "look 1", "look 2"];
+    assert.deepEqual(this.calls.sort(), calls);
+    assert.deepEqual(this.results.sort(), calls);
+    const { status, reason, text, steps } = this.result ?? {};
+    assert.deepEqual([status, reason, text, steps], ["completed", "stop", WORDS, 4]);
+  }
+}
+
+/** Runs the turn, with a fault meanwhile. */
+async function through(url: string, fault: () => Promise<void>): Promise<Seen> {
+  const seen = new Seen();
   const make = (name: string) =>
     tool({
       name,
       parameters: { type: "object", properties: { at: { type: "integer" } } },
-      execute: async (args, context) => {
-        ran.push(`${name} ${args.at} ${context.callId}`);
+      execute: async (args) => {
+        seen.calls.push(`${name} ${args.at}`);
         await sleep(30);
         return `${name} ${args.at}`;
       },
     });
+  await using client = new Contextd({ url });
   const session = await client.session({ model: "scripted/steps", tools: [make("look"), make("list")] });
   const run = session.run("Go");
-  let said = "";
-  let pieces = 0;
-  let struck: Promise<void> | undefined;
-  for await (const event of run) {
-    assert.notEqual(event.type, "discarded");
-    if (event.type !== "text_delta") continue;
-    said += event.text;
-    pieces += 1;
-    if (pieces >= at && strike && !struck) struck = strike();
-  }
-  await struck;
-  const result = await run.result();
-  assert.equal(said, EXPECTED);
-  assert.equal(result.text, WORDS);
-  assert.equal(result.reason, "stop");
-  const calls = ran.map((line) => line.split(" ").slice(0, 2).join(" ")).sort();
-  assert.deepEqual(calls, ["list 0", "list 1", "list 2", "look 0", "look 1", "look 2"]);
-  assert.equal(new Set(ran).size, 6);
-  client.close();
+  const follow = async () => {
+    for await (const event of run) seen.see(event);
+    seen.result = await run.result();
+  };
+  await within(PATIENCE, Promise.all([follow(), fault()]));
+  seen.check();
+  return seen;
 }
 
-test("a turn goes on after kill -9 of its replica", async () => {
-  for (let at = 0; at < ROUNDS; at++) {
-    const strike = async () => {
-      await server.down("SIGKILL");
-      await server.up();
-    };
-    await round(server.url, strike, 1 + ((at * 7) % 20));
-  }
-});
+async function within<T>(ms: number, work: Promise<T>): Promise<T> {
+  const late = new AbortController();
+  const limit = sleep(ms, undefined, { signal: late.signal }).then(() => {
+    throw new Error("the turn does not end");
+  });
+  limit.catch(() => {});
+  return Promise.race([work, limit]).finally(() => late.abort());
+}
 
-test("a turn goes on after a drain", async () => {
-  for (let at = 0; at < ROUNDS; at++) {
-    const strike = async () => {
-      await server.down("SIGTERM");
-      await server.up();
-    };
-    await round(server.url, strike, 1 + ((at * 7) % 20));
-  }
-});
+/** Runs the rounds, as many at the same time as there are fleets. */
+async function rounds(work: (fleet: Fleet, at: number) => Promise<Seen>): Promise<void> {
+  let next = 0;
+  const failed: Error[] = [];
+  const each = async (fleet: Fleet) => {
+    while (next < ROUNDS && failed.length === 0) {
+      const at = next++;
+      await fleet.up();
+      await work(fleet, at).catch((error) => failed.push(new Error(`round ${at}: ${error.message}`, { cause: error })));
+    }
+  };
+  await Promise.all(fleets.map(each));
+  if (failed[0]) throw failed[0];
+}
 
-test("a turn goes on over connections that are cut every 200 ms", async () => {
-  const proxy = await cutting(server.port, 200);
-  for (let at = 0; at < ROUNDS; at++) await round(proxy.url, undefined, 0);
-  assert.ok(proxy.cuts() >= 3 * ROUNDS, `${proxy.cuts()} cuts`);
-  proxy.close();
-});
+const someTime = () => sleep(50 + Math.random() * TURN);
+/** Both replicas, so that one of them is the turn's. */
+const inTurn = ({ replicas }: Fleet, at: number) => (at % 2 ? replicas : replicas.toReversed());
 
-test("a turn goes on after a time without a server", async () => {
-  for (let at = 0; at < Math.min(ROUNDS, Number(process.env.CONTEXTD_TEST_OUTAGES ?? 1)); at++) {
-    const strike = async () => {
-      await server.down("SIGKILL");
-      await sleep(OUTAGE);
-      await server.up();
-    };
-    await round(server.url, strike, 1 + ((at * 7) % 20));
+test("a turn goes on after kill -9 of its replica", () =>
+  rounds((fleet, at) =>
+    through(fleet.url, async () => {
+      await someTime();
+      for (const victim of inTurn(fleet, at)) {
+        await victim.down("SIGKILL");
+        await sleep(300);
+        await victim.up();
+      }
+    }),
+  ));
+
+test("a turn goes on after a drain", () =>
+  rounds((fleet, at) =>
+    through(fleet.url, async () => {
+      await someTime();
+      for (const victim of inTurn(fleet, at)) {
+        await victim.down("SIGTERM");
+        await victim.up();
+      }
+    }),
+  ));
+
+test("a turn goes on over connections that are cut every 200 ms", () =>
+  rounds(async (fleet, at) => {
+    const proxy = await cutting(fleet.replicas[at % 2]?.port ?? 0, 200);
+    try {
+      const seen = await through(proxy.url, async () => {});
+      assert.ok(seen.reconnects >= 3, `${seen.reconnects} reconnects`);
+      return seen;
+    } finally {
+      proxy.close();
+    }
+  }));
+
+test("a turn goes on after a time without a server", () =>
+  rounds((fleet) =>
+    through(fleet.url, async () => {
+      await someTime();
+      await Promise.all(fleet.replicas.map((it) => it.down("SIGKILL")));
+      await sleep(AWAY);
+      await fleet.up();
+    }),
+  ));
+
+test("a turn goes on after kill -9 of the only server and its database", async () => {
+  const server = await Server.start();
+  try {
+    for (let at = 0; at < Math.min(ROUNDS, 2); at++) {
+      await through(server.url, async () => {
+        await someTime();
+        await server.down("SIGKILL");
+        await server.up();
+      });
+    }
+  } finally {
+    await server.close();
   }
 });

@@ -20,12 +20,25 @@ async function run(file: string, ...args: string[]): Promise<string> {
   return stdout;
 }
 
+/** What README's blocks need beside the package. */
+const READMES = ["@modelcontextprotocol/sdk", "openai"];
+const GIVEN = `import type { Session, Tool } from "contextd";
+import type OpenAI from "openai";
+declare const session: Session;
+declare const weather: Tool;
+declare const openai: OpenAI;
+`;
+const [quickStart = "", ...others] = [...readFileSync("README.md", "utf8").matchAll(/^```js\n([\s\S]*?)^```/gm)].map(
+  (block) => block[1] ?? "",
+);
+const blocks = others.map((block) => GIVEN + block);
+
 before(async () => {
-  server = await Server.start("scripted/demo");
+  server = await Server.start({ model: "scripted/demo" });
   const packed = await execute("npm", ["pack", "--silent", "--ignore-scripts", "--pack-destination", place]);
   const tarball = packed.stdout.trim().split("\n").at(-1) ?? "";
   writeFileSync(join(place, "package.json"), '{ "type": "module", "private": true }');
-  await run("npm", "install", "--silent", "--no-audit", "--no-fund", `./${tarball}`, "zod", "ai@7");
+  await run("npm", "install", "--silent", "--no-audit", "--no-fund", `./${tarball}`, "zod", "ai@7", ...READMES);
   const examples = ["agent.ts", "coding-agent.ts", "ai-sdk.ts", "contacts.ts"];
   for (const name of examples) cpSync(`../../examples/typescript/${name}`, join(place, name));
   const types = ["--typeRoots", resolve("node_modules/@types"), "--types", "node"];
@@ -39,7 +52,11 @@ before(async () => {
     "--lib",
     "es2023,esnext.disposable",
   ];
-  await run(resolve("node_modules/.bin/tsc"), ...strict, ...types, ...examples);
+  blocks.forEach((block, at) => {
+    writeFileSync(join(place, `readme${at}.ts`), block);
+  });
+  const readme = blocks.map((_, at) => `readme${at}.ts`);
+  await run(resolve("node_modules/.bin/tsc"), ...strict, ...types, ...examples, ...readme);
 });
 after(async () => {
   await server.close();
@@ -47,9 +64,19 @@ after(async () => {
 });
 
 test("README's quick start runs as it stands", async () => {
-  const code = /```js\n(\/\/ trip\.mjs\n[\s\S]*?)```/.exec(readFileSync("README.md", "utf8"))?.[1] ?? "";
-  writeFileSync(join(place, "trip.mjs"), code);
+  writeFileSync(join(place, "trip.mjs"), quickStart);
   assert.match(await run("node", "trip.mjs"), /18 °C and sunny in Paris[\s\S]*\[stop\] \d+ tokens/);
+});
+
+test("README's other blocks are compiled against the package", () => {
+  assert.equal(blocks.length, 2);
+});
+
+test("the package names its repository, which publishing with provenance compares", () => {
+  const { repository, homepage, bugs } = JSON.parse(readFileSync("package.json", "utf8"));
+  assert.equal(repository.url, "git+https://github.com/contextd/contextd.git");
+  assert.equal(repository.directory, "clients/typescript");
+  for (const address of [homepage, bugs]) assert.match(address, /^https:\/\/github\.com\/contextd\/contextd\//);
 });
 
 test("the package can be required", async () => {
@@ -73,6 +100,16 @@ test("the coding agent fills its window and is compacted", async () => {
   const said = await run("node", "coding-agent.js", "folder", "Read on.", "scripted/coder");
   assert.match(said, /\[(compacted|pruned)/);
   assert.match(said, /\[(stop|max_steps)\] \d+ of 16000 tokens/);
+});
+
+test("the coding agent shows its model what went wrong, and reads in its folder only", async () => {
+  mkdirSync(join(place, "other"));
+  writeFileSync(join(place, "outside.txt"), "a secret");
+  const said = await run("node", "coding-agent.js", "other", "Try.", "scripted/shell");
+  assert.match(said, /bash before\nwrong\n\[exit code 3\]/);
+  assert.match(said, /read \.\.\/outside\.txt is not in the folder/);
+  assert.match(said, /grep no match/);
+  assert.ok(!said.includes("a secret"));
 });
 
 test("what is not in the mail is asked again and then left for a person", async () => {

@@ -40,6 +40,20 @@ const SCRIPTS = {
       { say: [{ text: "A summary of what was read." }] },
     ],
   },
+  shell: {
+    steps: [
+      {
+        when: { call: 0 },
+        say: [
+          { tool_call: { name: "bash", arguments: { command: "echo before; echo wrong >&2; exit 3" } } },
+          { tool_call: { name: "grep", arguments: { pattern: "(" } } },
+          { tool_call: { name: "read", arguments: { path: "../outside.txt" } } },
+        ],
+      },
+      { when: { call: 1 }, say: [{ tool_call: { name: "grep", arguments: { pattern: "nowhere" } } }] },
+      { say: [{ text: "bash {{result:bash}} read {{result:read}} grep {{result:grep}}" }] },
+    ],
+  },
   mail: {
     steps: [
       { when: { user_contains: "kettle" }, say: [{ text: '{"sender": "Anna Berg", "thing": "Blue kettle"}' }] },
@@ -47,22 +61,30 @@ const SCRIPTS = {
       { say: [{ text: '{"sender": "Ole Lund", "thing": "settings page"}' }] },
     ],
   },
+  large: { context_window: 4_000_000, steps: [{ say: [{ text: "Much." }] }] },
   fails: { steps: [{ say: [{ error: { kind: "bad_request", message: "no" } }] }] },
   slow: { steps: [{ say: [{ repeat: { text: "on and on ", times: 1000 }, delay_ms: 50 }] }] },
 };
 
-const BIN = process.env.CONTEXTD_BIN ?? "contextd";
+export const BIN = process.env.CONTEXTD_BIN ?? "contextd";
+
+/** What a server is started with. */
+export interface ServerOptions {
+  /** The default model. */
+  model?: string;
+  variables?: Record<string, string>;
+}
 
 /** A server that can be killed and started again on the same data and port. */
 export class Server {
   private process: ChildProcess | undefined;
   private readonly place = mkdtempSync(join(tmpdir(), "contextd-ts-"));
   port = 0;
-  private model = "";
 
-  static async start(model = "scripted/once"): Promise<Server> {
-    const server = new Server();
-    server.model = model;
+  private constructor(private readonly options: ServerOptions) {}
+
+  static async start(options: ServerOptions = {}): Promise<Server> {
+    const server = new Server(options);
     chmodSync(server.place, 0o755);
     mkdirSync(join(server.place, "scripts"));
     for (const [name, script] of Object.entries(SCRIPTS)) {
@@ -77,15 +99,19 @@ export class Server {
     return `http://127.0.0.1:${this.port}`;
   }
 
+  /** Starts it, unless it runs. */
   async up(): Promise<void> {
+    if (this.runs) return;
     const own = Object.entries(process.env).filter(([name]) => !/^CONTEXTD_|_API_KEY$|_BASE_URL$/.test(name));
     const env = {
       ...Object.fromEntries(own),
       CONTEXTD_LISTEN: `127.0.0.1:${this.port}`,
       CONTEXTD_DATA_DIR: join(this.place, "data"),
       CONTEXTD_SCRIPT_DIR: join(this.place, "scripts"),
-      CONTEXTD_DEFAULT_MODEL: this.model,
-      CONTEXTD_LEASE_TTL: "1s",
+      CONTEXTD_DEFAULT_MODEL: this.options.model ?? "scripted/once",
+      // Shorter, and a busy machine takes turns from replicas that live.
+      CONTEXTD_LEASE_TTL: "3s",
+      ...this.options.variables,
     };
     const log = openSync(join(this.place, "log"), "a");
     const child = spawn(BIN, ["serve"], { env, stdio: ["ignore", "pipe", log] });
@@ -101,10 +127,20 @@ export class Server {
     child.removeAllListeners("exit");
   }
 
+  /** The PostgreSQL that it runs, for other replicas on this machine. */
+  databaseUrl(): string {
+    const lines = readFileSync(join(this.place, "data/postgresql/postmaster.pid"), "utf8").split("\n");
+    return `postgres://contextd@localhost/contextd?host=${lines[4]}`;
+  }
+
+  private get runs(): boolean {
+    return this.process !== undefined && this.process.exitCode === null && this.process.signalCode === null;
+  }
+
   /** Ends it with a signal: SIGKILL or SIGTERM. */
   async down(signal: NodeJS.Signals): Promise<void> {
     const child = this.process;
-    if (!child || child.exitCode !== null || child.signalCode !== null) return;
+    if (!child || !this.runs) return;
     const exit = once(child, "exit");
     child.kill(signal);
     await exit;
@@ -114,6 +150,32 @@ export class Server {
     await this.down("SIGTERM");
     if (process.env.CONTEXTD_TEST_LOG) cpSync(join(this.place, "log"), process.env.CONTEXTD_TEST_LOG);
     rmSync(this.place, { recursive: true, force: true });
+  }
+}
+
+/** Two replicas on the database of a third server, which takes no part. */
+export class Fleet {
+  private constructor(
+    private readonly keeper: Server,
+    readonly replicas: Server[],
+  ) {}
+
+  static async start(): Promise<Fleet> {
+    const keeper = await Server.start();
+    const variables = { CONTEXTD_DATABASE_URL: keeper.databaseUrl() };
+    return new Fleet(keeper, [await Server.start({ variables }), await Server.start({ variables })]);
+  }
+
+  get url(): string {
+    return this.replicas.map((it) => it.url).join(",");
+  }
+
+  async up(): Promise<void> {
+    await Promise.all(this.replicas.map((it) => it.up()));
+  }
+
+  async close(): Promise<void> {
+    for (const it of [...this.replicas, this.keeper]) await it.close();
   }
 }
 
@@ -152,7 +214,7 @@ export async function cutting(
   return { url: `http://127.0.0.1:${at}`, cuts: () => cuts, close };
 }
 
-async function freePort(): Promise<number> {
+export async function freePort(): Promise<number> {
   const server = createServer().listen(0, "127.0.0.1");
   await once(server, "listening");
   const address = server.address();
