@@ -12,6 +12,10 @@ pub(super) const OPENING: &str = "[The conversation begins.]";
 /// user only.
 pub(super) const INSTRUCTIONS: &str = "[Instructions]\n";
 
+/// What a user says after an answer that is to go on, for a model that goes on from no words of its
+/// own.
+pub(super) const CONTINUE: &str = "[Continue.]";
+
 /// What a tool gave as one text, for services that take no media there: where a medium stands, that
 /// it follows. One text alone, as nearly every result is, is not copied.
 pub(in crate::provider) fn in_words<'a>(parts: &'a [Given]) -> Cow<'a, str> {

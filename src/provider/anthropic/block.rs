@@ -9,6 +9,7 @@ use serde_json::{
 
 use super::{
     KIND,
+    hosted::Room,
     wire::{Cited, Delta, Opened},
 };
 use crate::{
@@ -194,7 +195,7 @@ impl Block {
     }
 
     /// The block is complete.
-    pub(super) fn close(self, chunks: &mut VecDeque<Chunk>) {
+    pub(super) fn close(self, room: &mut Room, chunks: &mut VecDeque<Chunk>) {
         match self {
             Self::Text {
                 mut joiner,
@@ -229,7 +230,7 @@ impl Block {
                 chunks.extend(whole.map(|input| input_of(input.get().to_owned())));
             }
             Self::Item { fields, input } => {
-                chunks.push_back(Chunk::Item(item(fields, &input)));
+                chunks.push_back(Chunk::Item(item(fields, &input, room)));
                 return;
             }
         }
@@ -282,8 +283,13 @@ pub(super) fn source(raw: &RawValue) -> Citation {
     }
 }
 
-/// A whole item: its fields as they came, and the input that came in pieces.
-fn item(mut fields: BTreeMap<String, Box<RawValue>>, input: &Piece) -> ProviderItem {
+/// A whole item: its fields as they came, and the input that came in pieces; without its result
+/// where that is too large to be kept.
+fn item(
+    mut fields: BTreeMap<String, Box<RawValue>>,
+    input: &Piece,
+    room: &mut Room,
+) -> ProviderItem {
     let pieces = input.whole().text;
     if let Ok(input) = RawValue::from_string(pieces) {
         fields.insert("input".to_owned(), input);
@@ -294,6 +300,7 @@ fn item(mut fields: BTreeMap<String, Box<RawValue>>, input: &Piece) -> ProviderI
         &word("name").unwrap_or_else(|| kind.clone()),
         fields.get("input").map(AsRef::as_ref),
     );
+    room.fit(&kind, &mut fields);
     let json = to_raw_value(&fields).map(|raw| raw.get().to_owned());
     ProviderItem {
         provider: String::new(),

@@ -6,11 +6,13 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
+use serde::de::DeserializeOwned;
 use serde_json::{json, value::RawValue};
 
 use super::{
     KIND,
     block::{Block, MAX_HELD_BYTES},
+    hosted::Room,
     usage::Report,
     wire::{Delta, Event, Started},
 };
@@ -27,6 +29,9 @@ use crate::{
     },
 };
 
+/// Bytes of something that the service attached to the whole answer; more are not kept.
+const MAX_ATTACHED_BYTES: usize = 16 << 10;
+
 /// An answer that is being decoded.
 #[derive(Debug, Default)]
 pub struct Decoder {
@@ -35,7 +40,7 @@ pub struct Decoder {
     id: String,
     model: String,
     /// The blocks that are being written, by the service's number.
-    open: BTreeMap<i64, Block>,
+    open: BTreeMap<i64, Open>,
     /// Calls that began.
     calls: u32,
     /// Something was said.
@@ -44,7 +49,16 @@ pub struct Decoder {
     finish: Option<String>,
     /// What the service attached to the whole answer.
     attached: BTreeMap<&'static str, Box<RawValue>>,
-    /// Bytes that are kept until their block ends.
+    /// Something of the answer was handed out.
+    shown: bool,
+    /// The room for results of the service's own tools.
+    room: Room,
+}
+
+/// A block that is being written, and the bytes of it that are kept until it ends.
+#[derive(Debug)]
+struct Open {
+    block: Block,
     held: usize,
 }
 
@@ -65,29 +79,37 @@ impl Decoder {
             content_block,
             delta,
             usage,
+            error: _,
+            context_management,
+            input_transformations,
         } = event;
         let index = index.and_then(|index| index.0).unwrap_or(0);
         match kind.0.as_str() {
-            "message_start" => self.start(message.unwrap_or_default()),
+            "message_start" => self.start(read(message)?),
             "content_block_start" => match content_block {
                 Some(block) => self.open_block(index, &block, chunks),
                 None => Ok(()),
             },
             "content_block_delta" => match (self.open.get_mut(&index), delta) {
-                (Some(block), Some(delta)) => {
-                    self.held = self.held.saturating_add(block.extend(delta, chunks));
+                (Some(open), Some(delta)) => {
+                    let held = open.block.extend(read(Some(delta))?, chunks);
+                    open.held = open.held.saturating_add(held);
                     self.check_held()
                 }
                 (_, _) => Ok(()),
             },
             "content_block_stop" => {
-                if let Some(block) = self.open.remove(&index) {
-                    block.close(chunks);
+                if let Some(Open { block, held: _ }) = self.open.remove(&index) {
+                    block.close(&mut self.room, chunks);
                 }
                 Ok(())
             }
             "message_delta" => {
-                self.end_of_message(delta.unwrap_or_default());
+                self.attach([
+                    ("context_management", context_management),
+                    ("input_transformations", input_transformations),
+                ]);
+                self.end_of_message(read(delta)?);
                 usage.iter().for_each(|report| self.report.add(report));
                 Ok(())
             }
@@ -96,17 +118,41 @@ impl Decoder {
         }
     }
 
-    /// A gateway may say twice that the message begins. One that begins again after something was
-    /// said cannot take that back: the call is made again.
+    /// A gateway may say twice that the message begins, and one that calls another service itself
+    /// begins again: what came before is forgotten. Once something was handed out it cannot be taken
+    /// back here: the call is made again, which voids it.
     fn start(&mut self, started: Started) -> Result<(), Fault> {
-        if self.said {
+        if self.shown {
             return Err(Fault::broken("the answer began again in its middle"));
         }
-        let Started { id, model, usage } = started;
+        let fingerprint = self.fingerprint.take();
+        *self = Self::new(fingerprint);
+        let Started {
+            id,
+            model,
+            usage,
+            container,
+            context_management,
+            input_transformations,
+        } = started;
         self.id = id.0;
         self.model = model.0;
+        self.attach([
+            ("container", container),
+            ("context_management", context_management),
+            ("input_transformations", input_transformations),
+        ]);
         usage.iter().for_each(|report| self.report.add(report));
         Ok(())
+    }
+
+    /// Keeps what the service attached to the whole answer; a later one replaces it.
+    fn attach<const N: usize>(&mut self, attached: [(&'static str, Option<Box<RawValue>>); N]) {
+        let attached = attached
+            .into_iter()
+            .filter_map(|(name, value)| Some((name, value?)))
+            .filter(|(_, value)| value.get() != "null" && value.get().len() <= MAX_ATTACHED_BYTES);
+        self.attached.extend(attached);
     }
 
     fn open_block(
@@ -116,19 +162,20 @@ impl Decoder {
         chunks: &mut VecDeque<Chunk>,
     ) -> Result<(), Fault> {
         // Whoever does not end the one before means the same number.
-        if let Some(before) = self.open.remove(&index) {
-            before.close(chunks);
+        if let Some(Open { block, held: _ }) = self.open.remove(&index) {
+            block.close(&mut self.room, chunks);
         }
         self.said = true;
-        let opened = Block::open(block, self.calls, chunks);
-        self.calls += u32::from(opened.is_call());
-        self.held = self.held.saturating_add(block.get().len());
-        self.open.insert(index, opened);
+        let held = block.get().len();
+        let block = Block::open(block, self.calls, chunks);
+        self.calls += u32::from(block.is_call());
+        self.open.insert(index, Open { block, held });
         self.check_held()
     }
 
     fn check_held(&self) -> Result<(), Fault> {
-        if self.held > MAX_HELD_BYTES {
+        let held = self.open.values().map(|open| open.held);
+        if held.fold(0, usize::saturating_add) > MAX_HELD_BYTES {
             return Err(Fault {
                 should_retry: Some(false),
                 ..Fault::broken("the blocks of the answer have no end")
@@ -142,23 +189,25 @@ impl Decoder {
             stop_reason,
             stop_details,
             container,
+            context_management,
+            input_transformations,
             ..
         } = delta;
         if !stop_reason.0.is_empty() {
             self.finish = Some(stop_reason.0);
         }
-        let attached = [("stop_details", stop_details), ("container", container)];
-        let attached = attached
-            .into_iter()
-            .filter_map(|(name, value)| Some((name, value?)))
-            .filter(|(_, value)| value.get() != "null");
-        self.attached.extend(attached);
+        self.attach([
+            ("stop_details", stop_details),
+            ("container", container),
+            ("context_management", context_management),
+            ("input_transformations", input_transformations),
+        ]);
     }
 
     /// The answer is complete.
     fn complete(&mut self, chunks: &mut VecDeque<Chunk>) -> Result<(), Fault> {
-        for (_, block) in std::mem::take(&mut self.open) {
-            block.close(chunks);
+        for (_, Open { block, held: _ }) in std::mem::take(&mut self.open) {
+            block.close(&mut self.room, chunks);
         }
         let word = self.finish.take().unwrap_or_default();
         if word.is_empty() && !self.said {
@@ -198,23 +247,62 @@ impl stream::Decoder for Decoder {
         if data.is_empty() || data == "[DONE]" {
             return Ok(());
         }
-        match serde_json::from_str::<Event>(data) {
-            Ok(read) if event.name == "error" || read.kind.0 == "error" => Err(classify::fault(
-                Place::Stream,
-                &Said::of_body(data.as_bytes()),
-            )),
-            Ok(read) => self.handle(read, chunks),
-            Err(_) if event.name == "error" => Err(classify::fault(
-                Place::Stream,
-                &Said::of_body(data.as_bytes()),
-            )),
-            Err(error) => Err(Fault::unreadable(&error)),
+        let failed = || {
+            let said = Said::of_body(data.as_bytes());
+            Err(classify::fault(Place::Stream, &said))
+        };
+        let mut read: Event = match serde_json::from_str(data) {
+            Ok(read) => read,
+            Err(_) if event.name == "error" => return failed(),
+            // A named event of another API, a proxy's perhaps.
+            Err(_) if !matches!(event.name.as_str(), "" | "message") && !is_known(&event.name) => {
+                return Ok(());
+            }
+            Err(error) => return Err(Fault::unreadable(&error)),
+        };
+        if read.kind.0.is_empty() {
+            read.kind.0.clone_from(&event.name);
         }
+        let kind = read.kind.0.as_str();
+        if event.name == "error" || kind == "error" || is_error(&read) {
+            return failed();
+        }
+        let before = chunks.len();
+        let handled = self.handle(read, chunks);
+        self.shown |= chunks.len() > before;
+        handled
     }
 
     fn end(&mut self, _: &mut VecDeque<Chunk>) -> Result<(), Fault> {
         Err(Fault::broken("the answer ended without its end marker"))
     }
+}
+
+/// The content of an event of a known type: nothing is passed over that may be a part of the answer.
+fn read<T: DeserializeOwned + Default>(raw: Option<Box<RawValue>>) -> Result<T, Fault> {
+    let read = raw.map(|raw| serde_json::from_str(raw.get()));
+    let read = read
+        .transpose()
+        .map_err(|error| Fault::unreadable(&error))?;
+    Ok(read.unwrap_or_default())
+}
+
+/// Whether a type is one of those that an answer is made of.
+fn is_known(kind: &str) -> bool {
+    matches!(
+        kind,
+        "message_start"
+            | "content_block_start"
+            | "content_block_delta"
+            | "content_block_stop"
+            | "message_delta"
+            | "message_stop"
+    )
+}
+
+/// Whether an event without a type says that something failed, as gateways do.
+fn is_error(event: &Event) -> bool {
+    matches!(event.kind.0.as_str(), "" | "message") && event.error.is_some()
 }
 
 /// Why a model stopped. An unknown value ends a complete answer: `message_stop` has come.

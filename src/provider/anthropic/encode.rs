@@ -44,6 +44,19 @@ pub(super) struct Manner<'a> {
     pub(super) cache: Option<CacheControl>,
     /// Whether reasoning goes back at all.
     pub(super) with_reasoning: bool,
+    /// Whether instructions within the conversation are sent as such, to a model that takes them.
+    pub(super) with_system: bool,
+}
+
+impl Manner<'_> {
+    /// What the model takes.
+    fn family(&self) -> Family {
+        let family = Family::of(&self.model);
+        Family {
+            system_messages: family.system_messages && self.with_system,
+            ..family
+        }
+    }
 }
 
 /// A request as it is sent.
@@ -59,6 +72,8 @@ pub(super) struct Encoded {
     pub(super) fingerprint: Option<String>,
     /// Whether some reasoning goes back.
     pub(super) has_reasoning: bool,
+    /// Whether instructions stand within the conversation as such.
+    pub(super) has_system: bool,
 }
 
 /// The request for a prompt.
@@ -67,7 +82,8 @@ pub(super) fn request(prompt: &Prompt, manner: &Manner<'_>) -> Encoded {
         let max_tokens = max_tokens(prompt, &manner.model);
         body.set("max_tokens", max_tokens);
         body.set("stream", true);
-        options::write(body, prompt, max_tokens, !unreasoned_call);
+        let family = manner.family();
+        options::write(body, prompt, family, max_tokens, !unreasoned_call);
     })
 }
 
@@ -80,7 +96,7 @@ fn encode(prompt: &Prompt, manner: &Manner<'_>, finish: impl FnOnce(&mut Body, b
     let ids = Ids::of(prompt.transcript.messages(), CallIds::Short);
     let form = Form {
         provider: manner.provider,
-        family: Family::of(&prompt.model),
+        family: manner.family(),
         with_reasoning: manner.with_reasoning,
     };
     let tools = tools(prompt);
@@ -91,6 +107,7 @@ fn encode(prompt: &Prompt, manner: &Manner<'_>, finish: impl FnOnce(&mut Body, b
         fingerprint,
         container,
         has_reasoning,
+        has_system,
         unreasoned_call,
     } = conversation(
         prompt,
@@ -127,6 +144,7 @@ fn encode(prompt: &Prompt, manner: &Manner<'_>, finish: impl FnOnce(&mut Body, b
         left_out,
         fingerprint,
         has_reasoning,
+        has_system,
     }
 }
 

@@ -2,6 +2,8 @@
 //! Sources: Anthropic's documentation of adaptive thinking, of preserved thinking and of mid-turn
 //! system messages; for single models the flags of LiteLLM 1.109.1.
 
+use crate::provider::{ModelInfo, discovery::Thinking as Listed};
+
 /// How a model is asked to think.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Thinking {
@@ -28,12 +30,15 @@ pub(super) struct Family {
     pub(super) temperature_with_top_p: bool,
     /// Whether it can be forced to call a tool.
     pub(super) forced_calls: bool,
-    /// Whether instructions may stand within the conversation.
+    /// Whether instructions may stand within the conversation: after what a user says, before an
+    /// answer.
     pub(super) system_messages: bool,
     /// Whether what signs its reasoning covers everything before it.
     pub(super) binds_prefix: bool,
     /// Whether answers can be held to a schema.
     pub(super) schemas: bool,
+    /// Whether it goes on from the last words of an answer.
+    pub(super) prefill: bool,
 }
 
 /// A model that is no Claude: of another maker, who follows what the first generations with
@@ -46,6 +51,7 @@ const OTHER: Family = Family {
     system_messages: false,
     binds_prefix: false,
     schemas: false,
+    prefill: true,
 };
 
 /// Models that think whatever they are told.
@@ -58,8 +64,27 @@ const CAN_BE_FORCED: [&str; 1] = ["haiku-5-5"];
 const NEWEST: (u32, u32) = (u32::MAX, 0);
 
 impl Family {
+    /// What the model takes. How it is asked to think is read of its name only where its service
+    /// does not say that: the name may be an alias of a gateway's.
+    pub(super) fn of(model: &ModelInfo) -> Self {
+        let named = Self::of_name(&model.name);
+        let Some(listed) = &model.thinking else {
+            return named;
+        };
+        let takes = |kind: Listed| listed.contains(&kind);
+        let thinking = match (takes(Listed::Adaptive), takes(Listed::Budget)) {
+            (false, false) => Thinking::Never,
+            (false, true) => Thinking::Budget,
+            (true, true) => Thinking::AdaptiveOrBudget,
+            // The list does not say whether it can be switched off.
+            (true, false) if named.thinking == Thinking::Always => Thinking::Always,
+            (true, false) => Thinking::Adaptive,
+        };
+        Self { thinking, ..named }
+    }
+
     /// What the model of that name takes.
-    pub(super) fn of(model: &str) -> Self {
+    pub(super) fn of_name(model: &str) -> Self {
         let Some(generation) = generation(model) else {
             return OTHER;
         };
@@ -80,6 +105,7 @@ impl Family {
             system_messages: generation >= (4, 8),
             binds_prefix: generation >= (5, 1),
             schemas: generation >= (4, 5),
+            prefill: generation < (4, 6),
         }
     }
 }
@@ -126,6 +152,35 @@ mod tests {
     }
 
     #[test]
+    fn a_list_of_models_wins_over_a_name() {
+        let table: [(&str, Option<&[Listed]>, Thinking); 8] = [
+            ("best", None, Thinking::Budget),
+            ("best", Some(&[]), Thinking::Never),
+            ("best", Some(&[Listed::Adaptive]), Thinking::Adaptive),
+            ("best", Some(&[Listed::Budget]), Thinking::Budget),
+            (
+                "best",
+                Some(&[Listed::Budget, Listed::Adaptive]),
+                Thinking::AdaptiveOrBudget,
+            ),
+            (
+                "claude-opus-5-5",
+                Some(&[Listed::Adaptive]),
+                Thinking::Always,
+            ),
+            ("claude-opus-5-5", Some(&[]), Thinking::Never),
+            ("claude-opus-4-5", Some(&[Listed::Budget]), Thinking::Budget),
+        ];
+        for (name, thinking, expected) in table {
+            let model = ModelInfo {
+                thinking: thinking.map(<[Listed]>::to_vec),
+                ..ModelInfo::unknown(name)
+            };
+            assert_eq!(Family::of(&model).thinking, expected, "{name} {thinking:?}");
+        }
+    }
+
+    #[test]
     fn families_take_what_is_documented() {
         use Thinking::{Adaptive, AdaptiveOrBudget, Always, Budget, Never};
         // Thinking, sampling, forced calls, system messages, bound to what stands before it.
@@ -150,7 +205,7 @@ mod tests {
             ("glm-5", Budget, true, true, false, false),
         ];
         for (name, thinking, sampling, forced, system, binds) in table {
-            let family = Family::of(name);
+            let family = Family::of_name(name);
             assert_eq!(
                 (
                     family.thinking,

@@ -3,32 +3,30 @@
 //! User and assistant take turns: what one says in several messages becomes one message. The
 //! results of an answer's calls come first in what the user says next.
 
-use std::{borrow::Cow, collections::BTreeSet};
+use std::{borrow::Cow, collections::BTreeMap};
 
 use serde_json::Value;
 
 use super::{
     KIND,
     family::Family,
+    hosted::{self, Hosted},
     media,
     wire::{Block, Content as Written, Json, Message as WireMessage, Speaker},
 };
 use crate::{
     model::{
-        Content, Contents, Given, Message, Part, Prompt, PromptNote, PromptNoteKind, ProviderItem,
-        Role, ToolCall, ToolOutcome, ToolResult, message::StoredPart, transcript,
+        Content, Contents, Given, Message, MessageId, Part, Prompt, PromptNote, PromptNoteKind,
+        ProviderItem, Role, ToolCall, ToolOutcome, ToolResult, message::StoredPart, transcript,
     },
     provider::{
         call_ids::Ids,
         http::lenient,
-        inserted::{INSTRUCTIONS, OPENING},
+        inserted::{CONTINUE, INSTRUCTIONS, OPENING},
         own,
         prefix::Prefix,
     },
 };
-
-/// The type of an item that is a call of the service's own tools.
-const SERVER_CALL: &str = "server_tool_use";
 
 /// How requests of one provider are written.
 #[derive(Debug, Clone, Copy)]
@@ -56,6 +54,8 @@ pub(super) struct Conversation<'a> {
     pub(super) container: Option<String>,
     /// Whether some reasoning goes back.
     pub(super) has_reasoning: bool,
+    /// Whether instructions stand within the conversation as such.
+    pub(super) has_system: bool,
     /// Whether a call in the current tool loop is without the reasoning that preceded it. A model that
     /// must begin each answer with reasoning refuses that.
     pub(super) unreasoned_call: bool,
@@ -83,7 +83,10 @@ pub(super) fn conversation<'a>(
         form,
         ids,
         loop_begins: transcript::loop_begins(stored),
+        hosted: Hosted::of(stored, form.provider),
         prefix: form.family.binds_prefix.then(Prefix::default),
+        reasoning: Vec::new(),
+        trailing: Trailing::default(),
         conversation: Conversation {
             system,
             messages: Vec::new(),
@@ -91,6 +94,7 @@ pub(super) fn conversation<'a>(
             fingerprint: None,
             container: None,
             has_reasoning: false,
+            has_system: false,
             unreasoned_call: false,
         },
     };
@@ -108,9 +112,23 @@ struct Writer<'a> {
     ids: &'a Ids,
     /// The message with which the tool loop begins that is going on.
     loop_begins: usize,
+    /// Which calls and results of the service's own tools go back.
+    hosted: Hosted,
     /// What was written so far, for a model that binds its reasoning to it.
     prefix: Option<Prefix>,
+    /// The reasoning that was written: its messages, and its parts in them.
+    reasoning: Vec<(&'a Message, usize)>,
+    trailing: Trailing,
     conversation: Conversation<'a>,
+}
+
+/// Reasoning that ends what was written so far.
+#[derive(Default)]
+struct Trailing {
+    /// Its blocks.
+    count: usize,
+    /// What was written before it.
+    prefix: Option<Prefix>,
 }
 
 impl<'a> Writer<'a> {
@@ -126,7 +144,7 @@ impl<'a> Writer<'a> {
         let message = &self.prompt.transcript.messages()[at];
         let contents = &self.prompt.contents;
         match message.role {
-            Role::System => self.instruct(message),
+            Role::System => self.instruct(at, message),
             Role::User => {
                 let blocks: Vec<Block<'a>> = message
                     .parts
@@ -158,9 +176,12 @@ impl<'a> Writer<'a> {
         }
     }
 
-    fn instruct(&mut self, message: &'a Message) {
-        let texts = texts(message).filter(|text| !is_blank(text));
-        if self.form.family.system_messages {
+    fn instruct(&mut self, at: usize, message: &'a Message) {
+        let mut texts = texts(message).filter(|text| !is_blank(text)).peekable();
+        if texts.peek().is_some() {
+            self.drop_trailing_reasoning();
+        }
+        if self.can_instruct() && self.answer_follows(at) {
             let blocks = texts.map(Block::text).collect();
             self.push_or_note(message, Speaker::System, blocks);
         } else {
@@ -170,6 +191,48 @@ impl<'a> Writer<'a> {
         }
     }
 
+    /// Whether the service takes instructions after what was written last: they follow what the
+    /// user says, or what one of the service's own tools gave.
+    fn can_instruct(&self) -> bool {
+        let last = self.conversation.messages.last();
+        self.form.family.system_messages
+            && last.is_some_and(|last| match last.role {
+                Speaker::User | Speaker::System => true,
+                Speaker::Assistant => last.content.last().is_some_and(is_hosted_result),
+            })
+    }
+
+    /// Whether what is sent after the message there is the model's, or nothing: what the user says
+    /// must not follow instructions.
+    fn answer_follows(&self, at: usize) -> bool {
+        let stored = self.prompt.transcript.messages();
+        let mut next = stored.iter().enumerate().skip(at + 1);
+        let role = next.find_map(|(at, message)| {
+            let sent = match message.role {
+                Role::System => false,
+                Role::Tool => true,
+                Role::User | Role::Assistant => self.says_something(at, message),
+            };
+            sent.then_some(message.role)
+        });
+        role.is_none_or(|role| role == Role::Assistant)
+    }
+
+    /// Whether something of the message is sent that can stand without anything after it.
+    fn says_something(&self, at: usize, message: &Message) -> bool {
+        let mut parts = message.parts.iter().enumerate();
+        parts.any(|(position, stored)| match &stored.part.content {
+            Content::Text(text) => !is_blank(text),
+            Content::Refusal(text) => message.role == Role::Assistant && !is_blank(text),
+            Content::ToolCall(_) => message.role == Role::Assistant,
+            Content::Media(_) => message.role == Role::User,
+            Content::ProviderItem(item) => {
+                message.role == Role::Assistant && self.sends_item(at, position, item)
+            }
+            Content::Reasoning { .. } | Content::ToolResult(_) | Content::Unknown(_) => false,
+        })
+    }
+
     /// What the model said.
     fn answer(&mut self, at: usize, message: &'a Message) -> Vec<Block<'a>> {
         let reasons = message
@@ -177,40 +240,38 @@ impl<'a> Writer<'a> {
             .iter()
             .any(|stored| matches!(stored.part.content, Content::Reasoning { .. }));
         let reasoning = reasons && self.form.with_reasoning && self.is_valid(message);
-        let answered = self.answered_items(at);
+        let cites = self.is_own(message) && self.hosted.sends_sources(at);
         let mut blocks = Vec::new();
         for (position, StoredPart { part, .. }) in message.parts.iter().enumerate() {
             let written = match &part.content {
                 Content::Text(text) | Content::Refusal(text) => (!is_blank(text)).then(|| {
                     Block::new(Written::Text {
                         text: Cow::Borrowed(text),
-                        citations: citations(part, self.is_own(message)),
+                        citations: citations(part, cites),
                     })
                 }),
                 Content::ToolCall(call) => Some(Block::new(Written::ToolUse {
                     id: self.ids.get(&call.id),
                     name: &call.name,
                     input: arguments(call),
-                    caller: own::attached(KIND, part).and_then(|mut own| own.remove("caller")),
+                    caller: self.caller(part),
                 })),
                 Content::Reasoning { text, .. } => {
                     let block = reasoning.then(|| thinking(part, text)).flatten();
-                    if block.is_none() {
-                        self.note(
-                            message,
-                            position,
-                            "The reasoning is not sent back to this model.",
-                        );
+                    if block.is_some() {
+                        self.reasoning.push((message, position));
+                    } else {
+                        let why = "The reasoning is not sent back to this model.";
+                        self.note(message, position, why);
                     }
-                    self.conversation.has_reasoning |= block.is_some();
                     block
                 }
                 Content::ProviderItem(item) => {
-                    let block = self.item(item, answered.as_ref());
-                    if block.is_none() {
+                    let sent = self.sends_item(at, position, item);
+                    if !sent {
                         self.note(message, position, "This model cannot read the item.");
                     }
-                    block
+                    sent.then(|| Block::Item(Json(Cow::Borrowed(&item.json))))
                 }
                 // The transcript is checked: a result is never an assistant's. A medium that it
                 // shows became words before.
@@ -229,45 +290,24 @@ impl<'a> Writer<'a> {
         Some(id.to_owned())
     }
 
-    /// An item of the service's own. A call of its tools that never got a result is refused.
-    fn item(
-        &self,
-        item: &'a ProviderItem,
-        answered: Option<&BTreeSet<String>>,
-    ) -> Option<Block<'a>> {
-        let own = item.provider == self.form.provider;
-        let complete = || {
-            let id = || member(&item.json, "id");
-            item.kind != SERVER_CALL || answered.is_none_or(|answered| answered.contains(&id()))
-        };
-        (own && complete()).then(|| Block::Item(Json(Cow::Borrowed(&item.json))))
+    /// Whether an item goes back: to the provider that it came from, a call of its own tools with its
+    /// result only.
+    fn sends_item(&self, at: usize, position: usize, item: &ProviderItem) -> bool {
+        item.provider == self.form.provider && self.hosted.sends(at, position)
     }
 
-    /// The calls of the service's own tools that have a result in the run of answers that the
-    /// message belongs to. `None` means the service is still at work on them.
-    fn answered_items(&self, at: usize) -> Option<BTreeSet<String>> {
-        let stored = self.prompt.transcript.messages();
-        let rest = stored[at..]
-            .iter()
-            .take_while(|message| message.role == Role::Assistant);
-        if rest.clone().count() == stored.len() - at {
-            return None;
-        }
-        let parts = rest.flat_map(|message| &message.parts);
-        let items = parts.filter_map(|stored| match &stored.part.content {
-            Content::ProviderItem(item) if item.kind != SERVER_CALL => {
-                Some(member(&item.json, "tool_use_id"))
-            }
-            Content::ProviderItem(_)
-            | Content::Text(_)
-            | Content::Reasoning { .. }
-            | Content::ToolCall(_)
-            | Content::ToolResult(_)
-            | Content::Refusal(_)
-            | Content::Media(_)
-            | Content::Unknown(_) => None,
-        });
-        Some(items.collect())
+    /// Who made a call of the host's tool; nobody is named who does not go back.
+    fn caller(&self, part: &Part) -> Option<Value> {
+        let caller = own::attached(KIND, part)?.remove("caller")?;
+        let is_sent = match &caller["tool_id"] {
+            Value::String(id) => self.hosted.sends_call(id),
+            Value::Null
+            | Value::Bool(_)
+            | Value::Number(_)
+            | Value::Array(_)
+            | Value::Object(_) => true,
+        };
+        is_sent.then_some(caller)
     }
 
     /// Whether the model takes back what it thought: it wrote the message, and after the very words
@@ -311,13 +351,48 @@ impl<'a> Writer<'a> {
         self.push(speaker, blocks);
     }
 
+    /// Takes back the reasoning that an answer ends with, which the service refuses: the answer was
+    /// cut off, or what followed is not sent.
+    fn drop_trailing_reasoning(&mut self) {
+        let Trailing { count, prefix } = std::mem::take(&mut self.trailing);
+        if count == 0 {
+            return;
+        }
+        let messages = &mut self.conversation.messages;
+        if let Some(answer) = messages.last_mut() {
+            let kept = answer.content.len().saturating_sub(count);
+            answer.content.truncate(kept);
+        }
+        messages.pop_if(|answer| answer.content.is_empty());
+        self.prefix = prefix;
+        let kept = self.reasoning.len().saturating_sub(count);
+        for (message, position) in self.reasoning.split_off(kept) {
+            let why = "Reasoning that nothing follows is not sent back.";
+            self.note(message, position, why);
+        }
+    }
+
     /// Adds blocks to what was said last by the same speaker, or as a message of their own.
     fn push(&mut self, speaker: Speaker, blocks: Vec<Block<'a>>) {
         if blocks.is_empty() {
             return;
         }
-        if let Some(prefix) = &mut self.prefix {
-            blocks.iter().for_each(|block| add(prefix, speaker, block));
+        match speaker {
+            Speaker::User | Speaker::System => self.drop_trailing_reasoning(),
+            Speaker::Assistant => {}
+        }
+        for block in &blocks {
+            if !is_reasoning(block) {
+                self.trailing = Trailing::default();
+            } else {
+                if self.trailing.count == 0 {
+                    self.trailing.prefix.clone_from(&self.prefix);
+                }
+                self.trailing.count += 1;
+            }
+            if let Some(prefix) = &mut self.prefix {
+                add(prefix, speaker, block);
+            }
         }
         match self.conversation.messages.last_mut() {
             Some(last) if last.role == speaker => last.content.extend(blocks),
@@ -328,32 +403,84 @@ impl<'a> Writer<'a> {
         }
     }
 
-    fn finish(self) -> Conversation<'a> {
+    fn finish(mut self) -> Conversation<'a> {
+        self.drop_trailing_reasoning();
+        if !self.can_end() {
+            self.push(Speaker::User, vec![Block::text(CONTINUE)]);
+        }
+        self.order_notes();
+        let messages = &self.conversation.messages;
         Conversation {
+            has_reasoning: !self.reasoning.is_empty(),
+            has_system: messages
+                .iter()
+                .any(|message| message.role == Speaker::System),
             fingerprint: self.prefix.map(|prefix| prefix.fingerprint()),
             ..self.conversation
         }
+    }
+
+    /// Puts the notes in the order of their messages: reasoning at an end is left out after what
+    /// follows it was read.
+    fn order_notes(&mut self) {
+        let stored = self.prompt.transcript.messages();
+        let order: BTreeMap<&MessageId, usize> = stored
+            .iter()
+            .enumerate()
+            .map(|(at, message)| (&message.id, at))
+            .collect();
+        let place = |note: &PromptNote| note.message.as_ref().and_then(|id| order.get(id));
+        self.conversation
+            .left_out
+            .sort_by_key(|note| place(note).copied());
+    }
+
+    /// Whether the model goes on after what was written last. Most do after an item of the service's
+    /// own only: it paused there.
+    fn can_end(&self) -> bool {
+        self.conversation
+            .messages
+            .last()
+            .is_none_or(|last| match last.role {
+                Speaker::User | Speaker::System => true,
+                Speaker::Assistant => {
+                    let is_item = |block: &Block<'_>| matches!(block, Block::Item(_));
+                    self.form.family.prefill || last.content.last().is_some_and(is_item)
+                }
+            })
+    }
+}
+
+/// Whether a block is reasoning.
+fn is_reasoning(block: &Block<'_>) -> bool {
+    match block {
+        Block::Own { content, .. } => match content {
+            Written::Thinking { .. } | Written::RedactedThinking { .. } => true,
+            Written::Text { .. }
+            | Written::Image { .. }
+            | Written::Document { .. }
+            | Written::ToolUse { .. }
+            | Written::ToolResult { .. } => false,
+        },
+        Block::Item(_) => false,
+    }
+}
+
+/// Whether a block is what one of the service's own tools gave.
+fn is_hosted_result(block: &Block<'_>) -> bool {
+    match block {
+        Block::Item(json) => hosted::is_result(&member(&json.0, "type")),
+        Block::Own { .. } => false,
     }
 }
 
 /// Whether an answer that calls tools begins with reasoning. One that calls none does.
 fn reasons_before_it_calls(blocks: &[Block<'_>]) -> bool {
-    let is = |block: &Block<'_>, wanted: fn(&Written<'_>) -> bool| match block {
-        Block::Own { content, .. } => wanted(content),
+    let is_call = |block: &Block<'_>| match block {
+        Block::Own { content, .. } => matches!(content, Written::ToolUse { .. }),
         Block::Item(_) => false,
     };
-    let calls = blocks
-        .iter()
-        .any(|block| is(block, |content| matches!(content, Written::ToolUse { .. })));
-    let reasons = blocks.first().is_some_and(|block| {
-        is(block, |content| {
-            matches!(
-                content,
-                Written::Thinking { .. } | Written::RedactedThinking { .. }
-            )
-        })
-    });
-    !calls || reasons
+    !blocks.iter().any(is_call) || blocks.first().is_some_and(is_reasoning)
 }
 
 /// The texts of a message.

@@ -22,6 +22,7 @@ mod cache;
 pub mod decode;
 mod encode;
 mod family;
+mod hosted;
 pub(in crate::provider) mod import;
 mod media;
 mod messages;
@@ -97,13 +98,14 @@ impl Anthropic {
         self
     }
 
-    fn manner(&self, model: &str, with_reasoning: bool) -> Manner<'_> {
+    fn manner(&self, model: &str) -> Manner<'_> {
         let info = self.models.model(model);
         Manner {
             provider: &self.name,
             model: info.unwrap_or_else(|| ModelInfo::unknown(model)),
             cache: self.cache.marker(),
-            with_reasoning,
+            with_reasoning: true,
+            with_system: true,
         }
     }
 
@@ -204,7 +206,7 @@ impl Provider for Anthropic {
         let provider = self.clone();
         Box::pin(async move {
             let Encoded { body, headers, .. } =
-                encode::question(&prompt, &provider.manner(&prompt.model, true));
+                encode::question(&prompt, &provider.manner(&prompt.model));
             match provider.client.question(COUNT_PATH, &headers, body).await {
                 Ok(answer) => {
                     let tokens = answer["input_tokens"].as_u64();
@@ -226,8 +228,7 @@ impl Provider for Anthropic {
     }
 
     fn request(&self, prompt: &Prompt) -> Option<Request> {
-        let Encoded { body, left_out, .. } =
-            encode::request(prompt, &self.manner(&prompt.model, true));
+        let Encoded { body, left_out, .. } = encode::request(prompt, &self.manner(&prompt.model));
         Some(Request {
             shape: PromptShape::Anthropic,
             body,
@@ -236,24 +237,40 @@ impl Provider for Anthropic {
     }
 
     /// Where the service refuses reasoning that it wrote itself, for a reason of which nothing is
-    /// known here, the call is made once more without any.
+    /// known here, or instructions within the conversation, the call is made once more without.
     fn call(&self, prompt: Arc<Prompt>) -> Answer {
-        let encoded = encode::request(&prompt, &self.manner(&prompt.model, true));
-        if !encoded.has_reasoning {
+        let encoded = encode::request(&prompt, &self.manner(&prompt.model));
+        let Encoded {
+            has_reasoning,
+            has_system,
+            ..
+        } = encoded;
+        if !has_reasoning && !has_system {
             return self.answer(encoded);
         }
         let provider = self.clone();
         let mut first = self.answer(encoded);
         let answer = async move {
-            match first.next().await {
-                Some(Err(error)) if refuses_reasoning(&error) => {
+            let manner = provider.manner(&prompt.model);
+            let without = match first.next().await {
+                Some(Err(error)) if has_reasoning && refuses_reasoning(&error) => {
                     tracing::warn!(%error, "the service refuses reasoning of its own: calling it without");
-                    let without = provider.manner(&prompt.model, false);
-                    provider.answer(encode::request(&prompt, &without))
+                    Manner {
+                        with_reasoning: false,
+                        ..manner
+                    }
                 }
-                Some(begin) => Box::pin(stream::iter([begin]).chain(first)) as Answer,
-                None => first,
-            }
+                Some(Err(error)) if has_system && refuses_system(&error) => {
+                    tracing::warn!(%error, "the service refuses instructions within the conversation: calling it with those of a user");
+                    Manner {
+                        with_system: false,
+                        ..manner
+                    }
+                }
+                Some(begin) => return Box::pin(stream::iter([begin]).chain(first)) as Answer,
+                None => return first,
+            };
+            provider.answer(encode::request(&prompt, &without))
         };
         Box::pin(stream::once(answer).flatten())
     }
@@ -264,14 +281,31 @@ fn refuses_reasoning(error: &Error) -> bool {
     let words = error.message.to_ascii_lowercase();
     error.kind == Kind::BadRequest
         && words.contains("thinking")
-        && ["signature", "cannot be modified", "bound to"]
+        && [
+            "signature",
+            "cannot be modified",
+            "bound to",
+            "cannot be `thinking`",
+            "expected `thinking`",
+        ]
+        .iter()
+        .any(|said| words.contains(said))
+}
+
+/// Whether the service refused the request because of instructions within the conversation.
+fn refuses_system(error: &Error) -> bool {
+    let words = error.message.to_ascii_lowercase();
+    error.kind == Kind::BadRequest
+        && words.contains("role")
+        && words.contains("system")
+        && ["not supported", "must be", "should be", "unexpected role"]
             .iter()
             .any(|said| words.contains(said))
 }
 
 /// Whether what signs a model's reasoning covers everything before it.
 pub(super) fn binds_prefix(model: &str) -> bool {
-    family::Family::of(model).binds_prefix
+    family::Family::of_name(model).binds_prefix
 }
 
 /// A prompt as Anthropic itself would be sent it, for a model of another one.
@@ -281,6 +315,7 @@ pub(super) fn request(prompt: &Prompt) -> Request {
         model: ModelInfo::unknown(&prompt.model),
         cache: None,
         with_reasoning: true,
+        with_system: true,
     };
     let Encoded { body, left_out, .. } = encode::request(prompt, &manner);
     Request {

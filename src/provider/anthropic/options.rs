@@ -34,7 +34,7 @@ const LEAST_BUDGET: u32 = 1_024;
 /// The settings, the effort as the nearest level of the model. Thinking can be switched off
 /// wherever it need not be on.
 pub(super) fn fitted(model: &ModelInfo, wanted: &Generation) -> Generation {
-    let family = Family::of(&model.name);
+    let family = Family::of(model);
     let nearest = |effort: ReasoningEffort| match family.thinking {
         Thinking::Never | Thinking::Budget => Some(effort),
         Thinking::Always | Thinking::Adaptive | Thinking::AdaptiveOrBudget => {
@@ -62,7 +62,7 @@ pub(super) fn fitted(model: &ModelInfo, wanted: &Generation) -> Generation {
 
 /// The settings that the model does not support.
 pub(super) fn cannot_take(model: &ModelInfo, wanted: &Generation) -> Vec<Unsupported> {
-    let family = Family::of(&model.name);
+    let family = Family::of(model);
     let thinks = thinks_by_budget(family, wanted);
     let forced = wanted
         .tool_choice
@@ -151,7 +151,13 @@ fn is_on(effort: Option<ReasoningEffort>) -> bool {
 
 /// Writes the settings, the provider's own options last. `may_think`: the conversation lets a model
 /// think that must begin each answer so. `max_tokens` bounds the answer, its thoughts included.
-pub(super) fn write(body: &mut Body, prompt: &Prompt, max_tokens: u32, may_think: bool) {
+pub(super) fn write(
+    body: &mut Body,
+    prompt: &Prompt,
+    family: Family,
+    max_tokens: u32,
+    may_think: bool,
+) {
     let Generation {
         temperature,
         top_p,
@@ -179,7 +185,7 @@ pub(super) fn write(body: &mut Body, prompt: &Prompt, max_tokens: u32, may_think
         Some(stops).filter(|stops| !stops.is_empty()),
     );
     let thinking = thinking(
-        Family::of(&prompt.model).thinking,
+        family.thinking,
         *reasoning_effort,
         *reasoning_budget_tokens,
         max_tokens,
@@ -188,7 +194,7 @@ pub(super) fn write(body: &mut Body, prompt: &Prompt, max_tokens: u32, may_think
     body.set_some("thinking", thinking);
     body.set_some(
         "output_config",
-        output(&prompt.model, *reasoning_effort, response_format),
+        output(family.thinking, *reasoning_effort, response_format),
     );
     if !prompt.tools.is_empty() || !prompt.provider_tools.is_empty() {
         body.set_some(
@@ -239,12 +245,12 @@ fn tokens(effort: ReasoningEffort) -> u32 {
 
 /// The effort and the form of the answer.
 fn output(
-    model: &str,
+    thinking: Thinking,
     effort: Option<ReasoningEffort>,
     format: &Option<ResponseFormat>,
 ) -> Option<Value> {
     let mut output = json!({});
-    let levels = match Family::of(model).thinking {
+    let levels = match thinking {
         Thinking::Never | Thinking::Budget => None,
         Thinking::AdaptiveOrBudget | Thinking::Adaptive | Thinking::Always => effort,
     };

@@ -163,17 +163,22 @@ pub(super) enum AnyTool<'a> {
     Service(Json<'a>),
 }
 
-/// One event of an answer.
+/// One event of an answer. What its fields hold depends on its type, which is read first: other
+/// events may have other things under these names.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct Event {
     #[serde(rename = "type")]
     pub(super) kind: Word,
-    pub(super) message: Option<Started>,
+    pub(super) message: Option<Box<RawValue>>,
     pub(super) index: Option<Number>,
     pub(super) content_block: Option<Box<RawValue>>,
-    pub(super) delta: Option<Delta>,
+    pub(super) delta: Option<Box<RawValue>>,
     pub(super) usage: Option<Box<RawValue>>,
+    pub(super) error: Option<Box<RawValue>>,
+    /// What the service removed from the conversation before the model read it.
+    pub(super) context_management: Option<Box<RawValue>>,
+    pub(super) input_transformations: Option<Box<RawValue>>,
 }
 
 /// The message that begins.
@@ -183,6 +188,9 @@ pub(super) struct Started {
     pub(super) id: Word,
     pub(super) model: Word,
     pub(super) usage: Option<Box<RawValue>>,
+    pub(super) container: Option<Box<RawValue>>,
+    pub(super) context_management: Option<Box<RawValue>>,
+    pub(super) input_transformations: Option<Box<RawValue>>,
 }
 
 /// A block that begins. What it begins with is usually empty.
@@ -218,6 +226,8 @@ pub(super) struct Delta {
     pub(super) stop_reason: Word,
     pub(super) stop_details: Option<Box<RawValue>>,
     pub(super) container: Option<Box<RawValue>>,
+    pub(super) context_management: Option<Box<RawValue>>,
+    pub(super) input_transformations: Option<Box<RawValue>>,
 }
 
 /// A source of a text.

@@ -298,6 +298,104 @@ fn unknown_events_blocks_and_deltas_are_passed_over() {
 }
 
 #[test]
+fn fields_of_unknown_events_may_hold_anything() {
+    let events = [
+        json!({"type": "message_start", "message": {"id": "msg_1"}}),
+        json!({"type": "news", "message": "Well.", "delta": "x", "error": {"message": "None."}}),
+        json!({"type": "content_block_start", "index": 0, "content_block": {"type": "text", "text": "Hi."}}),
+        json!({"type": "message_stop"}),
+    ];
+    let (chunks, result) = outcome(&events);
+    assert_eq!(result, Ok(()));
+    assert_eq!(shown(&assembled(&chunks).parts), ["text Hi."]);
+    let (_, result) = outcome(&[
+        json!({"type": "message_start", "message": {}}),
+        json!({"type": "content_block_start", "index": 0, "content_block": {"type": "text"}}),
+        json!({"type": "content_block_delta", "index": 0, "delta": "lost"}),
+    ]);
+    assert_eq!(result.unwrap_err().kind, Kind::Broken);
+}
+
+#[test]
+fn an_error_is_read_however_it_is_written() {
+    for data in [
+        r#"{"type":"error","message":"Well."}"#,
+        r#"{"error":{"message":"Well."}}"#,
+        r#"{"type":"error","error":{"type":"api_error","message":"Well."}}"#,
+    ] {
+        let (_, result) = decode(Decoder::new(None), [format!("data: {data}\n\n").as_bytes()]);
+        assert_eq!(result.unwrap_err().message, "Well.", "{data}");
+    }
+}
+
+#[test]
+fn an_answer_that_begins_again_before_anything_was_shown_is_read_anew() {
+    let events = [
+        json!({"type": "message_start", "message": {"id": "msg_1", "usage": {"input_tokens": 9}}}),
+        json!({"type": "content_block_start", "index": 0, "content_block": {"type": "tool", "big": "x"}}),
+        json!({"type": "message_start", "message": {"id": "msg_2", "usage": {"output_tokens": 3}}}),
+        json!({"type": "content_block_start", "index": 0, "content_block": {"type": "text", "text": "Hi."}}),
+        json!({"type": "content_block_stop", "index": 0}),
+        json!({"type": "message_stop"}),
+    ];
+    let (chunks, result) = outcome(&events);
+    assert_eq!(result, Ok(()));
+    let answer = assembled(&chunks);
+    assert_eq!(shown(&answer.parts), ["text Hi."]);
+    assert_eq!(answer.finish.response_id, "msg_2");
+    let usage = answer.finish.usage.expect("usage");
+    assert_eq!((usage.input, usage.output), (0, 3));
+}
+
+#[test]
+fn the_service_tells_what_it_changed_of_the_conversation() {
+    let transformed = json!([{"type": "thinking_removed", "message_index": 1}]);
+    let edited = json!({"applied_edits": [{"type": "clear_tool_uses_20250919"}]});
+    let events = [
+        json!({"type": "message_start", "message": {"id": "msg_1", "input_transformations": transformed}}),
+        json!({"type": "content_block_start", "index": 0, "content_block": {"type": "text", "text": "Hi."}}),
+        json!({"type": "message_delta", "delta": {"stop_reason": "end_turn"}, "context_management": edited}),
+        json!({"type": "message_stop"}),
+    ];
+    let (chunks, result) = outcome(&events);
+    assert_eq!(result, Ok(()));
+    let metadata = assembled(&chunks).finish.metadata.expect("metadata");
+    let metadata: Value = serde_json::from_str(&metadata).expect("JSON");
+    assert_eq!(
+        metadata,
+        json!({"anthropic": {"input_transformations": transformed, "context_management": edited}})
+    );
+}
+
+#[test]
+fn results_that_are_too_large_are_not_kept_and_what_was_closed_does_not_count() {
+    let fetched = |id: &str, bytes: usize| {
+        let data = "x".repeat(bytes);
+        let start =
+            json!({"type": "web_fetch_tool_result", "tool_use_id": id, "content": {"data": data}});
+        (start, &[] as &[Value])
+    };
+    let kept = |sizes: &[usize]| {
+        let blocks: Vec<_> = sizes.iter().map(|size| fetched("s", *size)).collect();
+        let answer = answer(&blocks, &ends("end_turn"));
+        let kept = answer.parts.iter().map(|part| match &part.content {
+            Content::ProviderItem(item) => !item.json.contains(r#""content":null"#),
+            Content::Text(_)
+            | Content::Refusal(_)
+            | Content::Reasoning { .. }
+            | Content::ToolCall(_)
+            | Content::ToolResult(_)
+            | Content::Media(_)
+            | Content::Unknown(_) => false,
+        });
+        kept.collect::<Vec<_>>()
+    };
+    assert_eq!(kept(&[200 << 10, 300 << 10, 1 << 10]), [true, false, true]);
+    assert_eq!(kept(&[200 << 10; 4]), [true, true, false, false]);
+    assert_eq!(kept(&[3 << 20; 4]), [false; 4]);
+}
+
+#[test]
 fn an_answer_that_begins_again_or_has_no_end_is_broken() {
     let start = json!({"type": "message_start", "message": {"id": "msg_1"}});
     let text = json!({"type": "content_block_start", "index": 0, "content_block": {"type": "text", "text": "a"}});

@@ -10,12 +10,13 @@ use super::super::{
 use crate::{
     context::testing::{self, message, results, tool, user},
     model::{
-        CallId, Content, Generation, Message, ModelResponse, Part, Prompt, ProviderItem, Role,
-        TokenCount, ToolCall,
+        CallId, Citation, Content, Generation, Message, ModelResponse, Part, Prompt, ProviderItem,
+        Role, TokenCount, ToolCall,
         generation::{ReasoningEffort, ResponseFormat, Setting, Temperature, ToolChoice, TopP},
     },
     provider::{
         ModelInfo,
+        discovery::Thinking,
         info::{Limit, Source},
     },
 };
@@ -32,6 +33,7 @@ fn manner(model: &str) -> Manner<'static> {
         model: ModelInfo::unknown(model),
         cache: None,
         with_reasoning: true,
+        with_system: true,
     }
 }
 
@@ -190,7 +192,200 @@ fn messages_of_one_speaker_become_one_and_results_come_first() {
     assert_eq!(
         last[3],
         json!({"role": "system", "content": [text("Be brief.")]}),
-        "newer models take instructions anywhere"
+        "newer models take instructions after what the user says"
+    );
+}
+
+/// Who says what, in short.
+fn speakers(messages: &Value) -> Vec<String> {
+    let messages = messages.as_array().expect("messages").iter();
+    let short = |message: &Value| {
+        let role = message["role"].as_str().unwrap_or_default();
+        let blocks = message["content"].as_array().expect("blocks").iter();
+        let said = blocks.map(|block| match block["type"].as_str() {
+            Some("text") => block["text"]
+                .as_str()
+                .unwrap_or_default()
+                .replace('\n', " "),
+            Some(kind) => kind.to_owned(),
+            None => String::new(),
+        });
+        format!("{role}: {}", said.collect::<Vec<_>>().join(", "))
+    };
+    messages.map(short).collect()
+}
+
+#[test]
+fn instructions_stand_where_a_newer_model_takes_them() {
+    let newer = "claude-opus-4-8";
+    let instructs = |text: &str| message(Role::System, vec![Part::text(text)]);
+    let says = |text: &str| said(newer, None, vec![Part::text(text)]);
+    let found = said(
+        newer,
+        None,
+        vec![
+            item(
+                "server_tool_use",
+                &json!({"type": "server_tool_use", "id": "s", "name": "web_search", "input": {}}),
+            ),
+            item(
+                "web_search_tool_result",
+                &json!({"type": "web_search_tool_result", "tool_use_id": "s", "content": []}),
+            ),
+        ],
+    );
+    let check = |messages: Vec<Message>, expected: &[&str]| {
+        assert_eq!(speakers(&sent(newer, messages)), expected);
+    };
+    check(
+        vec![
+            user("Hi."),
+            says("Hello."),
+            instructs("Be brief."),
+            user("So?"),
+        ],
+        &[
+            "user: Hi.",
+            "assistant: Hello.",
+            "user: [Instructions] Be brief., So?",
+        ],
+    );
+    check(
+        vec![user("Hi."), says("Hello."), instructs("Be brief.")],
+        &[
+            "user: Hi.",
+            "assistant: Hello.",
+            "user: [Instructions] Be brief.",
+        ],
+    );
+    check(
+        vec![
+            user("Hi."),
+            instructs("Be brief."),
+            instructs("Be kind."),
+            user(" "),
+            says("Hello."),
+            user("So?"),
+        ],
+        &[
+            "user: Hi.",
+            "system: Be brief., Be kind.",
+            "assistant: Hello.",
+            "user: So?",
+        ],
+    );
+    check(
+        vec![user("Hi."), instructs("Be brief."), user("So?")],
+        &["user: Hi., [Instructions] Be brief., So?"],
+    );
+    check(
+        vec![user("Hi."), instructs("Be brief."), says(" "), user("So?")],
+        &["user: Hi., [Instructions] Be brief., So?"],
+    );
+    let thinks = said(newer, None, vec![thought("Hm.", "s")]);
+    check(
+        vec![user("Hi."), thinks, instructs("Be brief.")],
+        &["user: Hi.", "system: Be brief."],
+    );
+    check(
+        vec![user("Hi."), found, instructs("Be brief.")],
+        &[
+            "user: Hi.",
+            "assistant: server_tool_use, web_search_tool_result",
+            "system: Be brief.",
+        ],
+    );
+}
+
+#[test]
+fn instructions_become_a_users_where_the_service_refuses_them() {
+    let messages = vec![
+        user("Hi."),
+        message(Role::System, vec![Part::text("Be brief.")]),
+    ];
+    let prompt = prompt("claude-opus-4-8", messages);
+    assert!(encoded(&prompt).has_system);
+    let without = Manner {
+        with_system: false,
+        ..manner(&prompt.model)
+    };
+    let without = encode::request(&prompt, &without);
+    assert_eq!(
+        (speakers(&json_of(&without)["messages"]), without.has_system),
+        (
+            vec!["user: Hi., [Instructions] Be brief.".to_owned()],
+            false
+        )
+    );
+}
+
+#[test]
+fn an_answer_does_not_end_with_reasoning() {
+    let check = |parts: Vec<Part>, after: Vec<Message>, expected: &[&str], left_out: usize| {
+        let mut messages = vec![user("Hm?"), said(OLD, None, parts)];
+        messages.extend(after);
+        let encoded = encoded(&prompt(OLD, messages));
+        assert_eq!(speakers(&json_of(&encoded)["messages"]), expected);
+        assert_eq!(encoded.left_out.len(), left_out);
+        let has_reasoning = json_of(&encoded).to_string().contains(r#""thinking""#);
+        assert_eq!(encoded.has_reasoning, has_reasoning);
+    };
+    let hm = || thought("Hm.", "s");
+    check(
+        vec![hm(), Part::text("Yes."), hm()],
+        vec![user("So?")],
+        &["user: Hm?", "assistant: thinking, Yes.", "user: So?"],
+        1,
+    );
+    check(
+        vec![hm(), Part::text(" ")],
+        vec![user("So?")],
+        &["user: Hm?, So?"],
+        1,
+    );
+    check(vec![hm(), hm()], vec![], &["user: Hm?"], 2);
+    check(
+        vec![hm(), call("a", "{}"), hm()],
+        vec![results(&[("a", "seen")])],
+        &[
+            "user: Hm?",
+            "assistant: thinking, tool_use",
+            "user: tool_result",
+        ],
+        1,
+    );
+    check(
+        vec![hm()],
+        vec![said(OLD, None, vec![Part::text("Yes.")]), user("So?")],
+        &["user: Hm?", "assistant: thinking, Yes.", "user: So?"],
+        0,
+    );
+}
+
+#[test]
+fn reasoning_that_was_left_out_at_an_end_is_no_part_of_what_later_reasoning_is_bound_to() {
+    let cut_off = vec![user("Hm?"), said(BOUND, None, vec![thought("Hm.", "s")])];
+    let with = |more: &str| [cut_off.clone(), vec![user(more)]].concat();
+    let plain = vec![user("Hm?"), user("So?")];
+    // The cut off reasoning is bound to what stands before it.
+    let fingerprint = encoded(&bound(vec![user("Hm?")])).fingerprint;
+    let mut valid = with("So?");
+    valid[1] = said(BOUND, fingerprint.as_deref(), vec![thought("Hm.", "s")]);
+    let sent = encoded(&bound(valid));
+    assert_eq!(speakers(&json_of(&sent)["messages"]), ["user: Hm?, So?"]);
+    assert_eq!(sent.fingerprint, encoded(&bound(plain)).fingerprint);
+}
+
+#[test]
+fn a_model_that_goes_on_from_no_words_of_its_own_is_told_to_continue() {
+    let messages = |model: &str| vec![user("Hm?"), said(model, None, vec![Part::text("Well")])];
+    assert_eq!(
+        speakers(&sent("claude-opus-4-7", messages("claude-opus-4-7"))),
+        ["user: Hm?", "assistant: Well", "user: [Continue.]"]
+    );
+    assert_eq!(
+        speakers(&sent(OLD, messages(OLD))),
+        ["user: Hm?", "assistant: Well"]
     );
 }
 
@@ -493,6 +688,162 @@ fn items_go_back_to_their_provider_and_calls_without_results_do_not() {
     }
     let foreign = said(OLD, None, vec![foreign, Part::text("Found.")]);
     assert_eq!(kinds(vec![user("Hm?"), foreign, user("And?")]), ["text"]);
+}
+
+/// A call of one of the service's own tools.
+fn hosted_call(kind: &str, id: &str) -> Part {
+    item(
+        kind,
+        &json!({"type": kind, "id": id, "name": "fetch", "input": {}}),
+    )
+}
+
+fn hosted_result(kind: &str, id: &str, content: &Value) -> Part {
+    item(
+        kind,
+        &json!({"type": kind, "tool_use_id": id, "content": content}),
+    )
+}
+
+#[test]
+fn calls_of_the_services_own_tools_have_their_results_anywhere_in_the_tool_loop() {
+    let found = || hosted_result("web_search_tool_result", "s", &json!([]));
+    let calls = || {
+        let parts = vec![hosted_call("server_tool_use", "s"), call("a", "{}")];
+        said(OLD, None, parts)
+    };
+    let begins = || vec![user("Hm?"), calls(), results(&[("a", "seen")])];
+    let check = |after: Vec<Message>, expected: &[&str]| {
+        let messages = [begins(), after].concat();
+        assert_eq!(speakers(&sent(OLD, messages)), expected);
+    };
+    let ends = || said(OLD, None, vec![found(), Part::text("Found.")]);
+    let both = "assistant: server_tool_use, tool_use";
+    check(vec![], &["user: Hm?", both, "user: tool_result"]);
+    let whole = "assistant: web_search_tool_result, Found.";
+    check(
+        vec![ends(), user("So?")],
+        &["user: Hm?", both, "user: tool_result", whole, "user: So?"],
+    );
+    check(
+        vec![user("Stop."), ends(), user("So?")],
+        &[
+            "user: Hm?",
+            "assistant: tool_use",
+            "user: tool_result, Stop.",
+            "assistant: Found.",
+            "user: So?",
+        ],
+    );
+    let orphan = said(OLD, None, vec![found(), Part::text("Found."), found()]);
+    assert_eq!(
+        speakers(&sent(OLD, vec![user("Hm?"), orphan, user("So?")])),
+        ["user: Hm?", "assistant: Found.", "user: So?"]
+    );
+    let mcp = said(
+        OLD,
+        None,
+        vec![hosted_call("mcp_tool_use", "m"), Part::text("Well.")],
+    );
+    let result = said(
+        OLD,
+        None,
+        vec![hosted_result("mcp_tool_result", "m", &json!([]))],
+    );
+    assert_eq!(
+        speakers(&sent(OLD, vec![user("Hm?"), mcp.clone(), user("So?")])),
+        ["user: Hm?", "assistant: Well.", "user: So?"]
+    );
+    assert_eq!(
+        speakers(&sent(OLD, vec![user("Hm?"), mcp, result, user("So?")])),
+        [
+            "user: Hm?",
+            "assistant: mcp_tool_use, Well., mcp_tool_result",
+            "user: So?"
+        ]
+    );
+}
+
+#[test]
+fn a_call_names_the_services_code_that_made_it_only_where_that_goes_back() {
+    let caller = json!({"type": "code_execution_20250825", "tool_id": "s"});
+    let called = Part {
+        provider_metadata: Some(json!({"anthropic": {"caller": caller}}).to_string()),
+        ..call("a", "{}")
+    };
+    let calls = said(OLD, None, vec![hosted_call("server_tool_use", "s"), called]);
+    let messages = vec![user("Hm?"), calls, results(&[("a", "seen")])];
+    let sent_caller = |messages: Vec<Message>| {
+        let mut sent = sent(OLD, messages);
+        let blocks = sent[1]["content"].as_array_mut().expect("blocks");
+        blocks.last_mut().expect("a call")["caller"].take()
+    };
+    assert_eq!(sent_caller(messages.clone()), caller);
+    let over = messages.into_iter().chain([user("Stop.")]).collect();
+    assert_eq!(sent_caller(over), Value::Null);
+}
+
+#[test]
+fn a_result_that_was_not_kept_stays_away_with_its_call_and_its_sources() {
+    let cited = Part {
+        citations: vec![Citation {
+            url: String::new(),
+            title: String::new(),
+            cited_text: "So.".to_owned(),
+            start_byte: 0,
+            end_byte: 0,
+            provider_metadata: Some(r#"{"type":"char_location","document_index":0}"#.to_owned()),
+        }],
+        ..Part::text("Read.")
+    };
+    let answer = |content: &Value| {
+        let parts = vec![
+            hosted_call("server_tool_use", "s"),
+            hosted_result("web_fetch_tool_result", "s", content),
+            cited.clone(),
+        ];
+        vec![user("Hm?"), said(OLD, None, parts), user("So?")]
+    };
+    let whole = sent(OLD, answer(&json!({"type": "web_fetch_result"})));
+    assert_eq!(
+        speakers(&whole)[1],
+        "assistant: server_tool_use, web_fetch_tool_result, Read."
+    );
+    assert!(whole.to_string().contains("char_location"));
+    let lost = sent(OLD, answer(&Value::Null));
+    assert_eq!(lost[1]["content"], json!([text("Read.")]));
+}
+
+#[test]
+fn a_model_under_another_name_is_asked_to_think_as_its_service_lists() {
+    let wanted = Generation {
+        reasoning_effort: Some(ReasoningEffort::High),
+        ..Generation::default()
+    };
+    let prompt = Prompt {
+        generation: wanted.clone(),
+        max_output_tokens: Some(20_000),
+        ..prompt("best", vec![user("Hello")])
+    };
+    let manner = Manner {
+        model: ModelInfo {
+            thinking: Some(vec![Thinking::Adaptive]),
+            ..ModelInfo::unknown("best")
+        },
+        ..manner("best")
+    };
+    let body = json_of(&encode::request(&prompt, &manner));
+    assert_eq!(body["thinking"]["type"], "adaptive");
+    assert_eq!(body["output_config"]["effort"], "high");
+    let budget = Generation {
+        reasoning_budget_tokens: Some(2_000),
+        ..wanted
+    };
+    let refused = options::cannot_take(&manner.model, &budget);
+    assert_eq!(
+        refused.iter().map(|it| it.setting).collect::<Vec<_>>(),
+        [Setting::ReasoningBudget]
+    );
 }
 
 fn wanting(model: &str, generation: Generation) -> Value {

@@ -26,6 +26,9 @@ pub fn refusal(body: &Value, issued: &str) -> Option<String> {
         .and_then(|()| cache_marks(body))
         .and_then(|()| texts("system", &body["system"]))
         .and_then(|()| messages(body))
+        .and_then(|()| instructions(body))
+        .and_then(|()| reasoning(body))
+        .and_then(|()| hosted(body))
         .and_then(|()| signatures(body, issued))
         .err()
 }
@@ -85,16 +88,87 @@ fn normalize(value: &mut Value) {
     }
 }
 
-/// The generation of a model by its name, as 4.7; a name without one is of the newest.
-fn generation(model: &str) -> (u32, u32) {
-    let mut numbers = model
-        .split(['-', '.'])
-        .filter(|word| word.len() <= 2)
-        .filter_map(|word| word.parse().ok());
-    match numbers.next() {
-        Some(major) => (major, numbers.next().unwrap_or_default()),
-        None => (u32::MAX, 0),
-    }
+/// Something that some models take and others refuse.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Takes {
+    Sampling,
+    BudgetThinking,
+    AdaptiveThinking,
+    NoThinking,
+    Xhigh,
+    ForcedTools,
+    SystemMessages,
+    Prefill,
+}
+
+/// What each model takes by its name, as Anthropic and LiteLLM document it: written down model by
+/// model, so that no rule of contextd's own about names is repeated here.
+const MODELS: &[(&[&str], &[Takes])] = &[
+    (
+        &["claude-opus-4-5", "claude-sonnet-4-5", "claude-haiku-4-5"],
+        &[
+            Takes::Sampling,
+            Takes::BudgetThinking,
+            Takes::NoThinking,
+            Takes::ForcedTools,
+            Takes::Prefill,
+        ],
+    ),
+    (
+        &["claude-opus-4-6", "claude-sonnet-4-6"],
+        &[
+            Takes::Sampling,
+            Takes::BudgetThinking,
+            Takes::AdaptiveThinking,
+            Takes::NoThinking,
+            Takes::ForcedTools,
+        ],
+    ),
+    (
+        &["claude-opus-4-7"],
+        &[
+            Takes::AdaptiveThinking,
+            Takes::NoThinking,
+            Takes::Xhigh,
+            Takes::ForcedTools,
+        ],
+    ),
+    (
+        &[
+            "claude-opus-4-8",
+            "claude-opus-5",
+            "claude-sonnet-5",
+            "claude-haiku-5-5",
+        ],
+        &[
+            Takes::AdaptiveThinking,
+            Takes::NoThinking,
+            Takes::Xhigh,
+            Takes::ForcedTools,
+            Takes::SystemMessages,
+        ],
+    ),
+    (
+        &[
+            "claude-fable-5-1",
+            "claude-mythos-5-1",
+            "claude-opus-5-5",
+            "claude-sonnet-5-5",
+        ],
+        NEWEST,
+    ),
+];
+
+/// What the newest models take, and those of other names.
+const NEWEST: &[Takes] = &[Takes::AdaptiveThinking, Takes::Xhigh, Takes::SystemMessages];
+
+/// Whether the model of a request takes that.
+fn takes(body: &Value, what: Takes) -> bool {
+    let name = word(&body["model"]);
+    let dated = name.rsplit_once("-20").filter(|(_, date)| date.len() == 6);
+    let name = dated.map_or(name, |(name, _)| name);
+    let known = MODELS.iter().find(|(names, _)| names.contains(&name));
+    known.map_or(NEWEST, |(_, takes)| takes).contains(&what)
 }
 
 fn settings(body: &Value) -> Checked {
@@ -106,39 +180,40 @@ fn settings(body: &Value) -> Checked {
         "max_tokens: Input should be greater than or equal to 1".to_owned()
     })?;
     for sampling in ["temperature", "top_p", "top_k"] {
-        let takes = generation(model) < (4, 7);
-        ensure(body[sampling].is_null() || takes, || {
-            format!("`{sampling}` is deprecated for this model.")
-        })?;
+        ensure(
+            body[sampling].is_null() || takes(body, Takes::Sampling),
+            || format!("`{sampling}` is deprecated for this model."),
+        )?;
     }
     let temperature = body["temperature"].as_f64();
     ensure(temperature.is_none_or(|value| value <= 1.0), || {
         "temperature: range: 0..1".to_owned()
     })?;
-    ensure(
-        generation(model) < (4, 1) || temperature.is_none() || body["top_p"].is_null(),
-        || {
-            "`temperature` and `top_p` cannot both be specified for this model. Please use only one."
-                .to_owned()
-        },
-    )
+    ensure(temperature.is_none() || body["top_p"].is_null(), || {
+        "`temperature` and `top_p` cannot both be specified for this model. Please use only one."
+            .to_owned()
+    })
 }
 
 fn thinking(body: &Value) -> Checked {
-    let model = word(&body["model"]);
     let thinking = &body["thinking"];
     let effort = word(&body["output_config"]["effort"]);
-    ensure(generation(model) != (4, 6) || effort != "xhigh", || {
+    ensure(takes(body, Takes::Xhigh) || effort != "xhigh", || {
         "This model does not support effort level 'xhigh'. Supported levels: high, low, max, medium."
             .to_owned()
     })?;
     match word(&thinking["type"]) {
-        "" | "disabled" | "between_tools" => return Ok(()),
-        "adaptive" => ensure(generation(model) >= (4, 6), || {
+        "" | "between_tools" => return Ok(()),
+        "disabled" => {
+            return ensure(takes(body, Takes::NoThinking), || {
+                "\"thinking.type.disabled\" is not supported for this model.".to_owned()
+            });
+        }
+        "adaptive" => ensure(takes(body, Takes::AdaptiveThinking), || {
             "adaptive thinking is not supported on this model".to_owned()
         })?,
         "enabled" => {
-            ensure(generation(model) < (4, 7), || {
+            ensure(takes(body, Takes::BudgetThinking), || {
                 "\"thinking.type.enabled\" is not supported for this model. Use \"thinking.type.adaptive\" and \"output_config.effort\" to control thinking behavior."
                     .to_owned()
             })?;
@@ -172,10 +247,9 @@ fn tools(body: &Value) -> Checked {
     ensure(!tools.is_empty() || body["tool_choice"].is_null(), || {
         "tool_choice: may only be specified while providing `tools`".to_owned()
     })?;
-    ensure(
-        generation(word(&body["model"])) < (5, 5) || !forces(body),
-        || "tool_choice: this model does not support forced tool use".to_owned(),
-    )?;
+    ensure(takes(body, Takes::ForcedTools) || !forces(body), || {
+        "tool_choice: this model does not support forced tool use".to_owned()
+    })?;
     for (at, tool) in tools.iter().enumerate() {
         // One that the service runs itself has a type of its own.
         if tool["type"].is_string() && tool["type"] != "custom" {
@@ -302,11 +376,122 @@ fn messages(body: &Value) -> Checked {
 fn role<'a>(place: &str, body: &Value, message: &'a Value) -> Result<&'a str, String> {
     match word(&message["role"]) {
         role @ ("user" | "assistant") => Ok(role),
-        "system" if generation(word(&body["model"])) >= (4, 8) => Ok("system"),
+        "system" if takes(body, Takes::SystemMessages) => Ok("system"),
         _ => Err(format!(
             "{place}.role: Input should be 'user' or 'assistant'"
         )),
     }
+}
+
+/// Instructions within the conversation follow the user, or a result of one of the service's own
+/// tools, and the model follows them.
+fn instructions(body: &Value) -> Checked {
+    let messages = items(&body["messages"]);
+    for (at, message) in messages.iter().enumerate() {
+        if message["role"] != "system" {
+            continue;
+        }
+        let before = at.checked_sub(1).map(|before| &messages[before]);
+        let follows = before.is_some_and(|before| {
+            let last = blocks(&before["content"]).pop().unwrap_or_default();
+            before["role"] == "user"
+                || before["role"] == "assistant" && is_hosted_result(word(&last["type"]))
+        });
+        ensure(follows, || {
+            format!(
+                "messages.{at}: role 'system' must follow a 'user' message or an assistant message that ends with a server tool result"
+            )
+        })?;
+        let next = messages.get(at + 1);
+        ensure(next.is_none_or(|next| next["role"] == "assistant"), || {
+            format!(
+                "messages.{at}: role 'system' must be the last message or precede an 'assistant' message"
+            )
+        })?;
+    }
+    Ok(())
+}
+
+/// Thinking has something after it; where it is switched on, each answer of the tool loop that is
+/// going on begins with it.
+fn reasoning(body: &Value) -> Checked {
+    let messages = items(&body["messages"]);
+    let is_thinking =
+        |block: &Value| matches!(word(&block["type"]), "thinking" | "redacted_thinking");
+    let says = |message: &Value| {
+        let content = blocks(&message["content"]);
+        message["role"] == "user" && content.iter().any(|block| block["type"] != "tool_result")
+    };
+    let begins = messages.iter().rposition(says).unwrap_or_default();
+    for (at, message) in messages.iter().enumerate() {
+        let content = blocks(&message["content"]);
+        if message["role"] != "assistant" {
+            continue;
+        }
+        ensure(!content.last().is_some_and(is_thinking), || {
+            format!("messages.{at}: The final block in an assistant message cannot be `thinking`.")
+        })?;
+        let calls = content.iter().any(|block| block["type"] == "tool_use");
+        let expected = at > begins && calls && body["thinking"]["type"] == "enabled";
+        ensure(
+            !expected || content.first().is_some_and(is_thinking),
+            || {
+                format!(
+                    "messages.{at}.content.0.type: Expected `thinking` or `redacted_thinking`, but found `{}`. When `thinking` is enabled, a final `assistant` message must start with a thinking block.",
+                    word(&content[0]["type"])
+                )
+            },
+        )?;
+    }
+    Ok(())
+}
+
+fn is_hosted_call(kind: &str) -> bool {
+    matches!(kind, "server_tool_use" | "mcp_tool_use")
+}
+
+fn is_hosted_result(kind: &str) -> bool {
+    kind != "tool_result" && kind.ends_with("tool_result")
+}
+
+/// The calls of the service's own tools have results before the user says something else, and the
+/// results calls.
+fn hosted(body: &Value) -> Checked {
+    let mut open: Vec<String> = Vec::new();
+    let mut called = BTreeSet::new();
+    for (at, message) in items(&body["messages"]).iter().enumerate() {
+        for (number, block) in blocks(&message["content"]).iter().enumerate() {
+            let place = format!("messages.{at}.content.{number}");
+            let kind = word(&block["type"]);
+            if message["role"] != "assistant" {
+                ensure(kind == "tool_result" || open.is_empty(), || {
+                    format!(
+                        "{place}: `server_tool_use` with id `{}` was found without a corresponding result block",
+                        open.join(", ")
+                    )
+                })?;
+            } else if is_hosted_call(kind) {
+                let id = word(&block["id"]).to_owned();
+                called.insert(id.clone());
+                open.push(id);
+            } else if is_hosted_result(kind) {
+                let id = word(&block["tool_use_id"]);
+                let call = open.iter().position(|call| call == id);
+                let call = call.ok_or_else(|| {
+                    format!("{place}: unexpected `tool_use_id` found in `{kind}` blocks: {id}")
+                })?;
+                open.remove(call);
+                ensure(block.get("content") != Some(&Value::Null), || {
+                    format!("{place}.{kind}.content: Field required")
+                })?;
+            }
+            let caller = &block["caller"]["tool_id"];
+            ensure(caller.is_null() || called.contains(word(caller)), || {
+                format!("{place}.caller.tool_id: no such tool use: {caller}")
+            })?;
+        }
+    }
+    Ok(())
 }
 
 /// The ids of the calls in an answer.
@@ -405,11 +590,11 @@ fn ending(body: &Value, last: &Value) -> Checked {
     let content = blocks(&last["content"]);
     let block = content.last().unwrap_or(&Value::Null);
     let kind = word(&block["type"]);
-    let paused = kind == "server_tool_use" || kind.ends_with("_tool_result");
+    let paused = is_hosted_call(kind) || is_hosted_result(kind);
     if last["role"] != "assistant" || paused {
         return Ok(());
     }
-    ensure(generation(word(&body["model"])) < (4, 6), || {
+    ensure(takes(body, Takes::Prefill), || {
         "This model does not support assistant message prefill. The conversation must end with a user message."
             .to_owned()
     })?;
@@ -610,6 +795,43 @@ mod tests {
                 for_model("claude-opus-4-8", instructed()),
                 "",
             ),
+            (
+                "instructions before an answer",
+                for_model(
+                    "claude-opus-4-8",
+                    given(vec![
+                        question(),
+                        says("system", json!("Be brief.")),
+                        says("assistant", json!("Yes.")),
+                        question(),
+                    ]),
+                ),
+                "",
+            ),
+            (
+                "instructions after an answer",
+                for_model(
+                    "claude-opus-4-8",
+                    given(vec![
+                        question(),
+                        says("assistant", json!("Yes.")),
+                        says("system", json!("Be brief.")),
+                    ]),
+                ),
+                "messages.2: role 'system' must follow a 'user' message",
+            ),
+            (
+                "instructions before the user",
+                for_model(
+                    "claude-opus-4-8",
+                    given(vec![
+                        question(),
+                        says("system", json!("Be brief.")),
+                        question(),
+                    ]),
+                ),
+                "messages.1: role 'system' must be the last message",
+            ),
             ("a prefill", prefilled("Well"), ""),
             (
                 "a prefill with a space at its end",
@@ -631,6 +853,99 @@ mod tests {
             ),
         ];
         check(|body| refusal(body, ""), &base(), &cases);
+    }
+
+    #[test]
+    fn thinking_and_calls_of_its_own_tools_that_anthropic_refuses_are_refused() {
+        let question = || says("user", json!("?"));
+        let answer = |content: Value| says("assistant", content);
+        let search = |id: &str| json!({"type": "server_tool_use", "id": id, "name": "web_search"});
+        let found =
+            |id: &str| json!({"type": "web_search_tool_result", "tool_use_id": id, "content": []});
+        let fetched = json!({"type": "web_fetch_tool_result", "tool_use_id": "s", "content": null});
+        let called_by = |id: &str| {
+            let mut call = call("a");
+            call["caller"] = json!({"type": "code_execution_20250825", "tool_id": id});
+            call
+        };
+        let results = || says("user", json!([result("a")]));
+        let late = |after: Vec<Value>| {
+            let calls = answer(json!([search("s"), call("a")]));
+            given([vec![question(), calls, results()], after].concat())
+        };
+        let budget = |content: Value| {
+            let mut changes = given(vec![question(), answer(content), results()]);
+            changes.push((
+                "/thinking",
+                json!({"type": "enabled", "budget_tokens": 1024}),
+            ));
+            changes
+        };
+        let cases = [
+            (
+                "thinking at the end of an answer",
+                given(vec![
+                    question(),
+                    answer(json!([text("Hm."), thought("s")])),
+                    question(),
+                ]),
+                "The final block in an assistant message cannot be `thinking`",
+            ),
+            (
+                "a call without thinking",
+                budget(json!([text("I look."), call("a")])),
+                "Expected `thinking` or `redacted_thinking`, but found `text`",
+            ),
+            (
+                "a call after thinking",
+                budget(json!([thought("s"), call("a")])),
+                "",
+            ),
+            ("a search that is going on beside a call", late(vec![]), ""),
+            (
+                "its result after that of the call",
+                late(vec![answer(json!([found("s"), text("So.")])), question()]),
+                "",
+            ),
+            (
+                "a search without a result",
+                late(vec![question()]),
+                "`server_tool_use` with id `s` was found without a corresponding result",
+            ),
+            (
+                "a result without its search",
+                given(vec![
+                    question(),
+                    answer(json!([found("s"), text("So.")])),
+                    question(),
+                ]),
+                "unexpected `tool_use_id` found in `web_search_tool_result` blocks: s",
+            ),
+            (
+                "a result without content",
+                given(vec![
+                    question(),
+                    answer(json!([search("s"), fetched])),
+                    question(),
+                ]),
+                "web_fetch_tool_result.content: Field required",
+            ),
+            (
+                "a call by the service's code",
+                given(vec![
+                    question(),
+                    answer(json!([search("s"), called_by("s")])),
+                    results(),
+                ]),
+                "",
+            ),
+            (
+                "a call by code that is not there",
+                given(vec![question(), answer(json!([called_by("s")])), results()]),
+                "caller.tool_id: no such tool use",
+            ),
+        ];
+        check(|body| refusal(body, "s"), &base(), &cases);
     }
 
     #[test]
@@ -669,6 +984,14 @@ mod tests {
                 "cannot both be specified",
             ),
             ("thinking", vec![enabled(1024)], ""),
+            (
+                "no thinking for a model that always thinks",
+                vec![
+                    model("claude-opus-5-5"),
+                    ("/thinking", json!({"type": "disabled"})),
+                ],
+                "\"thinking.type.disabled\" is not supported",
+            ),
             (
                 "little thinking",
                 vec![enabled(1023)],
