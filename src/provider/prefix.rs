@@ -1,21 +1,38 @@
 //! What a prompt begins with, as a hash: whether an answer still stands after the very words that
 //! it was written after. Some models sign their reasoning together with those.
+//!
+//! The hash is fast and not cryptographic, as a match that is false costs little: reasoning goes back
+//! that the service then refuses, and the call is made again without any (`Anthropic::call`). Whoever
+//! made texts collide could do so only in the conversation that they are part of.
 
 use sha2::{Digest as _, Sha256};
+use twox_hash::XxHash3_128;
 
-/// Bytes of a hash that are kept: enough that no two prefixes of a session are taken for one.
+use crate::model::{Content, Message};
+
+/// What fingerprints begin with. Those of SHA-256, which are hex alone, were made before.
+const MARK: char = 'x';
+
+/// Bytes of a SHA-256 that were kept.
 const KEPT_BYTES: usize = 16;
 
-/// Digits of the hash in hex.
-const DIGITS: [char; 16] = [
-    '0', '1', '2', '3', '4', '5', '6', '7', '8', '9', 'a', 'b', 'c', 'd', 'e', 'f',
-];
-
 /// A prefix that grows.
-#[derive(Debug, Clone, Default)]
-pub(in crate::provider) struct Prefix(Sha256);
+#[derive(Clone)]
+pub(in crate::provider) struct Prefix {
+    hash: XxHash3_128,
+    /// The hash that there was before, where an answer has one to compare it with.
+    old: Option<Sha256>,
+}
 
 impl Prefix {
+    /// The beginning of a prompt that has these messages.
+    pub(in crate::provider) fn of(messages: &[Message]) -> Self {
+        Self {
+            hash: XxHash3_128::new(),
+            old: messages.iter().any(has_old).then(Sha256::new),
+        }
+    }
+
     /// Adds a piece: what it is, and its fields. Lengths go in too, so that no other fields give
     /// the same hash.
     pub(in crate::provider) fn add<'a>(
@@ -27,31 +44,91 @@ impl Prefix {
         for field in fields {
             self.field(field);
         }
-        self.0.update([0xff]);
+        self.write(&[0xff]);
     }
 
-    /// The hash of what was added so far, in hex.
+    /// The hash of what was added so far, as it is stored.
     pub(in crate::provider) fn fingerprint(&self) -> String {
-        let digest = self.0.clone().finalize();
-        let digits = digest[..KEPT_BYTES].iter();
-        let digits = digits.flat_map(|byte| [byte >> 4, byte & 0xf]);
-        digits.map(|digit| DIGITS[usize::from(digit)]).collect()
+        format!("{MARK}{:032x}", self.hash.finish_128())
+    }
+
+    /// Whether what was added so far has that fingerprint.
+    pub(in crate::provider) fn matches(&self, fingerprint: &str) -> bool {
+        if is_old(fingerprint) {
+            self.old.as_ref().map(old).as_deref() == Some(fingerprint)
+        } else {
+            self.fingerprint() == fingerprint
+        }
     }
 
     fn field(&mut self, field: &str) {
-        self.0.update((field.len() as u64).to_be_bytes());
-        self.0.update(field);
+        self.write(&(field.len() as u64).to_be_bytes());
+        self.write(field.as_bytes());
     }
+
+    fn write(&mut self, bytes: &[u8]) {
+        self.hash.write(bytes);
+        if let Some(old) = &mut self.old {
+            old.update(bytes);
+        }
+    }
+}
+
+/// A SHA-256 in hex, cut.
+fn old(hash: &Sha256) -> String {
+    let digest = hash.clone().finalize();
+    let kept = digest[..KEPT_BYTES].iter();
+    kept.map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// Whether a message has reasoning, and the old kind of fingerprint that decides about it.
+fn has_old(message: &Message) -> bool {
+    let response = message.response.as_ref();
+    let fingerprint = response.and_then(|response| response.prompt_fingerprint.as_deref());
+    let reasons = || {
+        let mut parts = message.parts.iter();
+        parts.any(|stored| matches!(stored.part.content, Content::Reasoning { .. }))
+    };
+    fingerprint.is_some_and(is_old) && reasons()
+}
+
+fn is_old(fingerprint: &str) -> bool {
+    !fingerprint.starts_with(MARK)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::{
+        context::testing,
+        model::{ModelResponse, Part, Role},
+    };
+
+    /// The first half of the SHA-256 of nothing.
+    const OLD: &str = "e3b0c44298fc1c149afbf4c8996fb924";
+
+    fn answer(fingerprint: &str, content: Content) -> Message {
+        let response = ModelResponse {
+            prompt_fingerprint: Some(fingerprint.to_owned()),
+            ..testing::response("main/model")
+        };
+        Message {
+            response: Some(response),
+            ..testing::message(Role::Assistant, vec![Part::new(content)])
+        }
+    }
+
+    fn thought() -> Content {
+        Content::Reasoning {
+            text: "Hm.".to_owned(),
+            redacted: false,
+        }
+    }
 
     #[test]
     fn a_fingerprint_tells_every_prefix_from_every_other() {
         let of = |pieces: &[(&str, &[&str])]| {
-            let mut prefix = Prefix::default();
+            let mut prefix = Prefix::of(&[]);
             for (what, fields) in pieces {
                 prefix.add(what, fields.iter().copied());
             }
@@ -68,12 +145,32 @@ mod tests {
         ];
         for (at, one) in all.iter().enumerate() {
             assert!(!all[..at].contains(one), "{at}");
-            assert_eq!(one.len(), 32);
+            assert_eq!(one.len(), 33);
         }
         assert_eq!(of(&[("user", &["ab"])]), all[2], "the same each time");
         assert_eq!(
-            all[0], "e3b0c44298fc1c149afbf4c8996fb924",
-            "the first half of a SHA-256: those that are stored stay what they are"
+            all[0], "x99aa06d3014798d86001c324468d497f",
+            "the XXH3 of nothing: those that are stored stay what they are"
         );
+    }
+
+    #[test]
+    fn fingerprints_of_before_still_match() {
+        let mut prefix = Prefix::of(&[answer(OLD, thought())]);
+        assert!(prefix.matches(OLD));
+        let new = prefix.fingerprint();
+        assert!(prefix.matches(&new), "both kinds in one conversation");
+        prefix.add("user", ["a"]);
+        assert!(!prefix.matches(OLD) && !prefix.matches(&new));
+    }
+
+    #[test]
+    fn the_old_hash_is_computed_only_for_answers_that_need_it() {
+        let needs = |answer: Message| Prefix::of(&[answer]).old.is_some();
+        assert!(needs(answer(OLD, thought())));
+        assert!(!needs(answer(OLD, Content::Text("Yes.".to_owned()))));
+        let new = Prefix::of(&[]).fingerprint();
+        assert!(!needs(answer(&new, thought())));
+        assert!(!Prefix::of(&[]).matches(OLD), "and none is taken for it");
     }
 }

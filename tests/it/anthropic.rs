@@ -67,7 +67,7 @@ async fn requests_carry_the_key_and_what_the_host_switches_on() {
             response.provider_finish_reason.as_str(),
             response.prompt_fingerprint.len(),
         ),
-        ("claude-haiku-5-5", "msg_1", "end_turn", 32)
+        ("claude-haiku-5-5", "msg_1", "end_turn", 33)
     );
     let request = upstream.requests().pop().unwrap();
     assert_eq!(request.path, "/v1/messages");

@@ -293,9 +293,20 @@ async fn what_a_service_was_sent_is_sent_the_same_after_its_import() {
 async fn an_imported_conversation_is_rendered_for_the_ai_sdk() {
     let host = Host::with(talks()).await;
     create(&host, "s", MODEL).await;
+    let mut came = conversation(PromptFormat::AiSdk);
+    let denied = json!([
+        {"role": "assistant", "content": [
+            {"type": "tool-call", "toolCallId": "c3", "toolName": "look", "input": {}}]},
+        {"role": "tool", "content": [
+            {"type": "tool-result", "toolCallId": "c3", "toolName": "look",
+                "output": {"type": "execution-denied", "reason": "Not now."}}]},
+    ]);
+    came.as_array_mut()
+        .unwrap()
+        .extend(items(&denied).iter().cloned());
     let request = pb::AppendMessagesRequest {
         messages_model: MODEL.to_owned(),
-        ..append("s", PromptFormat::AiSdk, &conversation(PromptFormat::AiSdk))
+        ..append("s", PromptFormat::AiSdk, &came)
     };
     host.try_append(request).await.unwrap();
     let request = pb::RenderContextRequest {
@@ -313,7 +324,6 @@ async fn an_imported_conversation_is_rendered_for_the_ai_sdk() {
     let prepared = host.contexts().prepare_context(request).await.unwrap();
     assert_eq!(prepared.into_inner().prompt.unwrap().request_json, shown);
     let shown: Value = serde_json::from_str(&shown).unwrap();
-    let came = conversation(PromptFormat::AiSdk);
     assert_eq!(items(&shown["messages"])[1..], items(&came)[1..]);
     assert_eq!(
         shown["tools"]["look"]["inputSchema"]["type"],

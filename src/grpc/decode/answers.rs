@@ -132,6 +132,25 @@ pub(super) fn result(
     }
 }
 
+/// Reads a result that came in another API's shape, where a person may have denied the call.
+pub(super) fn foreign_result(
+    at: Path<'_>,
+    result: pb::ToolResult,
+    found: &mut Findings,
+) -> SubmittedResult {
+    if result.outcome() != pb::ToolOutcome::Denied {
+        return self::result(at, result, found);
+    }
+    let failed = pb::ToolResult {
+        outcome: pb::ToolOutcome::Error.into(),
+        ..result
+    };
+    SubmittedResult {
+        outcome: ToolOutcome::Denied,
+        ..self::result(at, failed, found)
+    }
+}
+
 /// Reads what a tool gave. A tool may well print nothing: empty texts are left out rather than
 /// refused.
 fn given(at: Path<'_>, parts: Vec<pb::Part>, found: &mut Findings) -> (Vec<Given>, bool) {

@@ -195,7 +195,7 @@ fn message_from(
             .filter_map(|(i, part)| {
                 let there = place.and_then(|place| place.parts.get(i));
                 let at = there.map_or(at_parts.index(i), |there| Path::foreign(there));
-                self::part(at, role, part, found)
+                self::part(at, role, place.is_some(), part, found)
             })
             .collect(),
         pinned,
@@ -215,11 +215,17 @@ fn role(at: Path<'_>, role: i32, found: &mut Findings) -> Role {
     }
 }
 
-fn part(at: Path<'_>, role: Role, part: pb::Part, found: &mut Findings) -> Option<Part> {
+fn part(
+    at: Path<'_>,
+    role: Role,
+    is_foreign: bool,
+    part: pb::Part,
+    found: &mut Findings,
+) -> Option<Part> {
     match role {
         Role::System | Role::User => part::said(at, part, found),
         Role::Assistant => answered(at, part, found),
-        Role::Tool => resulted(at, part, found),
+        Role::Tool => resulted(at, is_foreign, part, found),
     }
 }
 
@@ -295,7 +301,7 @@ fn answered(at: Path<'_>, part: pb::Part, found: &mut Findings) -> Option<Part> 
 }
 
 /// Reads a result as a part. `None` (and noted) if it is something else.
-fn resulted(at: Path<'_>, part: pb::Part, found: &mut Findings) -> Option<Part> {
+fn resulted(at: Path<'_>, is_foreign: bool, part: pb::Part, found: &mut Findings) -> Option<Part> {
     use pb::part::Content as Wire;
     let pb::Part {
         content,
@@ -321,7 +327,11 @@ fn resulted(at: Path<'_>, part: pb::Part, found: &mut Findings) -> Option<Part> 
                 parts,
                 outcome,
                 sanitized,
-            } = answers::result(at.field("tool_result"), result, found);
+            } = if is_foreign {
+                answers::foreign_result(at.field("tool_result"), result, found)
+            } else {
+                answers::result(at.field("tool_result"), result, found)
+            };
             let content = Content::ToolResult(ToolResult {
                 call,
                 name: String::new(),

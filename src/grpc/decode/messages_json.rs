@@ -7,7 +7,7 @@ use crate::{
     pb::{self, FieldReason, media, part},
     provider::foreign::{
         self, FlawKind, Foreign, ForeignContent, ForeignFlaw, ForeignGiven, ForeignMedia,
-        ForeignMessage, ForeignPart, ForeignSource,
+        ForeignMessage, ForeignOutcome, ForeignPart, ForeignSource,
     },
 };
 
@@ -161,8 +161,8 @@ fn part(part: ForeignPart, provider: &str) -> pb::Part {
         ForeignContent::Result {
             call,
             given,
-            failed,
-        } => part::Content::ToolResult(result(call, given, failed)),
+            outcome,
+        } => part::Content::ToolResult(result(call, given, outcome)),
         ForeignContent::Item {
             kind,
             json,
@@ -183,7 +183,7 @@ fn part(part: ForeignPart, provider: &str) -> pb::Part {
     }
 }
 
-fn result(call: String, given: Vec<ForeignGiven>, failed: bool) -> pb::ToolResult {
+fn result(call: String, given: Vec<ForeignGiven>, outcome: ForeignOutcome) -> pb::ToolResult {
     let given = given.into_iter().map(|given| {
         let content = match given {
             ForeignGiven::Text(text) => part::Content::Text(text),
@@ -194,10 +194,10 @@ fn result(call: String, given: Vec<ForeignGiven>, failed: bool) -> pb::ToolResul
             ..pb::Part::default()
         }
     });
-    let outcome = if failed {
-        pb::ToolOutcome::Error
-    } else {
-        pb::ToolOutcome::Success
+    let outcome = match outcome {
+        ForeignOutcome::Success => pb::ToolOutcome::Success,
+        ForeignOutcome::Error => pb::ToolOutcome::Error,
+        ForeignOutcome::Denied => pb::ToolOutcome::Denied,
     };
     pb::ToolResult {
         call_id: call,

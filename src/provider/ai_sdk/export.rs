@@ -344,11 +344,8 @@ fn output(result: &ToolResult, is_json: bool, contents: &Contents) -> Value {
             let failed = || json!({"type": "error-text", "value": or("Error")});
             return kept("error-json").unwrap_or_else(failed);
         }
-        ToolOutcome::Denied => {
-            let words = format!("Denied: {words}");
-            let words = words.trim_end_matches(": ");
-            return json!({"type": "error-text", "value": words});
-        }
+        ToolOutcome::Denied if words.is_empty() => return json!({"type": "execution-denied"}),
+        ToolOutcome::Denied => return json!({"type": "execution-denied", "reason": words}),
     }
     match result.parts.as_slice() {
         [] => json!({"type": "text", "value": ""}),

@@ -8,8 +8,8 @@ use crate::{
     provider::{
         foreign::{
             FlawKind, ForeignContent as Content, ForeignGiven as Given, ForeignMedia,
-            ForeignPart as Part, Node, Object, Reading, at_address, encoded, from_data_or_url,
-            inline,
+            ForeignOutcome as Outcome, ForeignPart as Part, Node, Object, Reading, at_address,
+            encoded, from_data_or_url, inline,
         },
         own,
     },
@@ -353,13 +353,13 @@ fn resulted(part: &Object<'_>, kind: &str, reading: &mut Reading<'_>) -> Option<
             let call = part.required("toolCallId", reading);
             let Output {
                 given,
-                failed,
+                outcome,
                 is_json,
             } = output(part, reading);
             let content = Content::Result {
                 call,
                 given,
-                failed,
+                outcome,
             };
             Some(Part::new(part.at(), content).of_result(options(part), is_json))
         }
@@ -375,7 +375,7 @@ fn resulted(part: &Object<'_>, kind: &str, reading: &mut Reading<'_>) -> Option<
 #[derive(Debug, Default)]
 struct Output {
     given: Vec<Given>,
-    failed: bool,
+    outcome: Outcome,
     /// Its text was a value.
     is_json: bool,
 }
@@ -388,7 +388,7 @@ fn output(part: &Object<'_>, reading: &mut Reading<'_>) -> Output {
         let given = result.as_ref().map(|node| text(words(node, reading)));
         return Output {
             given: given.unwrap_or_default(),
-            failed: part.is_true("isError"),
+            outcome: Outcome::of(part.is_true("isError")),
             is_json: result.is_some_and(|node| !node.is_text()),
         };
     };
@@ -397,7 +397,10 @@ fn output(part: &Object<'_>, reading: &mut Reading<'_>) -> Output {
     };
     let kind = output.required("type", reading);
     let value = output.get("value");
-    let failed = kind.starts_with("error") || kind == "execution-denied";
+    let outcome = match kind.as_str() {
+        "execution-denied" => Outcome::Denied,
+        kind => Outcome::of(kind.starts_with("error")),
+    };
     let given = match (kind.as_str(), value) {
         ("text" | "error-text", Some(value)) => text(value.text(reading)),
         ("json" | "error-json", Some(value)) => text(value.json()),
@@ -409,13 +412,9 @@ fn output(part: &Object<'_>, reading: &mut Reading<'_>) -> Output {
             given
         }
         ("execution-denied", _) => {
-            let reason = output.word("reason", reading);
-            let reason = if reason.is_empty() {
-                "Denied".to_owned()
-            } else {
-                format!("Denied: {reason}")
-            };
-            text(reason)
+            let reason = Some(output.word("reason", reading));
+            let reason = reason.filter(|reason| !reason.is_empty());
+            reason.into_iter().map(Given::Text).collect()
         }
         // JSON has no `undefined`.
         ("text" | "error-text" | "json" | "error-json" | "content", None) => Vec::new(),
@@ -428,7 +427,7 @@ fn output(part: &Object<'_>, reading: &mut Reading<'_>) -> Output {
     };
     Output {
         given,
-        failed,
+        outcome,
         is_json: kind.ends_with("json"),
     }
 }

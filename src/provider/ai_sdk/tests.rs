@@ -4,7 +4,9 @@ use serde_json::{Value, json};
 
 use crate::{
     model::PromptShape,
-    provider::foreign::{self, Foreign, ForeignContent as Content, ForeignGiven as Given},
+    provider::foreign::{
+        self, Foreign, ForeignContent as Content, ForeignGiven as Given, ForeignOutcome as Outcome,
+    },
 };
 
 fn import(messages: &Value) -> Foreign {
@@ -38,11 +40,36 @@ fn parts_of_version_4_are_read_as_those_of_version_5() {
     assert!(
         matches!(&messages[1].parts[2].content, Content::Call { arguments, .. } if arguments == r#"{"at":"a"}"#)
     );
-    let Content::Result { given, failed, .. } = &messages[2].parts[0].content else {
+    let Content::Result { given, outcome, .. } = &messages[2].parts[0].content else {
         panic!("{messages:?}")
     };
-    assert!(failed);
+    assert_eq!(*outcome, Outcome::Error);
     assert_eq!(given, &[Given::Text(r#"{"n":1}"#.to_owned())]);
+}
+
+#[test]
+fn a_denied_call_is_read_as_denied() {
+    let result = |output: Value| json!({"type": "tool-result", "toolCallId": "c1", "toolName": "look", "output": output});
+    let messages = json!([{"role": "tool", "content": [
+        result(json!({"type": "execution-denied", "reason": "Not today."})),
+        result(json!({"type": "execution-denied"})),
+        result(json!({"type": "error-text", "value": "gone"})),
+    ]}]);
+    let Foreign { messages, flaws } = import(&messages);
+    assert_eq!(flaws, []);
+    let read = messages[0].parts.iter().map(|part| match &part.content {
+        Content::Result { given, outcome, .. } => (given.clone(), *outcome),
+        other => panic!("{other:?}"),
+    });
+    let words = |text: &str| vec![Given::Text(text.to_owned())];
+    assert_eq!(
+        read.collect::<Vec<_>>(),
+        [
+            (words("Not today."), Outcome::Denied),
+            (Vec::new(), Outcome::Denied),
+            (words("gone"), Outcome::Error),
+        ]
+    );
 }
 
 #[test]

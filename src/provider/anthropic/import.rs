@@ -11,7 +11,8 @@ use crate::{
     provider::{
         foreign::{
             FlawKind, ForeignContent as Content, ForeignGiven as Given, ForeignMedia,
-            ForeignPart as Part, Node, Object, Reading, at_address, encoded, inline,
+            ForeignOutcome as Outcome, ForeignPart as Part, Node, Object, Reading, at_address,
+            encoded, inline,
         },
         http::lenient,
     },
@@ -114,7 +115,7 @@ fn result(block: &Object<'_>, reading: &mut Reading<'_>) -> Part {
     let content = Content::Result {
         call,
         given: parts.into_iter().filter_map(given).collect(),
-        failed: block.is_true("is_error"),
+        outcome: Outcome::of(block.is_true("is_error")),
     };
     Part::new(block.at(), content)
 }
@@ -304,7 +305,10 @@ mod tests {
         assert!(matches!(&item.content, Content::Item { title, .. } if title == "web_search: tea"));
         assert!(matches!(
             &messages[1].parts[0].content,
-            Content::Result { failed: true, .. }
+            Content::Result {
+                outcome: Outcome::Error,
+                ..
+            }
         ));
     }
 }

@@ -84,7 +84,7 @@ pub(super) fn conversation<'a>(
         ids,
         loop_begins: transcript::loop_begins(stored),
         hosted: Hosted::of(stored, form.provider),
-        prefix: form.family.binds_prefix.then(Prefix::default),
+        prefix: form.family.binds_prefix.then(|| Prefix::of(stored)),
         reasoning: Vec::new(),
         trailing: Trailing::default(),
         conversation: Conversation {
@@ -319,7 +319,7 @@ impl<'a> Writer<'a> {
             .and_then(|response| response.prompt_fingerprint.as_ref());
         // The hash of a prefix takes a while, and there is one of each answer.
         let is_unchanged = |prefix: &Prefix| {
-            written_after.is_some_and(|written_after| *written_after == prefix.fingerprint())
+            written_after.is_some_and(|written_after| prefix.matches(written_after))
         };
         self.is_own(message) && self.prefix.as_ref().is_none_or(is_unchanged)
     }

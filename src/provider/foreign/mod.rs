@@ -82,8 +82,8 @@ pub enum ForeignContent {
         call: String,
         /// What the tool gave.
         given: Vec<ForeignGiven>,
-        /// The tool failed.
-        failed: bool,
+        /// How the call ended.
+        outcome: ForeignOutcome,
     },
     /// Something that only its service can read.
     Item {
@@ -96,6 +96,18 @@ pub enum ForeignContent {
         /// Who alone can read it. `None` means the provider of the model that wrote the messages.
         reader: Option<&'static str>,
     },
+}
+
+/// How a call ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum ForeignOutcome {
+    /// With what the tool gave.
+    #[default]
+    Success,
+    /// The tool failed.
+    Error,
+    /// A person denied the call.
+    Denied,
 }
 
 /// A piece of what a tool gave.
@@ -225,6 +237,13 @@ impl Reading<'_> {
     pub(super) fn unknown_type(&mut self, object: &Object<'_>, known: &str) {
         let why = format!("must be {known} here");
         self.note(object.path("type"), FlawKind::Unsupported, why);
+    }
+}
+
+impl ForeignOutcome {
+    /// The outcome in a shape that says no more than whether the tool failed.
+    pub(super) fn of(failed: bool) -> Self {
+        if failed { Self::Error } else { Self::Success }
     }
 }
 

@@ -7,7 +7,7 @@
 //! - the form: a text alone stands for a list of one and the other way round, neighbours of one role
 //!   become one message where the service wants turns, results come first and in the order of their
 //!   calls, and content that is not said to be of a type gets one;
-//! - the form of results: errors are words where the service has no field for them, values other than
+//! - the form of results: errors and denials are words where the service has no field for them, values other than
 //!   text are JSON in words, but for the AI SDK's; media follow the results where they cannot stand in
 //!   them;
 //! - arguments that are no object are `{}`: such a call was never run;
@@ -21,8 +21,8 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 use serde_json::Value;
 
 use super::{
-    Foreign, ForeignContent, ForeignGiven, ForeignMedia, ForeignMessage, ForeignPart,
-    ForeignSource, read,
+    Foreign, ForeignContent, ForeignGiven, ForeignMedia, ForeignMessage, ForeignOutcome,
+    ForeignPart, ForeignSource, read,
 };
 use crate::{
     context::testing,
@@ -240,15 +240,15 @@ impl Import {
             ForeignContent::Result {
                 call,
                 given,
-                failed,
+                outcome,
             } => Content::ToolResult(ToolResult {
                 name: self.names.get(&call).cloned().unwrap_or_default(),
                 call: CallId::new(call),
                 parts: given.into_iter().map(|given| self.given(given)).collect(),
-                outcome: if failed {
-                    ToolOutcome::Error
-                } else {
-                    ToolOutcome::Success
+                outcome: match outcome {
+                    ForeignOutcome::Success => ToolOutcome::Success,
+                    ForeignOutcome::Error => ToolOutcome::Error,
+                    ForeignOutcome::Denied => ToolOutcome::Denied,
                 },
                 truncation: None,
             }),

@@ -3,7 +3,7 @@
 use serde_json::{Map, Value};
 
 use super::wire::PartialArg;
-use crate::provider::http::lenient;
+use crate::provider::http::lenient::{self, Piece};
 
 /// Steps of a path at most.
 const MAX_STEPS: usize = 64;
@@ -12,6 +12,8 @@ const MAX_STEPS: usize = 64;
 #[derive(Debug, Default)]
 pub(super) struct Arguments {
     object: Map<String, Value>,
+    /// Bytes of the pieces so far.
+    bytes: usize,
     /// A piece could not be put in its place.
     broken: bool,
 }
@@ -26,6 +28,7 @@ enum Step {
 impl Arguments {
     /// Adds a piece: appends it to the text at its path, or inserts it as a new value.
     pub(super) fn add(&mut self, piece: &PartialArg) {
+        self.bytes = self.bytes.saturating_add(size(piece));
         let Some(value) = value(piece) else { return };
         let steps = steps(&piece.json_path.0);
         let place = steps.and_then(|steps| {
@@ -42,6 +45,11 @@ impl Arguments {
         }
     }
 
+    /// Bytes of the pieces so far, their paths included.
+    pub(super) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
     /// The arguments as JSON. What is not `complete` is no object, so that it is never run.
     pub(super) fn json(self, complete: bool) -> String {
         let mut json = Value::Object(self.object).to_string();
@@ -50,6 +58,19 @@ impl Arguments {
         }
         json
     }
+}
+
+fn size(piece: &PartialArg) -> usize {
+    let PartialArg {
+        json_path,
+        string_value,
+        number_value,
+        bool_value,
+        null_value,
+    } = piece;
+    let text = string_value.as_ref().map_or(0, Piece::len);
+    let others = [number_value, bool_value, null_value].into_iter().flatten();
+    json_path.0.len() + text + others.map(|raw| raw.get().len()).sum::<usize>()
 }
 
 /// The value of a piece. `None` means it has none.

@@ -9,7 +9,7 @@ use std::{borrow::Cow, collections::BTreeMap};
 use super::{
     KIND,
     family::Family,
-    media, names,
+    items, media, names,
     wire::{Call, Content as Written, Data, Json, Outcome, OwnPart, Part, Response, Speaker},
 };
 use crate::{
@@ -141,12 +141,16 @@ impl<'a> Writer<'a> {
                 }
                 Content::ToolCall(call) => Some(self.call(call, attached.remove("id"))),
                 Content::ProviderItem(item) => {
-                    let item = self.item(item, own);
-                    if item.is_none() {
-                        let why = "This model cannot read the item.";
+                    let sent = self.item(item, own);
+                    if sent.is_none() {
+                        let why = if items::is_whole(item) {
+                            "This model cannot read the item."
+                        } else {
+                            "The content of the item was too large to be kept."
+                        };
                         self.note(message, Some(position), why);
                     }
-                    written.extend(item);
+                    written.extend(sent);
                     None
                 }
                 // The transcript is checked: a result is never an assistant's. A medium that it
@@ -186,7 +190,7 @@ impl<'a> Writer<'a> {
 
     /// A part of the service's own. What signs it means nothing to another model.
     fn item(&self, item: &'a ProviderItem, own: bool) -> Option<Part<'a>> {
-        if item.provider != self.provider {
+        if item.provider != self.provider || !items::is_whole(item) {
             return None;
         }
         if own {

@@ -13,12 +13,12 @@ use super::{
     KIND,
     arguments::Arguments,
     citations::citations,
-    names,
+    items, names,
     usage::Report,
     wire::{self, Candidate, FunctionCall, SaidPart},
 };
 use crate::{
-    model::{FinishReason, ProviderItem},
+    model::FinishReason,
     provider::{
         Chunk, Finish,
         error::Kind,
@@ -39,10 +39,8 @@ const BESIDE: &[&str] = &[
     "videoMetadata",
 ];
 
-/// Characters of an item's title.
-const MAX_TITLE_CHARS: usize = 200;
-
-/// Bytes that are kept until the end of the answer.
+/// Bytes that are kept until they are handed out: of arguments that come in pieces, and of what
+/// is attached to the whole answer.
 const MAX_HELD_BYTES: usize = 8 << 20;
 
 /// What words belong to.
@@ -125,7 +123,7 @@ impl Decoder {
             citation_metadata,
         } = candidate;
         for raw in content.and_then(|said| said.parts).unwrap_or_default() {
-            self.part(&raw, chunks);
+            self.part(&raw, chunks)?;
         }
         self.finish = word(finish_reason.0).or(self.finish.take());
         let attached = [
@@ -140,24 +138,21 @@ impl Decoder {
         self.attached.extend(attached);
         let held: usize = self.attached.values().map(|raw| raw.get().len()).sum();
         if held > MAX_HELD_BYTES {
-            return Err(Fault {
-                should_retry: Some(false),
-                ..Fault::broken("what is attached to the answer is too large")
-            });
+            return Err(too_large("what is attached to the answer is too large"));
         }
         Ok(())
     }
 
-    fn part(&mut self, raw: &RawValue, chunks: &mut VecDeque<Chunk>) {
+    fn part(&mut self, raw: &RawValue, chunks: &mut VecDeque<Chunk>) -> Result<(), Fault> {
         let SaidPart {
             text,
             thought,
             thought_signature,
             function_call,
-        } = serde_json::from_str(raw.get()).unwrap_or_default();
+        } = said_part(raw)?;
         let signature = thought_signature.0;
         match (function_call, text) {
-            (Some(call), _) => self.call(call, &signature, chunks),
+            (Some(call), _) => self.call(call, &signature, chunks)?,
             (None, Some(text)) => {
                 let voice = if thought == Some(true) {
                     Voice::Reasoning
@@ -168,6 +163,7 @@ impl Decoder {
             }
             (None, None) => self.other(raw, signature, chunks),
         }
+        Ok(())
     }
 
     /// A part that is neither words nor a call: an item, or nothing but a signature.
@@ -177,7 +173,7 @@ impl Decoder {
             Some(kind) => {
                 self.interrupt(chunks);
                 self.said = true;
-                chunks.push_back(Chunk::Item(item(kind, raw)));
+                chunks.push_back(Chunk::Item(items::item(kind, raw)));
             }
             None => self.say(Voice::Text, &Piece::default(), signature, chunks),
         }
@@ -262,7 +258,12 @@ impl Decoder {
     }
 
     /// A call, whole or its beginning; one without a name goes on with the call before it.
-    fn call(&mut self, call: FunctionCall, signature: &str, chunks: &mut VecDeque<Chunk>) {
+    fn call(
+        &mut self,
+        call: FunctionCall,
+        signature: &str,
+        chunks: &mut VecDeque<Chunk>,
+    ) -> Result<(), Fault> {
         let FunctionCall {
             id,
             name,
@@ -295,10 +296,14 @@ impl Decoder {
         if let Some(open) = &mut self.open {
             let pieces = partial_args.unwrap_or_default();
             pieces.iter().for_each(|piece| open.arguments.add(piece));
+            if open.arguments.bytes() > MAX_HELD_BYTES {
+                return Err(too_large("the arguments of a tool call are too large"));
+            }
         }
         if will_continue != Some(true) {
             self.close_call(true, chunks);
         }
+        Ok(())
     }
 
     fn close_call(&mut self, complete: bool, chunks: &mut VecDeque<Chunk>) {
@@ -372,6 +377,30 @@ impl stream::Decoder for Decoder {
     }
 }
 
+/// A part as far as it is read. A call is never passed over.
+fn said_part(raw: &RawValue) -> Result<SaidPart, Fault> {
+    let is_call = || {
+        let fields = lenient::members(raw.get());
+        let call = fields.get("functionCall");
+        call.is_some_and(|call| call.get() != "null")
+    };
+    match serde_json::from_str(raw.get()) {
+        Ok(said) => Ok(said),
+        Err(_) if is_call() => Err(Fault::broken(
+            "the answer holds a tool call that cannot be read",
+        )),
+        Err(_) => Ok(SaidPart::default()),
+    }
+}
+
+/// More came than is kept; the same answer would be too large again.
+fn too_large(message: &str) -> Fault {
+    Fault {
+        should_retry: Some(false),
+        ..Fault::broken(message)
+    }
+}
+
 /// Why the model stopped. An unknown word ends a complete answer.
 fn finish_reason(word: &str, calls: bool) -> Result<FinishReason, Fault> {
     let failed = |kind, message: &str| Fault {
@@ -407,23 +436,6 @@ fn finish_reason(word: &str, calls: bool) -> Result<FinishReason, Fault> {
     }
 }
 
-/// A part that only the service can read.
-pub(super) fn item(kind: &str, raw: &RawValue) -> ProviderItem {
-    let json = lenient::sound(raw.get()).into_owned();
-    let value = lenient::value(&json).unwrap_or_default();
-    let title = ["code", "output", "mimeType", "fileUri", "toolType"]
-        .iter()
-        .find_map(|field| value[kind][field].as_str())
-        .and_then(|words| words.lines().next())
-        .unwrap_or_default();
-    ProviderItem {
-        provider: String::new(),
-        kind: kind.to_owned(),
-        title: title.chars().take(MAX_TITLE_CHARS).collect(),
-        json,
-    }
-}
-
 /// What is attached to a part that is signed.
 fn signed(signature: &str) -> String {
     json!({ KIND: { "thoughtSignature": signature } }).to_string()
@@ -439,9 +451,10 @@ fn attached(signature: &str, id: &str) -> Option<String> {
     (!fields.is_empty()).then(|| json!({ KIND: fields }).to_string())
 }
 
-/// A word that says something.
+/// A word that says something: `FINISH_REASON_UNSPECIFIED` stands for a field that is not set.
 fn word(word: String) -> Option<String> {
-    Some(word).filter(|word| !word.is_empty())
+    let says = |word: &String| !word.is_empty() && !word.ends_with("_UNSPECIFIED");
+    Some(word).filter(says)
 }
 
 /// Keeps the first value that is not empty.

@@ -5,12 +5,13 @@ use std::collections::VecDeque;
 
 use serde_json::{Map, Value};
 
-use super::{KIND, decode::item, names};
+use super::{KIND, items::item, names};
 use crate::{
     model::Role,
     provider::foreign::{
         FlawKind, ForeignContent as Content, ForeignGiven as Given, ForeignMedia,
-        ForeignPart as Part, Node, Object, Reading, at_address, encoded, inline,
+        ForeignOutcome as Outcome, ForeignPart as Part, Node, Object, Reading, at_address, encoded,
+        inline,
     },
 };
 
@@ -173,7 +174,7 @@ fn result(
         }
         None => id,
     };
-    let (text, failed) = outcome(response, reading);
+    let (text, outcome) = outcome(response, reading);
     let mut given: Vec<Given> = (!text.is_empty())
         .then_some(Given::Text(text))
         .into_iter()
@@ -187,22 +188,22 @@ fn result(
     let content = Content::Result {
         call,
         given,
-        failed,
+        outcome,
     };
     Part::new(part.at(), content)
 }
 
 /// What a tool gave, in words: what stands under `output` or `error` alone, else all of it as JSON.
-fn outcome(response: &Object<'_>, reading: &mut Reading<'_>) -> (String, bool) {
+fn outcome(response: &Object<'_>, reading: &mut Reading<'_>) -> (String, Outcome) {
     let Some(node) = response.get("response") else {
-        return (String::new(), false);
+        return (String::new(), Outcome::Success);
     };
     let Some(outcome) = node.object(reading) else {
-        return (String::new(), false);
+        return (String::new(), Outcome::Success);
     };
     let names: Vec<&str> = outcome.names().collect();
     let alone = match names.as_slice() {
-        [] => return (String::new(), false),
+        [] => return (String::new(), Outcome::Success),
         [name] => outcome.get(name).filter(|_| [OUTPUT, ERROR].contains(name)),
         _ => None,
     };
@@ -212,7 +213,7 @@ fn outcome(response: &Object<'_>, reading: &mut Reading<'_>) -> (String, bool) {
         Some(node) => node.json(),
         None => node.json(),
     };
-    (text, failed)
+    (text, Outcome::of(failed))
 }
 
 /// A part of what the model said.
@@ -324,14 +325,14 @@ mod tests {
         ]);
         let Foreign { messages, flaws } = import(&contents);
         assert_eq!(flaws, []);
-        let results: Vec<(String, String, bool)> = messages[2]
+        let results: Vec<(String, String, Outcome)> = messages[2]
             .parts
             .iter()
             .map(|part| {
                 let Content::Result {
                     call,
                     given,
-                    failed,
+                    outcome,
                 } = &part.content
                 else {
                     panic!("{part:?}")
@@ -339,17 +340,17 @@ mod tests {
                 let [Given::Text(text)] = given.as_slice() else {
                     panic!("{given:?}")
                 };
-                (call.clone(), text.clone(), *failed)
+                (call.clone(), text.clone(), *outcome)
             })
             .collect();
         let expected = [
-            ("made_2", "No.", true),
-            ("made_1", "A", false),
-            ("made_3", r#"{"a":1,"b":2}"#, false),
+            ("made_2", "No.", Outcome::Error),
+            ("made_1", "A", Outcome::Success),
+            ("made_3", r#"{"a":1,"b":2}"#, Outcome::Success),
         ];
         assert_eq!(
             results,
-            expected.map(|(call, text, failed)| (call.to_owned(), text.to_owned(), failed))
+            expected.map(|(call, text, outcome)| (call.to_owned(), text.to_owned(), outcome))
         );
         assert_eq!(messages[3].role, Role::User);
     }

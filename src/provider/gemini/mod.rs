@@ -24,6 +24,7 @@ pub mod decode;
 mod encode;
 mod family;
 pub(in crate::provider) mod import;
+mod items;
 mod media;
 mod names;
 mod options;

@@ -298,7 +298,7 @@ impl Client {
         let status = response.status();
         let headers = response.headers();
         let mut said = Said::of_body(&body);
-        said.retry_after = wait::asked(headers, &said);
+        said.retry_after = wait::asked(status, headers, &said);
         let fault = if status.is_success() {
             unexpected(headers, said)
         } else {

@@ -1,21 +1,31 @@
 //! How long an error response asks to wait, and whether it allows a retry. Only errors are read:
 //! some services send `retry-after` with successes too.
 
-use std::{sync::LazyLock, time::Duration};
+use std::{
+    sync::LazyLock,
+    time::{Duration, SystemTime},
+};
 
-use http::{HeaderMap, header};
+use http::{HeaderMap, StatusCode, header};
+use jiff::Timestamp;
 use regex::Regex;
 
 use super::said::Said;
 
-/// The wait that the headers ask for, else the body.
-pub fn asked(headers: &HeaderMap, said: &Said) -> Option<Duration> {
-    let text = |name: &str| {
-        headers
-            .get(name)
-            .and_then(|value| value.to_str().ok())
-            .map(str::trim)
-    };
+/// A span of time: a number and its unit.
+const SPAN: &str =
+    r"(\d+(?:\.\d+)?)\s*(ms|milliseconds?|s|secs?|seconds?|m|mins?|minutes?|h|hours?|d|days?)";
+
+/// What limits of OpenAI and of services that copy it are about.
+const OPENAI_LIMITS: [&str; 2] = ["requests", "tokens"];
+
+/// What limits of Anthropic are about.
+const ANTHROPIC_LIMITS: [&str; 4] = ["requests", "tokens", "input-tokens", "output-tokens"];
+
+/// The wait that the headers ask for, else the body; of a call over a rate limit without either, the
+/// time until the limit that is used up is reset.
+pub fn asked(status: StatusCode, headers: &HeaderMap, said: &Said) -> Option<Duration> {
+    let text = |name: &str| text(headers, name);
     let milliseconds =
         || Duration::try_from_secs_f64(text("retry-after-ms")?.parse::<f64>().ok()? / 1000.0).ok();
     let seconds =
@@ -31,6 +41,34 @@ pub fn asked(headers: &HeaderMap, said: &Said) -> Option<Duration> {
         .or_else(until)
         .or(said.retry_after)
         .or_else(|| in_words(&said.message))
+        .or_else(|| {
+            let is_over = status == StatusCode::TOO_MANY_REQUESTS;
+            is_over.then(|| until_reset(headers)).flatten()
+        })
+}
+
+fn text<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> {
+    let value = headers.get(name)?.to_str().ok()?;
+    Some(value.trim())
+}
+
+/// The time until every limit is reset of which nothing remains.
+fn until_reset(headers: &HeaderMap) -> Option<Duration> {
+    let openai = OPENAI_LIMITS.map(|limit| {
+        let field = |field| format!("x-ratelimit-{field}-{limit}");
+        (field("remaining"), field("reset"))
+    });
+    let anthropic = ANTHROPIC_LIMITS.map(|limit| {
+        let field = |field| format!("anthropic-ratelimit-{limit}-{field}");
+        (field("remaining"), field("reset"))
+    });
+    let now = text(headers, header::DATE.as_str());
+    let wait = |(remaining, reset): (String, String)| {
+        let remaining: f64 = text(headers, &remaining)?.parse().ok()?;
+        let reset = text(headers, &reset).filter(|_| remaining <= 0.0)?;
+        spans(reset).or_else(|| from_timestamp(reset, now?))
+    };
+    openai.into_iter().chain(anthropic).filter_map(wait).max()
 }
 
 /// What the service itself says about repeating the call.
@@ -49,18 +87,37 @@ fn from_date(until: &str, now: &str) -> Option<Duration> {
     Some(until.duration_since(now).unwrap_or_default())
 }
 
+/// A time of RFC 3339, measured in the same way.
+fn from_timestamp(until: &str, now: &str) -> Option<Duration> {
+    let until: Timestamp = until.parse().ok()?;
+    let now = httpdate::parse_http_date(now).ok()?;
+    Some(
+        SystemTime::from(until)
+            .duration_since(now)
+            .unwrap_or_default(),
+    )
+}
+
 /// "Please try again in 7m12.48s" or "Please retry after 26 seconds", in the words of OpenAI, Azure
 /// and services that copy them.
 fn in_words(message: &str) -> Option<Duration> {
-    const SPAN: &str =
-        r"(\d+(?:\.\d+)?)\s*(ms|milliseconds?|s|secs?|seconds?|m|mins?|minutes?|h|hours?|d|days?)";
     static WORDS: LazyLock<Regex> = LazyLock::new(|| {
         compiled(&format!(
             r"(?i)\b(?:try again|retry) (?:in|after)\s*((?:{SPAN}[\s,]*)+)(?:\W|$)"
         ))
     });
+    sum(WORDS.captures(message)?.get(1)?.as_str())
+}
+
+/// "6m0s" or "120ms", and nothing else.
+fn spans(text: &str) -> Option<Duration> {
+    static WHOLE: LazyLock<Regex> = LazyLock::new(|| compiled(&format!(r"(?i)^(?:{SPAN}\s*)+$")));
+    WHOLE.is_match(text).then(|| sum(text)).flatten()
+}
+
+/// The sum of spans of time.
+fn sum(spans: &str) -> Option<Duration> {
     static SPANS: LazyLock<Regex> = LazyLock::new(|| compiled(&format!("(?i){SPAN}")));
-    let spans = WORDS.captures(message)?.get(1)?.as_str();
     let seconds = |found: regex::Captures<'_>| {
         let number: f64 = found[1].parse().ok()?;
         let unit = found[2].to_ascii_lowercase();
@@ -89,7 +146,17 @@ mod tests {
 
     type Headers = [(&'static str, &'static str)];
 
+    const OVER: StatusCode = StatusCode::TOO_MANY_REQUESTS;
+
     fn check(headers: &Headers, message: &str, expected: Option<u64>) {
+        assert_eq!(
+            wait(OVER, headers, message),
+            expected.map(Duration::from_millis),
+            "{headers:?} {message:?}"
+        );
+    }
+
+    fn wait(status: StatusCode, headers: &Headers, message: &str) -> Option<Duration> {
         let headers: HeaderMap = headers
             .iter()
             .map(|(name, value)| {
@@ -103,11 +170,7 @@ mod tests {
             message: message.to_owned(),
             ..Said::default()
         };
-        assert_eq!(
-            asked(&headers, &said),
-            expected.map(Duration::from_millis),
-            "{headers:?} {message:?}"
-        );
+        asked(status, &headers, &said)
     }
 
     #[test]
@@ -172,13 +235,48 @@ mod tests {
     }
 
     #[test]
+    fn retry_delay_is_the_reset_of_the_limit_that_is_used_up() {
+        let date = ("date", "Sun, 06 Nov 1994 08:49:37 GMT");
+        let left = ("x-ratelimit-remaining-requests", "59");
+        let none = ("x-ratelimit-remaining-tokens", "0");
+        let reset = |value| ("x-ratelimit-reset-tokens", value);
+        let input = ("anthropic-ratelimit-input-tokens-remaining", "0");
+        let until = |value| ("anthropic-ratelimit-input-tokens-reset", value);
+        let requests = ("x-ratelimit-reset-requests", "1h");
+        let table: [(&Headers, Option<u64>); 12] = [
+            (&[none, reset("6m0s")], Some(360_000)),
+            (&[none, reset("120ms")], Some(120)),
+            (&[none, reset("1s"), left, requests], Some(1_000)),
+            (
+                &[none, reset("1s"), (left.0, "0"), requests],
+                Some(3_600_000),
+            ),
+            (&[("x-ratelimit-remaining-tokens", "1"), reset("1s")], None),
+            (&[reset("1s")], None),
+            (&[none, reset("soon, in 1s")], None),
+            (&[none, reset("1s"), ("retry-after", "2")], Some(2_000)),
+            (&[date, input, until("1994-11-06T08:50:07Z")], Some(30_000)),
+            (&[date, input, until("1994-11-06T08:00:00Z")], Some(0)),
+            (&[input, until("1994-11-06T08:50:07Z")], None),
+            (&[date, input, until("at noon")], None),
+        ];
+        for (headers, expected) in table {
+            check(headers, "", expected);
+        }
+        let headers = [none, reset("6m0s")];
+        assert_eq!(wait(StatusCode::BAD_GATEWAY, &headers, ""), None);
+        let words = wait(OVER, &headers, "Please try again in 20ms.");
+        assert_eq!(words, Some(Duration::from_millis(20)));
+    }
+
+    #[test]
     fn retry_delay_of_the_body_is_used_without_headers() {
         let said = Said {
             retry_after: Some(Duration::from_secs(34)),
             ..Said::default()
         };
         assert_eq!(
-            asked(&HeaderMap::new(), &said),
+            asked(OVER, &HeaderMap::new(), &said),
             Some(Duration::from_secs(34))
         );
     }

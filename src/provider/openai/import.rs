@@ -6,8 +6,8 @@ use super::KIND;
 use crate::{
     model::Role,
     provider::foreign::{
-        FlawKind, ForeignContent as Content, ForeignGiven as Given, ForeignPart as Part, Node,
-        Object, Reading, encoded, from_data_or_url, inline,
+        FlawKind, ForeignContent as Content, ForeignGiven as Given, ForeignOutcome as Outcome,
+        ForeignPart as Part, Node, Object, Reading, encoded, from_data_or_url, inline,
     },
 };
 
@@ -292,7 +292,7 @@ fn result(message: &Object<'_>, call: String, reading: &mut Reading<'_>) -> Part
     let content = Content::Result {
         call,
         given: parts.into_iter().filter_map(given).collect(),
-        failed: false,
+        outcome: Outcome::Success,
     };
     Part::new(message.at(), content)
 }

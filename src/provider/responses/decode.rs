@@ -30,6 +30,9 @@ use crate::{
 /// What OpenRouter sends after the last event.
 const DONE: &str = "[DONE]";
 
+/// The statuses of an answer that nothing is added to.
+const ENDS: [&str; 4] = ["completed", "incomplete", "failed", "cancelled"];
+
 /// An answer that is being decoded.
 #[derive(Debug)]
 pub struct Decoder {
@@ -129,11 +132,7 @@ impl Decoder {
             output,
             ..
         } = response;
-        let said = kind.strip_prefix("response.").unwrap_or(kind);
-        let status = status.map(|status| status.0);
-        let status = status
-            .filter(|status| !status.is_empty())
-            .unwrap_or_else(|| said.to_owned());
+        let status = outcome(kind, status.map(|status| status.0));
         if let Some(error) = error.filter(|error| error.get() != "null") {
             return Err(failed(&error));
         }
@@ -202,6 +201,17 @@ impl stream::Decoder for Decoder {
     fn end(&mut self, _: &mut VecDeque<Chunk>) -> Result<(), Fault> {
         Err(unfinished())
     }
+}
+
+/// How an answer ended: its status, or what the event means that carries it where the status says
+/// nothing, as one of an answer that is still being made.
+fn outcome(event: &str, status: Option<String>) -> String {
+    let ends = |status: &String| ENDS.contains(&status.as_str());
+    let meant = match event.strip_prefix("response.").unwrap_or(event) {
+        "done" => "completed",
+        meant => meant,
+    };
+    status.filter(ends).unwrap_or_else(|| meant.to_owned())
 }
 
 /// Where an event writes words, and whether it brings all of them. `None` means it writes none.

@@ -8,7 +8,8 @@ use crate::{
     model::Role,
     provider::foreign::{
         FlawKind, ForeignContent as Content, ForeignGiven as Given, ForeignMedia,
-        ForeignPart as Part, Node, Object, Reading, at_address, from_data_or_url,
+        ForeignOutcome as Outcome, ForeignPart as Part, Node, Object, Reading, at_address,
+        from_data_or_url,
     },
 };
 
@@ -319,7 +320,7 @@ fn result(item: &Object<'_>, reading: &mut Reading<'_>) -> Part {
             .into_iter()
             .filter_map(given)
             .collect(),
-        failed: false,
+        outcome: Outcome::Success,
     };
     Part::new(item.at(), content)
 }

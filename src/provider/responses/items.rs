@@ -20,6 +20,12 @@ const MAX_ITEMS: usize = 4_096;
 /// Bytes of arguments that may come before the name of their call.
 const MAX_HELD_BYTES: usize = 64 << 10;
 
+/// Bytes of the input of a custom tool, which is held until it is complete.
+const MAX_CUSTOM_BYTES: usize = 8 << 20;
+
+/// The kind of a call whose input is a text.
+const CUSTOM_CALL: &str = "custom_tool_call";
+
 /// What words are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Voice {
@@ -66,6 +72,8 @@ struct Item {
     phase: String,
     words: BTreeMap<(Voice, i64), Words>,
     call: Call,
+    /// It is a call whose input is a text.
+    is_custom: bool,
     done: bool,
 }
 
@@ -185,18 +193,27 @@ impl Items {
         piece: &Piece,
         chunks: &mut VecDeque<Chunk>,
     ) -> Result<(), Fault> {
-        let call = &mut self.item(output)?.call;
+        let Item {
+            call, is_custom, ..
+        } = self.item(output)?;
         let text = call.joiner.join(piece);
         call.arguments.text.push_str(&text.text);
         call.arguments.replaced |= text.replaced;
-        match call.index {
-            Some(index) => write_arguments(index, text, chunks),
-            None if call.arguments.text.len() > MAX_HELD_BYTES => {
+        let held = call.arguments.text.len();
+        match (call.index, *is_custom) {
+            (Some(index), _) => write_arguments(index, text, chunks),
+            (None, true) if held > MAX_CUSTOM_BYTES => {
+                return Err(Fault {
+                    should_retry: Some(false),
+                    ..Fault::broken("the input of a tool call is too large")
+                });
+            }
+            (None, false) if held > MAX_HELD_BYTES => {
                 return Err(Fault::broken(
                     "the arguments of a tool call came without its name",
                 ));
             }
-            None => {}
+            (None, _) => {}
         }
         Ok(())
     }
@@ -235,9 +252,7 @@ impl Items {
             "message" => self.end_message(output, &item, chunks),
             "reasoning" => self.end_reasoning(output, &item, chunks),
             "function_call" => self.end_call(output, &item, chunks),
-            "custom_tool_call" if !self.runs_custom_tools => {
-                self.end_custom_call(output, &item, chunks)
-            }
+            CUSTOM_CALL if !self.runs_custom_tools => self.end_custom_call(output, &item, chunks),
             // Nothing can be done with it.
             "" => Ok(()),
             kind => {
@@ -473,7 +488,7 @@ impl Items {
         let call = &mut self.item(output)?.call;
         let Text { text, replaced } = std::mem::take(&mut call.arguments);
         let mut own = self.names(output);
-        own.insert("type".to_owned(), json!("custom_tool_call"));
+        own.insert("type".to_owned(), json!(CUSTOM_CALL));
         self.begin_call(output, item, chunks)?;
         let index = self.item(output)?.call.index.unwrap_or_default();
         let text = json!({"input": text}).to_string();
@@ -482,10 +497,11 @@ impl Items {
         Ok(())
     }
 
-    /// Remembers what an item is called. Some services change its id on its way: the last one is
+    /// Remembers what an item is, and what it is called. Some services change its id on its way: the last one is
     /// what they know later.
     fn identify(&mut self, output: i64, item: &wire::Item) -> Result<(), Fault> {
         let known = self.item(output)?;
+        known.is_custom |= word(&item.kind) == CUSTOM_CALL;
         for (kept, word) in [
             (&mut known.id, word(&item.id)),
             (&mut known.phase, word(&item.phase)),

@@ -92,9 +92,13 @@ fn conversations() -> Vec<(Case, Value)> {
             {"type": "tool-result", "toolCallId": "s1", "toolName": "web_search", "output": {"type": "json", "value": []}},
             {"type": "text", "text": "Both."},
             {"type": "tool-call", "toolCallId": "c1", "toolName": "look", "input": {"n": 1}},
-            {"type": "tool-call", "toolCallId": "c2", "toolName": "list", "input": {}}]},
+            {"type": "tool-call", "toolCallId": "c2", "toolName": "list", "input": {}},
+            {"type": "tool-call", "toolCallId": "c3", "toolName": "look", "input": {}},
+            {"type": "tool-call", "toolCallId": "c4", "toolName": "look", "input": {}}]},
         {"role": "tool", "content": [
             {"type": "tool-result", "toolCallId": "c1", "toolName": "look", "output": {"type": "error-json", "value": {"why": "gone"}}},
+            {"type": "tool-result", "toolCallId": "c3", "toolName": "look", "output": {"type": "execution-denied", "reason": "Not today."}},
+            {"type": "tool-result", "toolCallId": "c4", "toolName": "look", "output": {"type": "execution-denied"}},
             {"type": "tool-result", "toolCallId": "c2", "toolName": "list", "output": {"type": "content", "value": [
                 {"type": "text", "text": "See:"}, {"type": "media", "data": picture, "mediaType": "image/png"}]}}]},
         {"role": "assistant", "content": "A cat."},
@@ -287,7 +291,7 @@ enum Said {
     Words(String),
     Thought(String, bool),
     Refusal(String),
-    Call(String, Vec<Piece>, bool),
+    Call(String, Vec<Piece>, ToolOutcome),
 }
 
 fn said() -> impl Strategy<Value = Said> {
@@ -297,12 +301,17 @@ fn said() -> impl Strategy<Value = Said> {
         Just("{".to_owned()),
         Just(String::new()),
     ];
+    let outcomes = prop_oneof![
+        Just(ToolOutcome::Success),
+        Just(ToolOutcome::Error),
+        Just(ToolOutcome::Denied),
+    ];
     prop_oneof![
         2 => text().prop_map(Said::Words),
         2 => (text(), any::<bool>()).prop_map(|(text, proven)| Said::Thought(text, proven)),
         1 => text().prop_map(Said::Refusal),
-        3 => (arguments, prop::collection::vec(piece(), 0..3), any::<bool>())
-            .prop_map(|(arguments, given, failed)| Said::Call(arguments, given, failed)),
+        3 => (arguments, prop::collection::vec(piece(), 0..3), outcomes)
+            .prop_map(|(arguments, given, outcome)| Said::Call(arguments, given, outcome)),
     ]
 }
 
@@ -366,7 +375,7 @@ impl Stored<'_> {
                         redacted: false,
                     })
                 },
-                Said::Call(arguments, given, failed) => {
+                Said::Call(arguments, given, outcome) => {
                     self.calls += 1;
                     let id = CallId::new(format!("call_{}", self.calls));
                     let name = ["look", "list"][self.calls % 2].to_owned();
@@ -374,11 +383,7 @@ impl Stored<'_> {
                         call: id.clone(),
                         name: name.clone(),
                         parts: given.into_iter().map(|piece| self.given(piece)).collect(),
-                        outcome: if failed {
-                            ToolOutcome::Error
-                        } else {
-                            ToolOutcome::Success
-                        },
+                        outcome,
                         truncation: None,
                     })));
                     Part::new(Content::ToolCall(ToolCall {

@@ -150,6 +150,68 @@ fn a_call_that_does_not_end_is_never_run() {
 }
 
 #[test]
+fn a_call_that_cannot_be_read_is_an_error() {
+    let table = [
+        json!({"functionCall": "look"}),
+        json!({"functionCall": {"name": "look", "args": {}, "willContinue": "no"}}),
+        json!({"functionCall": {"name": "look", "args": {}}, "thought": "yes"}),
+    ];
+    for part in table {
+        let fault = fault(&[event(std::slice::from_ref(&part)), ends("STOP")]);
+        assert_eq!(
+            (fault.kind, fault.message.as_str()),
+            (
+                Kind::Broken,
+                "the answer holds a tool call that cannot be read"
+            ),
+            "{part}"
+        );
+    }
+    let no_call = json!({"functionCall": null, "text": "a", "thought": "yes"});
+    let (_, result) = outcome(&[event(&[no_call]), ends("STOP")]);
+    assert_eq!(result, Ok(()));
+}
+
+#[test]
+fn arguments_in_pieces_have_a_bound() {
+    let begun = event(&[json!({"functionCall": {"name": "look", "willContinue": true}})]);
+    let more = event(&[json!({"functionCall": {
+        "partialArgs": [{"jsonPath": "$.a", "stringValue": "x".repeat(1 << 20)}], "willContinue": true}})]);
+    let end = event(&[json!({"functionCall": {}})]);
+    let answer = |pieces: usize| {
+        let mut events = vec![begun.clone()];
+        events.extend(std::iter::repeat_n(more.clone(), pieces));
+        events.extend([end.clone(), ends("STOP")]);
+        events
+    };
+    assert_eq!(outcome(&answer(7)).1, Ok(()));
+    let fault = fault(&answer(9));
+    assert_eq!(
+        (fault.kind, fault.should_retry, fault.message.as_str()),
+        (
+            Kind::Broken,
+            Some(false),
+            "the arguments of a tool call are too large"
+        )
+    );
+}
+
+#[test]
+fn a_picture_that_is_too_large_is_left_out_of_its_item() {
+    for (bytes, kept) in [(9, true), (1_000_000, false)] {
+        let picture = json!({"inlineData": {"mimeType": "image/png", "data": "a".repeat(bytes)}, "thoughtSignature": "c2ln"});
+        let answer = answer(&[json!({"text": "Here:"}), picture.clone()]);
+        let Content::ProviderItem(item) = &answer.parts[1].content else {
+            panic!("{answer:?}");
+        };
+        let json: Value = serde_json::from_str(&item.json).unwrap();
+        let without = json!({"inlineData": {"mimeType": "image/png", "data": null}});
+        assert_eq!(json, if kept { picture } else { without });
+        assert_eq!(item.title, "image/png");
+    }
+}
+
+#[test]
 fn what_the_service_runs_itself_is_kept_as_items() {
     let code = json!({"executableCode": {"language": "PYTHON", "code": "print(1)\nprint(2)"}, "thoughtSignature": "c2ln"});
     let result = json!({"codeExecutionResult": {"outcome": "OUTCOME_OK", "output": "1\n2\n"}});
@@ -256,6 +318,17 @@ fn every_reason_for_the_end_has_its_meaning() {
         assert_eq!((fault.kind, fault.code.as_str()), (kind, word));
         assert_eq!(fault.should_retry, None);
     }
+}
+
+#[test]
+fn a_reason_that_is_not_specified_is_none() {
+    let said = event(&[json!({"text": "a"})]);
+    let none = ends("FINISH_REASON_UNSPECIFIED");
+    let fault = fault(&[said.clone(), none.clone()]);
+    assert_eq!(fault.message, "the answer ended without a reason");
+    let (chunks, result) = outcome(&[said, ends("MAX_TOKENS"), none]);
+    assert_eq!(result, Ok(()));
+    assert_eq!(assembled(&chunks).finish.reason, FinishReason::Length);
 }
 
 #[test]

@@ -336,6 +336,31 @@ fn items_of_the_service_go_back_and_those_of_others_do_not() {
 }
 
 #[test]
+fn a_picture_whose_content_was_not_kept_does_not_go_back() {
+    let picture = |data: Value| {
+        Part::new(Content::ProviderItem(ProviderItem {
+            provider: "main".to_owned(),
+            kind: "inlineData".to_owned(),
+            json: json!({"inlineData": {"mimeType": "image/png", "data": data}}).to_string(),
+            title: "image/png".to_owned(),
+        }))
+    };
+    let whole = json!({"inlineData": {"mimeType": "image/png", "data": "aGk="}});
+    let parts = vec![picture(json!("aGk=")), picture(Value::Null)];
+    let encoded = encoded(&prompt(OLD, vec![user("?"), said(OLD, parts), user("!")]));
+    let body: Value = serde_json::from_slice(&encoded.body).expect("JSON");
+    assert_eq!(body["contents"][1]["parts"], json!([whole]));
+    let [note] = encoded.left_out.as_slice() else {
+        panic!("{:?}", encoded.left_out)
+    };
+    assert_eq!(note.part, Some(1));
+    assert_eq!(
+        note.text,
+        "The content of the item was too large to be kept."
+    );
+}
+
+#[test]
 fn a_message_of_which_nothing_can_be_sent_is_reported() {
     let messages = vec![user("?"), said(OLD, vec![thought("Hm.")]), user("!")];
     let encoded = encoded(&prompt(OLD, messages));

@@ -300,6 +300,35 @@ fn a_call_without_a_name_is_an_error() {
 }
 
 #[test]
+fn the_input_of_a_custom_call_may_be_large() {
+    let begun = json!({"type": "custom_tool_call", "id": "ctc_1", "call_id": "a", "name": "patch", "input": ""});
+    let piece = "x".repeat(100_000);
+    let more =
+        json!({"type": "response.custom_tool_call_input.delta", "output_index": 0, "delta": piece});
+    let events = |pieces: usize| {
+        let mut events = vec![added(0, begun.clone())];
+        events.extend(std::iter::repeat_n(more.clone(), pieces));
+        events
+    };
+    let mut whole = events(2);
+    let mut call = begun.clone();
+    call["input"] = json!(piece.repeat(2));
+    whole.push(done(0, call));
+    let answer = answer(&whole);
+    let arguments: Value = serde_json::from_str(&answer.calls[0].arguments).expect("JSON");
+    assert_eq!(arguments["input"].as_str().map(str::len), Some(200_000));
+    let fault = fault(&events(90));
+    assert_eq!(
+        (fault.kind, fault.should_retry, fault.message.as_str()),
+        (
+            Kind::Broken,
+            Some(false),
+            "the input of a tool call is too large"
+        )
+    );
+}
+
+#[test]
 fn a_custom_call_holds_its_input_as_an_argument() {
     let call = json!({"type": "custom_tool_call", "id": "ctc_1", "call_id": "a", "name": "patch", "input": "a \"b\""});
     let events = [
@@ -468,6 +497,50 @@ fn the_end_of_an_answer_tells_why_it_stopped() {
             (reason, word),
             "{events:?}"
         );
+    }
+}
+
+#[test]
+fn a_status_that_says_nothing_is_what_its_event_means() {
+    let last = |event: &str, status: Value| json!({"type": format!("response.{event}"), "response": {"id": "resp_1", "status": status}});
+    let table = [
+        (last("done", Value::Null), FinishReason::Stop, "completed"),
+        (last("done", json!("")), FinishReason::Stop, "completed"),
+        (
+            last("done", json!("incomplete")),
+            FinishReason::Length,
+            "incomplete",
+        ),
+        (
+            last("completed", json!("in_progress")),
+            FinishReason::Stop,
+            "completed",
+        ),
+        (
+            last("incomplete", json!("queued")),
+            FinishReason::Length,
+            "incomplete",
+        ),
+        (
+            json!({"type": "response.done"}),
+            FinishReason::Stop,
+            "completed",
+        ),
+    ];
+    for (event, reason, word) in table {
+        let chunks = chunks("openai", &[text(0, "Hello"), event.clone()]);
+        let finish = assembled(&chunks).finish;
+        assert_eq!(
+            (finish.reason, finish.provider_reason.as_str()),
+            (reason, word),
+            "{event}"
+        );
+    }
+    for event in [
+        last("failed", json!("in_progress")),
+        last("done", json!("cancelled")),
+    ] {
+        assert_eq!(fault(&[event]).kind, Kind::Broken);
     }
 }
 
