@@ -2,7 +2,7 @@
 
 use super::{
     Findings, Path, answers,
-    foreign::{self, Imported, Place},
+    messages_json::{self as foreign, Imported, Place},
     hash::{idempotency, request_hash},
     id, ignored, input, json, labels,
     media::{self, Stored},

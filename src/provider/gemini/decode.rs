@@ -18,7 +18,7 @@ use super::{
     wire::{self, Candidate, FunctionCall, SaidPart},
 };
 use crate::{
-    model::{FinishReason, ProviderItem},
+    model::{FinishReason, ProviderItem, json::sound},
     provider::{
         Chunk, Finish,
         error::Kind,
@@ -338,7 +338,7 @@ impl Decoder {
             usage: self.report.read(),
             provider_model: std::mem::take(&mut self.model),
             response_id: std::mem::take(&mut self.id),
-            metadata: attached.map(|json| lenient::sound(&json).into_owned()),
+            metadata: attached.map(|json| sound(&json).into_owned()),
             prompt_fingerprint: None,
         }));
         Ok(())
@@ -409,7 +409,7 @@ fn finish_reason(word: &str, calls: bool) -> Result<FinishReason, Fault> {
 
 /// A part that only the service can read.
 pub(super) fn item(kind: &str, raw: &RawValue) -> ProviderItem {
-    let json = lenient::sound(raw.get()).into_owned();
+    let json = sound(raw.get()).into_owned();
     let value = lenient::value(&json).unwrap_or_default();
     let title = ["code", "output", "mimeType", "fileUri", "toolType"]
         .iter()
