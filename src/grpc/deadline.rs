@@ -54,12 +54,13 @@ where
         self.inner.poll_ready(context)
     }
 
-    fn call(&mut self, request: Request<Q>) -> Self::Future {
+    fn call(&mut self, mut request: Request<Q>) -> Self::Future {
         let Some(patience) = patience(request.headers()) else {
             return Box::pin(self.inner.call(request));
         };
         // The framework's own timer is set after this one, so that this one is first.
         let deadline = Instant::now() + patience;
+        request.extensions_mut().insert(Ends(deadline));
         let answer = self.inner.call(request);
         Box::pin(async move {
             match timeout_at(deadline, answer).await {
@@ -68,6 +69,16 @@ where
             }
         })
     }
+}
+
+/// When a call ends. Travels in the request's extensions.
+#[derive(Debug, Clone, Copy)]
+struct Ends(Instant);
+
+/// The deadline of the caller. Returns `None` if it waits for ever.
+pub(super) fn of<T>(request: &tonic::Request<T>) -> Option<std::time::Instant> {
+    let Ends(deadline) = request.extensions().get()?;
+    Some(deadline.into_std())
 }
 
 /// How long the caller waits. One that says it in no form of the protocol waits for ever, as the

@@ -280,6 +280,7 @@ impl From<turn::Error> for Status {
                 .with("largest_category", category_name(largest)),
             Error::NoInput => row(R::NoInput),
             Error::Draining => row(R::Draining).retry_after(RETRY_DRAINING),
+            Error::DeadlinePassed => row(R::DeadlineExceeded),
             Error::ContentTooLarge { limit } => row(R::RequestTooLarge).with("limit_bytes", limit),
             Error::ContentMismatch { bytes, sha256 } => {
                 violated(not_as_announced(bytes, sha256.as_ref()))

@@ -6,7 +6,7 @@ use prost::Message as _;
 use tonic::{Request, Response, Status};
 
 use super::{
-    PAGE_BYTES, READ_BYTES,
+    PAGE_BYTES, READ_BYTES, deadline,
     decode::{self, PageRequest},
     encode,
     page::{self, Room},
@@ -252,6 +252,7 @@ impl TurnService for Turns {
         request: Request<pb::ExecuteTurnRequest>,
     ) -> Result<Response<Self::ExecuteTurnStream>, Status> {
         let tenant = tenant(&request)?;
+        let deadline = deadline::of(&request);
         let request = request.into_inner();
         let stored = self
             .engine
@@ -264,7 +265,7 @@ impl TurnService for Turns {
             how,
             after,
             news,
-        } = self.engine.execute(tenant, command).await?;
+        } = self.engine.execute(tenant, command, deadline).await?;
         let mut admitted = pb::Admitted::default();
         let mut running = None;
         let replay_until = match how {

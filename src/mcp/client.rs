@@ -16,7 +16,7 @@ use rmcp::{
     ClientHandler, RoleClient, ServiceError,
     model::{
         CallToolRequestParams, CallToolResponse, CallToolResult, ClientCapabilities, ClientConfig,
-        ContentBlock, Implementation, JsonObject, PaginatedRequestParams, ResourceContents, Tool,
+        ContentBlock, Implementation, PaginatedRequestParams, ResourceContents, Tool,
     },
     service::{NotificationContext, Peer, RunningService, serve_client},
     transport::{
@@ -26,7 +26,7 @@ use rmcp::{
 use secrecy::ExposeSecret as _;
 use tokio::{sync::Mutex, time::timeout};
 
-use super::{CallError, Listed, Output, Settings, Unusable};
+use super::{CallError, Listed, Output, Settings, Unusable, arguments};
 
 /// How long opening a session may take.
 const OPEN_TIMEOUT: Duration = Duration::from_secs(15);
@@ -130,8 +130,7 @@ impl Client {
 
     /// Calls a tool. A call that is dropped is cancelled at the server.
     pub(super) async fn call(&self, tool: &str, arguments: &str) -> Result<Output, CallError> {
-        let arguments: JsonObject = serde_json::from_str(arguments)
-            .map_err(|_| CallError::NotRun("its arguments are not a JSON object".to_owned()))?;
+        let arguments = arguments::object(arguments).map_err(CallError::NotRun)?;
         let server = self.server().await.map_err(CallError::NotRun)?;
         let request = CallToolRequestParams::new(tool.to_owned()).with_arguments(arguments);
         match server.call_tool_once(request).await {

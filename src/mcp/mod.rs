@@ -14,6 +14,8 @@ use secrecy::SecretString;
 use tokio::{sync::Semaphore, time::timeout};
 
 #[cfg(feature = "mcp")]
+mod arguments;
+#[cfg(feature = "mcp")]
 mod client;
 #[cfg(not(feature = "mcp"))]
 #[path = "absent.rs"]

@@ -15,6 +15,7 @@ pub mod event;
 pub mod failure;
 pub mod generation;
 pub mod id;
+pub mod json;
 pub mod ledger;
 pub mod media;
 pub mod message;

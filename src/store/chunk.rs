@@ -1,9 +1,10 @@
 //! The text of messages that are being written, for readers on other replicas: chunks that the
 //! owner inserts, all of a replica in one statement, and that are gone with the commit.
 //!
-//! Inserting needs no lock and no fence: a chunk names its epoch, and whoever reads asks in the
-//! same snapshot for what the hot row says is being written. One that comes late, after the commit
-//! of its message, is not read and swept.
+//! Inserting needs no lock: a chunk is written only while its writer owns the turn under its epoch,
+//! and whoever reads asks in the same snapshot for what the hot row says is being written. One that
+//! comes late, after the commit of its message, is not read and swept. The epoch alone would not do:
+//! after a failover that lost commits, another turn or owner may have the same one.
 
 use std::sync::LazyLock;
 
@@ -16,7 +17,7 @@ use super::{
 };
 use crate::{
     codec,
-    model::{MessageId, Seq, SessionKey, delta::Stretch, event::StepPosition},
+    model::{MessageId, Seq, SessionKey, TurnId, delta::Stretch, event::StepPosition},
 };
 
 /// Chunks that are swept at once.
@@ -27,6 +28,8 @@ const SWEEP: i64 = 1000;
 pub struct NewChunk {
     /// The session.
     pub key: SessionKey,
+    /// The turn that writes the message.
+    pub turn: TurnId,
     /// The epoch of the owner that writes the message.
     pub epoch: i64,
     /// The message.
@@ -81,8 +84,8 @@ pub(super) static SAVE: LazyLock<Named> = named_alone!("sql/chunks/save.sql");
 pub(super) static ELSEWHERE: LazyLock<Named> = named_alone!("sql/chunks/elsewhere.sql");
 
 impl Store {
-    /// Writes chunks. Those of a turn that has another owner meanwhile, and those that are there,
-    /// are left out.
+    /// Writes chunks of turns that this replica owns. Those of a turn that has another owner
+    /// meanwhile or is another one, and those that are there, are left out.
     pub async fn save_chunks(&self, chunks: &[NewChunk]) -> Result<(), Error> {
         let tenants: Vec<&str> = chunks
             .iter()
@@ -92,6 +95,7 @@ impl Store {
             .iter()
             .map(|chunk| chunk.key.session.as_str())
             .collect();
+        let turns: Vec<&str> = chunks.iter().map(|chunk| chunk.turn.as_str()).collect();
         let epochs: Vec<i64> = chunks.iter().map(|chunk| chunk.epoch).collect();
         let messages: Vec<&str> = chunks.iter().map(|chunk| chunk.message.as_str()).collect();
         let numbers: Vec<i32> = chunks.iter().map(|chunk| chunk.n).collect();
@@ -99,6 +103,8 @@ impl Store {
         let save = SAVE.query(&[
             ("tenants", &tenants as Param<'_>),
             ("sessions", &sessions),
+            ("turns", &turns),
+            ("replica", &self.replica),
             ("epochs", &epochs),
             ("messages", &messages),
             ("numbers", &numbers),

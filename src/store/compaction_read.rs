@@ -29,7 +29,8 @@ pub(super) static NEWEST: LazyLock<Named> = named_alone!("sql/compactions/newest
 pub(super) static IN_FORCE: LazyLock<Named> = named_alone!("sql/compactions/in_force.sql");
 /// Of all sessions: the index holds only those that run.
 pub(super) const ABANDONED: &str = "-- store::compaction_read::abandoned
-    select c.tenant_id, c.session_id from compactions c where c.status = 1 and c.lease_until < now() limit $1";
+    select c.tenant_id, c.session_id from compactions c where c.status = 1 and c.lease_until < now()
+     order by random() limit $1";
 
 impl Store {
     /// The compactions of a session, the newest first, those after `before` in that order.
@@ -115,7 +116,7 @@ impl Store {
         rows.first().map(compaction).transpose()
     }
 
-    /// Sessions with a compaction whose lease ran out.
+    /// Sessions with a compaction whose lease ran out, in random order.
     pub async fn abandoned_compactions(&self, limit: u32) -> Result<Vec<SessionKey>, Error> {
         let rows = self.database.read(ABANDONED, &[&i64::from(limit)]).await?;
         let key = |row: &Row| {

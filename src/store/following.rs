@@ -63,6 +63,7 @@ pub enum Fate {
 }
 
 pub(super) static AHEAD: LazyLock<Named> = named_alone!("sql/queue/ahead.sql");
+static STARTING: LazyLock<Named> = named_alone!("sql/queue/starting.sql");
 pub(super) const ADOPT: &str =
     "-- store::following::adopt: a turn that this replica was granted by a statement whose answer was lost
     select r.epoch, r.op, r.next_seq, r.turn_id from session_run r
@@ -115,16 +116,28 @@ impl Store {
         rows.first().map(fate).transpose()
     }
 
-    /// Sessions in which nothing runs although a message asks for a turn, in random order.
-    pub async fn starting(&self, limit: u32, without: &[&str]) -> Result<Vec<SessionKey>, Error> {
-        const SQL: &str = "-- store::following::starting
-            select q.tenant_id, q.session_id
-              from queue q
-              join session_run r on r.tenant_id = q.tenant_id and r.session_id = q.session_id and r.state = 0 and r.open_calls = 0
-             where q.status = 0 and q.starts_turn and q.tenant_id <> all($2::text[])
-             group by q.tenant_id, q.session_id order by random() limit $1";
-        let limit = i64::from(limit);
-        let rows = self.database.read(SQL, &[&limit, &without]).await?;
+    /// Sessions in which nothing runs although a message asks for a turn, in random order. Those of
+    /// these tenants, and the `postponed` ones, are left out.
+    pub async fn starting(
+        &self,
+        limit: u32,
+        without: &[&str],
+        postponed: &[SessionKey],
+    ) -> Result<Vec<SessionKey>, Error> {
+        let tenants: Vec<&str> = postponed.iter().map(|key| key.tenant.as_str()).collect();
+        let sessions: Vec<&str> = postponed.iter().map(|key| key.session.as_str()).collect();
+        let rows = self
+            .database
+            .read_named(
+                &STARTING,
+                &[
+                    ("limit", &i64::from(limit) as Param<'_>),
+                    ("without", &without),
+                    ("tenants", &tenants),
+                    ("sessions", &sessions),
+                ],
+            )
+            .await?;
         rows.iter().map(session_key).collect()
     }
 

@@ -21,7 +21,6 @@ use crate::{
         context::learn::memory::CalibrationMemory,
         lease::{leases::Leases, postponed::Postponed},
         live::{hub::Hub, sharing::Sharing, wakeups::Wakeups},
-        queue::stuck::Stuck,
         settings::{DEFAULT_POLICY, Rules},
     },
 };
@@ -58,8 +57,8 @@ pub struct Engine {
     pub(super) aborting: CancellationToken,
     pub(super) uploads: Semaphore,
     pub(super) renderings: Semaphore,
-    pub(super) stuck: Stuck,
     pub(super) postponed: Postponed,
+    pub(super) postponed_starts: Postponed,
     pub(super) metrics: Metrics,
     pub(super) traces: Traces,
 }
@@ -93,8 +92,8 @@ impl Engine {
             aborting: CancellationToken::new(),
             uploads,
             renderings: Semaphore::new(RENDERINGS),
-            stuck: Stuck::default(),
             postponed: Postponed::default(),
+            postponed_starts: Postponed::default(),
             metrics: telemetry.metrics().clone(),
             traces: telemetry.traces().clone(),
         })

@@ -159,6 +159,9 @@ pub enum Error {
     /// The server is shutting down.
     #[error("the server is shutting down")]
     Draining,
+    /// The caller's deadline passed before the turn was admitted.
+    #[error("the deadline passed before the turn was admitted; nothing was begun")]
+    DeadlinePassed,
     /// The server runs as many turns as it may.
     #[error("the server is at its limit of running turns")]
     Overloaded,

@@ -4,4 +4,3 @@ mod backlog;
 pub mod enqueue;
 pub mod expire;
 pub mod following;
-pub(in crate::turn) mod stuck;

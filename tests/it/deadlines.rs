@@ -68,6 +68,31 @@ async fn a_unary_call_past_its_deadline_gets_deadline_exceeded_with_its_reason()
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_turn_whose_caller_left_before_its_admission_is_not_begun() {
+    let (database, replica) =
+        Replica::alone(Options::default().script("tools", two_tools().to_string())).await;
+    let lock = database.client().await;
+    lock.batch_execute("begin; lock table sessions, session_run in access exclusive mode")
+        .await
+        .unwrap();
+    let asks = |session| asking("scripted/tools", session);
+    let response = call(&replica, EXECUTE_TURN, &asks("left"), "300m").await;
+    let status = Status::from_header_map(response.headers()).expect("no status");
+    assert_eq!(refusal(&status).reason, "DEADLINE_EXCEEDED");
+    lock.batch_execute("rollback").await.unwrap();
+    // Its request was the first to wait for the tables.
+    call(&replica, EXECUTE_TURN, &asks("stays"), "20S").await;
+    let sql = "select session_id from turns";
+    until("a turn to begin", || async {
+        !lock.query(sql, &[]).await.unwrap().is_empty()
+    })
+    .await;
+    let turns = lock.query(sql, &[]).await.unwrap();
+    let begun: Vec<&str> = turns.iter().map(|row| row.get(0)).collect();
+    assert_eq!(begun, ["stays"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_deadline_ends_the_stream_and_not_the_turn() {
     // It waits for the results of tools, for as long as nobody sends any.
     let (_database, replica) =

@@ -90,6 +90,7 @@ mod resume;
 mod retention;
 mod retries;
 mod rollback;
+mod rounds;
 mod selftest;
 mod sequential;
 mod services;

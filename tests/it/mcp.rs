@@ -1,6 +1,9 @@
 //! Tools of MCP servers, which contextd calls: against a real server over real HTTP.
 
-use std::time::Duration;
+use std::{
+    sync::atomic::{AtomicUsize, Ordering::SeqCst},
+    time::Duration,
+};
 
 use contextd::{
     config::McpConfig,
@@ -293,6 +296,7 @@ async fn a_server_that_cannot_be_reached_refuses_the_tool_set_and_nothing_else()
     assert_eq!(completed(&events).reason(), CompletionReason::Stop);
 }
 
+/// Row D18
 #[tokio::test(flavor = "multi_thread")]
 async fn a_cancelled_turn_cancels_its_calls_at_the_mcp_server() {
     let server = McpServer::start().await;
@@ -455,4 +459,57 @@ async fn a_call_whose_process_was_killed_is_not_begun_again() {
     assert!(text.contains(UNKNOWN), "{text}");
     assert_eq!(server.begun(), ["stalls"]);
     served.stop().await;
+}
+
+/// How often the open calls of a session cannot be read yet.
+static OUTAGES: AtomicUsize = AtomicUsize::new(3);
+
+/// The statement that reads open calls fails as in a short outage of the database.
+fn without_open_calls(sql: &'static str) -> &'static str {
+    let one_less = |left: usize| left.checked_sub(1);
+    let reads = sql.starts_with("-- store::tool_call::open");
+    if reads && OUTAGES.fetch_update(SeqCst, SeqCst, one_less).is_ok() {
+        return "select pg_cancel_backend(pg_backend_pid()), pg_sleep(60) where $1::text <> $2::text";
+    }
+    sql
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_call_begins_although_the_database_could_not_be_read_at_first() {
+    let server = McpServer::start().await;
+    let answers = [json!([echo("hi")]), json!([{"text": "{{result:echo}}"}])];
+    let host = Host::with(Options {
+        mcp: vec![("played".to_owned(), server.config(AMPLE))],
+        replace: Some(without_open_calls),
+        ..answering(&answers)
+    })
+    .await;
+    // A reader may meet the outage too.
+    drop(host.execute(asks(played())).await);
+    eventually("the turn to end", || async {
+        let messages = host.messages("s").await;
+        messages.len() == 4 && said(&messages[3]) == "hi"
+    })
+    .await;
+    assert_eq!(server.begun(), ["echo"]);
+    assert_eq!(OUTAGES.load(SeqCst), 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn arguments_that_cannot_be_sent_end_the_call_with_the_reason() {
+    let server = McpServer::start().await;
+    let written = r#"{"text": 1e999}"#;
+    let answers = [
+        json!([{"tool_call": {"name": "echo", "raw_arguments": written}}]),
+        json!([{"text": "Done."}]),
+    ];
+    let host = host(&server, AMPLE, &answers).await;
+    let events = host.run(asks(played())).await;
+    let (outcome, text) = outcome(&events);
+    assert_eq!(outcome, ToolOutcome::Error);
+    assert!(
+        text.contains("cannot be sent: number out of range"),
+        "{text}"
+    );
+    assert_eq!(server.begun(), [] as [&str; 0]);
 }

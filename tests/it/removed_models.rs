@@ -9,7 +9,7 @@ use crate::harness::{
     events::{requested, turn_id, until_action},
     host::{MODEL, call, until as eventually},
     process::{Place, Served},
-    requests::{result, submit, tools, turn},
+    requests::{enqueue, result, submit, tools, turn},
     survivor::{Survivor, asking, two_tools},
 };
 
@@ -161,9 +161,10 @@ async fn copy(host: &Host, session: &str, copies: usize) {
     let sql = format!(
         "do $$ declare t text; cols text; begin
            foreach t in array array['sessions', 'session_run', 'session_context', 'session_activity', 'session_revisions', 'turns',
-                                    'tool_calls', 'messages', 'parts'] loop
+                                    'tool_calls', 'messages', 'parts', 'queue'] loop
              select string_agg(quote_ident(column_name), ', ') into cols from information_schema.columns
-              where table_schema = 'public' and table_name = t and is_generated = 'NEVER' and column_name <> 'session_id';
+              where table_schema = 'public' and table_name = t and is_generated = 'NEVER' and is_identity = 'NO'
+                and column_name <> 'session_id';
              execute format('insert into %1$I (session_id, %2$s) select %3$L || n, %2$s from %1$I, generate_series(1, {copies}) n
                               where session_id = %4$L', t, cols, '{session}-', '{session}');
            end loop; end $$"
@@ -210,6 +211,40 @@ async fn a_thousand_turns_that_cannot_be_taken_over_do_not_crowd_out_one_that_ca
     );
     eventually("the turn to end", || async {
         host.turn("fine", &turn).await.state() == TurnState::Completed
+    })
+    .await;
+}
+
+/// An idle session with a queued message that asks for a turn.
+async fn idle_with_starter(host: &Host, session: &str, model: &str) {
+    host.run(turn(session, model, "Go")).await;
+    host.enqueue(enqueue(session, "And on")).await;
+    let sql = "update queue set starts_turn = true where session_id = $1";
+    let database = host.database.client().await;
+    assert_eq!(database.execute(sql, &[&session]).await.unwrap(), 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_thousand_queued_messages_without_a_model_do_not_crowd_out_one_with() {
+    let idle = |options: Options| Options {
+        workers: false,
+        ..options
+    };
+    let says = |options: Options, model: &str| {
+        let script = serde_json::json!({"steps": [{"say": [{"text": "Fine."}]}]});
+        options.script(model, script.to_string())
+    };
+    let before = says(says(idle(Options::default()), "it"), "gone");
+    let before = Host::with(before).await;
+    idle_with_starter(&before, "stuck", "scripted/gone").await;
+    idle_with_starter(&before, "fine", MODEL).await;
+    copy(&before, "stuck", 1000).await;
+    let host = before.beside(says(idle(Options::default()), "it")).await;
+    as_worker(host.replica.engine.start_waiting_turns())
+        .await
+        .unwrap();
+    eventually("the turn to end", || async {
+        host.messages("fine").await.len() == 4
     })
     .await;
 }

@@ -144,6 +144,7 @@ fn samples() -> Vec<Status> {
         turn::Error::TenantBeingDeleted(TenantId::new("acme")).into(),
         turn::Error::Overloaded.into(),
         turn::Error::Draining.into(),
+        turn::Error::DeadlinePassed.into(),
         store::Error::Unavailable("connection refused".into()).into(),
         not_ready(&Closed::Schema("the database lacks migration 14".into())),
         deadline_exceeded(),

@@ -17,7 +17,8 @@ use super::{
 use crate::{
     model::{
         Content, Contents, Given, Message, MessageId, Part, Prompt, PromptNote, PromptNoteKind,
-        ProviderItem, Role, ToolCall, ToolOutcome, ToolResult, message::StoredPart, transcript,
+        ProviderItem, Role, ToolCall, ToolOutcome, ToolResult, json::sound, message::StoredPart,
+        transcript,
     },
     provider::{
         call_ids::Ids,
@@ -601,7 +602,7 @@ fn citations<'a>(part: &'a Part, own: bool) -> Vec<Json<'a>> {
 /// and goes back without any. The service takes no halves of characters.
 fn arguments(call: &ToolCall) -> Json<'_> {
     Json(if call.has_object() {
-        lenient::sound(&call.arguments)
+        sound(&call.arguments)
     } else {
         Cow::Borrowed("{}")
     })

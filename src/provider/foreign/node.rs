@@ -9,7 +9,10 @@ use serde::{
 use serde_json::{Value, value::RawValue};
 
 use super::{FlawKind, Reading};
-use crate::provider::http::lenient::{self, Piece};
+use crate::{
+    model::json::sound,
+    provider::http::lenient::{self, Piece},
+};
 
 /// Elements that an array may have. One message of this API may be several items of another one.
 const MOST_ELEMENTS: usize = 10_000;
@@ -111,7 +114,7 @@ impl<'a> Node<'a> {
 
     /// It as it is written, halves of characters replaced.
     pub(in crate::provider) fn json(&self) -> String {
-        lenient::sound(self.raw.get()).into_owned()
+        sound(self.raw.get()).into_owned()
     }
 
     /// It as it is written.
@@ -193,7 +196,7 @@ impl<'a> Object<'a> {
 
     /// It as it is written, halves of characters replaced.
     pub(in crate::provider) fn json(&self) -> String {
-        lenient::sound(self.raw.get()).into_owned()
+        sound(self.raw.get()).into_owned()
     }
 
     /// The names of its members that are not null.

@@ -15,7 +15,7 @@ use super::{
 use crate::{
     model::{
         CallId, Content, Contents, Given, Media, Message, Part as StoredPart, Prompt, PromptNote,
-        PromptNoteKind, ProviderItem, Role, ToolCall, ToolOutcome, ToolResult,
+        PromptNoteKind, ProviderItem, Role, ToolCall, ToolOutcome, ToolResult, json::sound,
     },
     provider::{
         http::lenient,
@@ -355,7 +355,7 @@ fn outcome(result: &ToolResult, outside: &[&Media]) -> Outcome {
 /// and goes back without any.
 fn arguments(call: &ToolCall) -> Json<'_> {
     Json(if call.has_object() {
-        lenient::sound(&call.arguments)
+        sound(&call.arguments)
     } else {
         Cow::Borrowed("{}")
     })

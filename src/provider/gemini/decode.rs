@@ -18,7 +18,7 @@ use super::{
     wire::{self, Candidate, FunctionCall, SaidPart},
 };
 use crate::{
-    model::FinishReason,
+    model::{FinishReason, json::sound},
     provider::{
         Chunk, Finish,
         error::Kind,
@@ -343,7 +343,7 @@ impl Decoder {
             usage: self.report.read(),
             provider_model: std::mem::take(&mut self.model),
             response_id: std::mem::take(&mut self.id),
-            metadata: attached.map(|json| lenient::sound(&json).into_owned()),
+            metadata: attached.map(|json| sound(&json).into_owned()),
             prompt_fingerprint: None,
         }));
         Ok(())

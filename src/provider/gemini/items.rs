@@ -3,7 +3,10 @@
 
 use serde_json::{Value, json, value::RawValue};
 
-use crate::{model::ProviderItem, provider::http::lenient};
+use crate::{
+    model::{ProviderItem, json::sound},
+    provider::http::lenient,
+};
 
 /// The kind of a part with content in base64, such as a picture that the model made.
 const INLINE_DATA: &str = "inlineData";
@@ -16,7 +19,7 @@ const MAX_TITLE_CHARS: usize = 200;
 
 /// A part that only the service can read.
 pub(super) fn item(kind: &str, raw: &RawValue) -> ProviderItem {
-    let json = lenient::sound(raw.get()).into_owned();
+    let json = sound(raw.get()).into_owned();
     let value = lenient::value(&json).unwrap_or_default();
     let title = ["code", "output", "mimeType", "fileUri", "toolType"]
         .iter()

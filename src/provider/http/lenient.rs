@@ -1,10 +1,12 @@
 //! Values in the JSON of services, read as leniently as they are written: text that is cut within a
 //! character, numbers that come as words and words that come as numbers.
 
-use std::{borrow::Cow, collections::BTreeMap, fmt};
+use std::{collections::BTreeMap, fmt};
 
 use serde::{Deserialize, Deserializer, de};
 use serde_json::{Value, value::RawValue};
+
+use crate::model::json::sound;
 
 #[cfg(test)]
 mod tests;
@@ -226,37 +228,4 @@ pub fn value(json: &str) -> Option<Value> {
     serde_json::from_str(json)
         .or_else(|_| serde_json::from_str(&sound(json)))
         .ok()
-}
-
-/// JSON in which each escape of a lone surrogate is one of U+FFFD.
-pub fn sound(json: &str) -> Cow<'_, str> {
-    let mut repaired = String::new();
-    let mut kept = 0;
-    let mut at = 0;
-    while let Some(escape) = json[at..].find('\\').map(|found| at + found) {
-        let end = match (surrogate(json, escape), surrogate(json, escape + 6)) {
-            (None, _) => escape + 2,
-            (Some(0xd800..0xdc00), Some(0xdc00..)) => escape + 12,
-            (Some(_), _) => {
-                repaired.push_str(&json[kept..escape]);
-                repaired.push_str("\\ufffd");
-                kept = escape + 6;
-                kept
-            }
-        };
-        at = json.ceil_char_boundary(end);
-    }
-    if kept == 0 {
-        Cow::Borrowed(json)
-    } else {
-        Cow::Owned(repaired + &json[kept..])
-    }
-}
-
-/// The surrogate that is escaped there.
-fn surrogate(json: &str, at: usize) -> Option<u16> {
-    let hex = json.get(at..at.checked_add(6)?)?.strip_prefix("\\u")?;
-    u16::from_str_radix(hex, 16)
-        .ok()
-        .filter(|unit| (0xd800..0xe000).contains(unit))
 }

@@ -13,7 +13,7 @@ mod summary;
 
 pub(in crate::turn) use draft::{Order, Survey};
 
-use std::{future::Future, sync::Arc, time::Duration};
+use std::{collections::BTreeSet, future::Future, sync::Arc, time::Duration};
 
 use tokio::task::JoinHandle;
 use uuid::Uuid;
@@ -651,17 +651,25 @@ impl Engine {
         Ok(found)
     }
 
-    /// Gives up abandoned compactions.
+    /// Gives up abandoned compactions. A session in which that fails does not hold up the others; the
+    /// first error is returned.
     pub async fn tend_compactions(&self) -> Result<(), Error> {
-        let abandoned = self.store.abandoned_compactions(ROUND).await?;
-        for key in &abandoned {
-            self.store
-                .expire_compaction(key, &codec::event::encode_compaction_lost())
-                .await?;
-            self.wake(crate::turn::live::wakeups::Wakeup::News(key.clone()));
+        let mut first = Ok(());
+        let mut given_up = BTreeSet::new();
+        let lost = codec::event::encode_compaction_lost();
+        for key in self.store.abandoned_compactions(ROUND).await? {
+            match self.store.expire_compaction(&key, &lost).await {
+                Ok(()) => {
+                    self.wake(crate::turn::live::wakeups::Wakeup::News(key.clone()));
+                    given_up.insert(key);
+                }
+                Err(error) => {
+                    tracing::warn!(session.id = %key.session, %error, "an abandoned compaction was not given up");
+                    first = first.and(Err(error.into()));
+                }
+            }
         }
-        self.look_for_news_of(&abandoned.into_iter().collect())
-            .await
+        first.and(self.look_for_news_of(&given_up).await)
     }
 }
 

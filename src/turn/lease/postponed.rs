@@ -1,4 +1,4 @@
-//! Turns whose takeover failed, and when it is tried again.
+//! Sessions whose turn could not be taken over or started, and when that is tried again.
 
 use std::{
     collections::BTreeMap,
@@ -8,18 +8,18 @@ use std::{
 
 use crate::{model::SessionKey, turn::Error};
 
-/// How long a turn that could not be taken over is left alone at first; each further time twice as
-/// long.
+/// How long a session is left alone at first; each further time twice as long.
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 
 /// How long a pause gets.
 const LONGEST_PAUSE: Duration = Duration::from_mins(5);
 
-/// Turns that are left alone at once. Beyond that they are tried again in each round.
+/// Sessions that are left alone at once. Beyond that they are tried again in each round.
 const MOST_POSTPONED: usize = 10_000;
 
-/// Turns that could not be taken over, for example because a stored row cannot be read. They are
-/// tried again less and less often, so that they do not crowd out those that can be.
+/// Sessions whose turn could not be taken over, for example because a stored row cannot be read, or
+/// whose queued message could not start one, for example because its model is no longer configured.
+/// They are tried again less and less often, so that they do not crowd out the others.
 #[derive(Debug, Default)]
 pub(in crate::turn) struct Postponed(Mutex<BTreeMap<SessionKey, Pause>>);
 
@@ -30,7 +30,7 @@ struct Pause {
 }
 
 impl Postponed {
-    /// Leaves a turn alone for a while, at most this long. Returns whether it is the first time.
+    /// Leaves a session alone for a while, at most this long. Returns whether it is the first time.
     pub(in crate::turn) fn postpone(&self, key: &SessionKey, now: Instant, most: Duration) -> bool {
         let mut paused = self.lock();
         let before = paused.get(key).map(|pause| pause.length);
@@ -51,7 +51,7 @@ impl Postponed {
         self.lock().remove(key);
     }
 
-    /// The turns to be left alone now. Those that have not been tried again for long are forgotten:
+    /// The sessions to be left alone now. Those that have not been tried again for long are forgotten:
     /// they went on elsewhere.
     pub(in crate::turn) fn at(&self, now: Instant) -> Vec<SessionKey> {
         let mut paused = self.lock();
@@ -68,9 +68,9 @@ impl Postponed {
     }
 }
 
-/// How long a turn is left alone at most after this error. A database that is busy or away says
-/// nothing about the turn.
-pub(super) fn longest_pause(error: &Error) -> Duration {
+/// How long a session is left alone at most after this error. A database that is busy or away says
+/// nothing about the session.
+pub(in crate::turn) fn longest_pause(error: &Error) -> Duration {
     let of_the_database = matches!(error, Error::Store(error) if error.is_transient());
     if of_the_database {
         FIRST_PAUSE

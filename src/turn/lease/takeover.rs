@@ -198,16 +198,25 @@ impl Engine {
         if keys.is_empty() {
             return Ok(());
         }
+        let mut first = Ok(());
         for (key, grant) in self.store.owned_here(&keys).await? {
-            let claim = self.leases.claim(&key, &grant.turn, grant.fence.epoch);
-            match claim {
-                Claim::Leave => {}
-                Claim::Adopt if self.may_start() => self.adopt(&key, &grant).await?,
-                Claim::Adopt | Claim::Release => {
-                    if self.store.release(&key, &grant).await? {
-                        tracing::info!(session.id = %key.session, turn.id = %grant.turn, "released a turn that does not run here");
-                        self.wake(Wakeup::HandOver(key));
-                    }
+            let resolved = self.resolve(&key, &grant).await;
+            if let Err(error) = &resolved {
+                tracing::warn!(session.id = %key.session, turn.id = %grant.turn, %error, "an uncertain grant was not resolved");
+            }
+            first = first.and(resolved);
+        }
+        first
+    }
+
+    async fn resolve(self: &Arc<Self>, key: &SessionKey, grant: &Grant) -> Result<(), Error> {
+        match self.leases.claim(key, &grant.turn, grant.fence.epoch) {
+            Claim::Leave => {}
+            Claim::Adopt if self.may_start() => self.adopt(key, grant).await?,
+            Claim::Adopt | Claim::Release => {
+                if self.store.release(key, grant).await? {
+                    tracing::info!(session.id = %key.session, turn.id = %grant.turn, "released a turn that does not run here");
+                    self.wake(Wakeup::HandOver(key.clone()));
                 }
             }
         }
@@ -225,7 +234,8 @@ impl Engine {
 
     /// Takes over turns whose owner is gone, and closes calls whose time is up.
     pub async fn take_over(self: &Arc<Self>) -> Result<(), Error> {
-        self.resolve_uncertain().await?;
+        // A grant that cannot be resolved yet does not hold up the takeovers.
+        let resolved = self.resolve_uncertain().await;
         for _ in 0..PAGES {
             if !self.may_start() {
                 break;
@@ -242,7 +252,7 @@ impl Engine {
                 break;
             }
         }
-        Ok(())
+        resolved
     }
 
     async fn try_take_over(self: &Arc<Self>, candidate: Candidate) {

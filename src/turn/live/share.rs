@@ -12,7 +12,7 @@ use tokio::time::Instant;
 
 use crate::{
     model::SessionKey,
-    store::{chunk::Asked, lease::Held, session::SessionState},
+    store::{chunk::Asked, session::SessionState},
     turn::{
         Error,
         engine::Engine,
@@ -63,29 +63,18 @@ impl Engine {
         let mut sharing = self.sharing.shared.lock().await;
         sharing.retain(|key, shared| {
             held.iter()
-                .any(|held| held.key == *key && held.epoch == shared.epoch)
+                .any(|held| held.key == *key && shared.is_of(held))
         });
         let mut chunks = Vec::new();
         let mut bytes = 0;
-        for (
-            Held {
-                key,
-                turn: _,
-                epoch,
-            },
-            _,
-        ) in held
-            .into_iter()
-            .zip(followed)
-            .filter(|(_, followed)| *followed)
-        {
-            let Some(channel) = self.hub.get(&key) else {
+        for (held, _) in held.iter().zip(followed).filter(|(_, followed)| *followed) {
+            let Some(channel) = self.hub.get(&held.key) else {
                 continue;
             };
             let shared = sharing
-                .entry(key.clone())
-                .or_insert_with(|| Shared::new(epoch));
-            if let Some(chunk) = shared.next(&key, &channel) {
+                .entry(held.key.clone())
+                .or_insert_with(|| Shared::new(held));
+            if let Some(chunk) = shared.next(&held.key, &channel) {
                 bytes += chunk.body.len();
                 chunks.push(chunk.clone());
             }

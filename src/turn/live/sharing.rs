@@ -6,8 +6,8 @@ use tokio::{sync::Mutex, time::Instant};
 
 use crate::{
     codec,
-    model::{SessionKey, delta::Stretch},
-    store::chunk::NewChunk,
+    model::{SessionKey, TurnId, delta::Stretch},
+    store::{chunk::NewChunk, lease::Held},
     turn::live::{
         followed::Followed,
         hub::{Channel, Shown},
@@ -49,7 +49,8 @@ impl Sharing {
 /// How much of one session's open message is written down.
 #[derive(Debug)]
 pub(super) struct Shared {
-    pub(in crate::turn) epoch: i64,
+    turn: TurnId,
+    epoch: i64,
     pub(in crate::turn) shown: Shown,
     pub(in crate::turn) n: i32,
     /// The chunk that is being written. One that gave no answer is written again unchanged, since
@@ -58,13 +59,19 @@ pub(super) struct Shared {
 }
 
 impl Shared {
-    pub(in crate::turn) fn new(epoch: i64) -> Self {
+    pub(in crate::turn) fn new(held: &Held) -> Self {
         Self {
-            epoch,
+            turn: held.turn.clone(),
+            epoch: held.epoch,
             shown: Shown::default(),
             n: 0,
             unsent: None,
         }
+    }
+
+    /// Whether it is of this lease.
+    pub(in crate::turn) fn is_of(&self, held: &Held) -> bool {
+        self.turn == held.turn && self.epoch == held.epoch
     }
 
     /// The chunk to write now.
@@ -82,25 +89,19 @@ impl Shared {
             } else {
                 1
             };
-            self.unsent = chunk(key, self.epoch, self.n, &stretch);
+            self.unsent = self.chunk(key, &stretch);
         }
         self.unsent.as_ref()
     }
-}
 
-pub(in crate::turn) fn chunk(
-    key: &SessionKey,
-    epoch: i64,
-    n: i32,
-    stretch: &Stretch,
-) -> Option<NewChunk> {
-    let message = stretch.message()?.clone();
-    let body = codec::delta::encode_stretch(stretch);
-    Some(NewChunk {
-        key: key.clone(),
-        epoch,
-        message,
-        n,
-        body,
-    })
+    fn chunk(&self, key: &SessionKey, stretch: &Stretch) -> Option<NewChunk> {
+        Some(NewChunk {
+            key: key.clone(),
+            turn: self.turn.clone(),
+            epoch: self.epoch,
+            message: stretch.message()?.clone(),
+            n: self.n,
+            body: codec::delta::encode_stretch(stretch),
+        })
+    }
 }

@@ -11,13 +11,20 @@ use crate::{
 const ROUND: u32 = 32;
 
 impl Engine {
-    /// Removes messages that waited until their time passed.
+    /// Removes messages that waited until their time passed. A session in which that fails does not
+    /// hold up the others; the first error is returned.
     pub async fn expire_queued_messages(&self) -> Result<(), Error> {
+        let mut first = Ok(());
         for key in self.store.expiring(ROUND).await? {
-            self.withdraw(&key, Which::All, Withdrawal::Expired, b"")
-                .await?;
+            let expired = self
+                .withdraw(&key, Which::All, Withdrawal::Expired, b"")
+                .await;
+            if let Err(error) = &expired {
+                tracing::warn!(session.id = %key.session, %error, "expired messages of a session were not removed");
+            }
+            first = first.and(expired);
         }
-        Ok(())
+        first
     }
 
     /// Drops a message that waits.

@@ -1,8 +1,9 @@
 //! What follows: a turn for a message that waits and asks for one, begun by whoever ends the turn
 //! before, by whoever queues the message in an idle session, or by whoever finds it waiting there.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Instant};
 
+use futures_util::{StreamExt as _, stream};
 use uuid::Uuid;
 
 use crate::{
@@ -23,6 +24,7 @@ use crate::{
         Error,
         context::stats::budget,
         engine::Engine,
+        lease::postponed::longest_pause,
         optimistic::TRIES,
         run::{
             cause::Cause,
@@ -32,8 +34,12 @@ use crate::{
     },
 };
 
-/// Sessions that are looked after in one round.
-const ROUND: u32 = 32;
+/// Sessions that are looked for at once.
+const PAGE: u32 = 128;
+/// How often they are looked for in one round, while there are more.
+const PAGES: u32 = 32;
+/// Turns that are started at the same time.
+const AT_ONCE: usize = 8;
 
 /// A turn that is about to begin for a message that waits.
 #[derive(Debug)]
@@ -215,23 +221,36 @@ impl Engine {
 
     /// Starts the turns of messages that wait in idle sessions.
     pub async fn start_waiting_turns(self: &Arc<Self>) -> Result<(), Error> {
-        if !self.may_start() {
-            return Ok(());
-        }
-        // Tenants without room would fill the round, and begin nothing.
-        let full = self.tenants_without_room();
-        let full: Vec<&str> = full.iter().map(TenantId::as_str).collect();
-        for key in self.store.starting(ROUND, &full).await? {
-            match self.start_waiting(&key).await {
-                Ok(()) => self.stuck.forget(&key),
-                Err(error) if self.stuck.is_news(&key) => {
-                    tracing::warn!(session.id = %key.session, %error, "queued message started no turn");
-                }
-                Err(error) => {
-                    tracing::debug!(session.id = %key.session, %error, "queued message still started no turn");
-                }
+        for _ in 0..PAGES {
+            if !self.may_start() {
+                break;
+            }
+            // Tenants without room would fill the page, and begin nothing.
+            let full = self.tenants_without_room();
+            let full: Vec<&str> = full.iter().map(TenantId::as_str).collect();
+            let postponed = self.postponed_starts.at(Instant::now());
+            let found = self.store.starting(PAGE, &full, &postponed).await?;
+            let more = found.len() == PAGE as usize;
+            stream::iter(found)
+                .for_each_concurrent(AT_ONCE, |key| self.start_or_postpone(key))
+                .await;
+            if !more {
+                break;
             }
         }
         Ok(())
+    }
+
+    async fn start_or_postpone(self: &Arc<Self>, key: SessionKey) {
+        let Err(error) = self.start_waiting(&key).await else {
+            self.postponed_starts.forget(&key);
+            return;
+        };
+        let pause = longest_pause(&error);
+        if self.postponed_starts.postpone(&key, Instant::now(), pause) {
+            tracing::warn!(session.id = %key.session, %error, "queued message started no turn; retrying later");
+        } else {
+            tracing::debug!(session.id = %key.session, %error, "queued message still started no turn");
+        }
     }
 }

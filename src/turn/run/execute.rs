@@ -85,15 +85,34 @@ pub enum How {
     Attached,
 }
 
+/// Whoever sent an ExecuteTurn.
+#[derive(Debug, Clone, Copy)]
+struct Caller {
+    received: Instant,
+    deadline: Option<Instant>,
+}
+
+impl Caller {
+    fn has_left(self) -> bool {
+        self.deadline
+            .is_some_and(|deadline| deadline <= Instant::now())
+    }
+}
+
 impl Engine {
-    /// Starts a turn, or attaches to the one that the same request started.
+    /// Starts a turn, or attaches to the one that the same request started. Nothing is started once
+    /// the caller's deadline has passed.
     pub async fn execute(
         self: &Arc<Self>,
         tenant: TenantId,
         command: ExecuteTurn,
+        deadline: Option<Instant>,
     ) -> Result<Admitted, Error> {
-        let received = Instant::now();
-        self.supervised(async move |engine| engine.admit(tenant, command, received).await)
+        let caller = Caller {
+            received: Instant::now(),
+            deadline,
+        };
+        self.supervised(async move |engine| engine.admit(tenant, command, caller).await)
             .await
     }
 
@@ -101,7 +120,7 @@ impl Engine {
         self: &Arc<Self>,
         tenant: TenantId,
         mut command: ExecuteTurn,
-        received: Instant,
+        caller: Caller,
     ) -> Result<Admitted, Error> {
         let request = command.idempotency.request.as_ref();
         let id = command
@@ -114,7 +133,7 @@ impl Engine {
             // What the same request started needs no server any more.
             return self.known(&key, &command).await?.ok_or(error);
         }
-        retry_on_change(|| self.try_admit(&key, &command, received)).await
+        retry_on_change(|| self.try_admit(&key, &command, caller)).await
     }
 
     /// Fills in the tools that MCP servers list: those of the turn, and of a new session.
@@ -137,9 +156,9 @@ impl Engine {
         self: &Arc<Self>,
         key: &SessionKey,
         command: &ExecuteTurn,
-        received: Instant,
+        caller: Caller,
     ) -> Result<Option<Admitted>, Error> {
-        let refused = match self.try_begin(key, command, received).await {
+        let refused = match self.try_begin(key, command, caller).await {
             Ok(Some(admitted)) => return Ok(Some(admitted)),
             Ok(None) => None,
             Err(error @ Error::Store(_)) => return Err(error),
@@ -165,12 +184,16 @@ impl Engine {
         self: &Arc<Self>,
         key: &SessionKey,
         command: &ExecuteTurn,
-        received: Instant,
+        caller: Caller,
     ) -> Result<Option<Admitted>, Error> {
         if self.draining.is_cancelled() {
             return Err(Error::Draining);
         }
-        match (self.store.session(key).await?, &command.create) {
+        let session = self.store.session(key).await?;
+        if caller.has_left() {
+            return Err(Error::DeadlinePassed);
+        }
+        match (session, &command.create) {
             (Some(session), _) if session.state.is_live() => self.busy(key, command, session).await,
             // Calls that the host appended: the model is asked once their results are there.
             (Some(session), _) if session.open_calls > 0 => {
@@ -186,7 +209,7 @@ impl Engine {
                 self.something_to_answer(key, command, session.queued)
                     .await?;
                 let ground = Ground::of(&session);
-                self.begin(key, command, ground, Some(&session), received)
+                self.begin(key, command, ground, Some(&session), caller)
                     .await
             }
             (None, Some(_)) if !matches!(command.start, Start::Input(_)) => Err(Error::NoInput),
@@ -196,7 +219,7 @@ impl Engine {
                     command,
                     Ground::new(&self.complete(draft.clone())?),
                     None,
-                    received,
+                    caller,
                 )
                 .await
             }
@@ -211,7 +234,7 @@ impl Engine {
                     command,
                     Ground::new(&self.complete(SessionDraft::default())?),
                     None,
-                    received,
+                    caller,
                 )
                 .await
             }
@@ -362,7 +385,7 @@ impl Engine {
         command: &ExecuteTurn,
         ground: Ground<'_>,
         session: Option<&Session>,
-        received: Instant,
+        caller: Caller,
     ) -> Result<Option<Admitted>, Error> {
         // Before anything is read for it, and again when it is about to begin.
         self.check_room(&key.tenant)?;
@@ -433,7 +456,7 @@ impl Engine {
         let after = Seq(grant.last_seq.0 - rows.events());
         // Taken before the turn runs: a quick model may speak before the caller's stream is open.
         let news = Some(self.hub.enter(key).subscribe());
-        let cause = Cause::Executed(received);
+        let cause = Cause::Executed(caller.received);
         self.start(key.clone(), grant, asked.sent(), cause);
         Ok(Some(Admitted {
             key: key.clone(),

@@ -76,6 +76,8 @@ impl Engine {
             return Ok(None);
         };
         self.nudge(key, last_seq);
+        // A queued message that had no model may have one now.
+        self.postponed_starts.forget(key);
         Ok(Some(revision))
     }
 

@@ -22,8 +22,12 @@ use crate::{
 /// How often a running call is looked up, to find that its turn was cancelled.
 const LOOK: Duration = Duration::from_secs(1);
 
-/// The pause before a result that could not be stored is stored again.
+/// The pause before the calls are read again that could not be read, and before a result that could
+/// not be stored is stored again.
 const PAUSE: Duration = Duration::from_millis(500);
+
+/// How long calls are tried to be read. Nearly all have a shorter deadline.
+const MOST_PATIENCE: Duration = Duration::from_hours(1);
 
 impl Engine {
     /// A set with the tools that its MCP servers list.
@@ -42,19 +46,39 @@ impl Engine {
         }
         let (engine, key, requested) = (Arc::clone(self), key.clone(), requested.clone());
         let reach = Reach::Tenant(key.tenant.clone());
-        let running = async move {
-            if let Err(error) = engine.begin_mcp_calls(&key, &requested).await {
-                tracing::warn!(session.id = %key.session, %error, "calls of MCP servers were not begun");
-            }
-        };
+        let running = async move { engine.begin_mcp_calls_patiently(&key, &requested).await };
         self.tasks
             .spawn(reach.scope(Trace::current().scope(running)));
+    }
+
+    /// Begins them, again and again while the database cannot be read: no other replica does. Those
+    /// whose deadline passes meanwhile are closed there, and not begun.
+    async fn begin_mcp_calls_patiently(
+        self: &Arc<Self>,
+        key: &SessionKey,
+        requested: &BTreeSet<CallId>,
+    ) {
+        let since = Instant::now();
+        loop {
+            let Err(error) = self.begin_mcp_calls(key, requested, since).await else {
+                return;
+            };
+            let again = matches!(&error, Error::Store(error) if error.is_transient())
+                && since.elapsed() < MOST_PATIENCE
+                && !self.aborting.is_cancelled();
+            tracing::warn!(session.id = %key.session, %error, again, "calls of MCP servers were not begun");
+            if !again {
+                return;
+            }
+            sleep(PAUSE).await;
+        }
     }
 
     async fn begin_mcp_calls(
         self: &Arc<Self>,
         key: &SessionKey,
         requested: &BTreeSet<CallId>,
+        since: Instant,
     ) -> Result<(), Error> {
         let open = self.store.open_calls(key).await?;
         let calls: Vec<OpenCall> = open
@@ -62,6 +86,7 @@ impl Engine {
             .filter(|open| {
                 let pending = &open.pending;
                 pending.executor == ToolExecutor::Mcp
+                    && !open.overdue
                     && matches!(pending.waits_for, WaitsFor::Result { .. })
                     && requested.contains(&pending.call.id)
             })
@@ -83,7 +108,7 @@ impl Engine {
                 engine: Arc::clone(self),
                 key: key.clone(),
                 tool: tool.and_then(|tool| tool.mcp.clone()),
-                end: Instant::now() + open.timeout,
+                end: since + open.timeout,
                 open,
             };
             let reach = Reach::Tenant(key.tenant.clone());

@@ -2,6 +2,7 @@
 //! for another turn or to another owner. Only those tell the two apart.
 
 use contextd::store::{
+    chunk::NewChunk,
     lease::Held,
     step::{Begun, NewStep},
     written::Written,
@@ -267,6 +268,35 @@ async fn stale(apart: Apart, write: Write, off: Off, settles: bool) -> bool {
         assert!(!one.hand_over(&key, lost.right()).await.unwrap());
     }
     fenced
+}
+
+/// Stores a piece of the text that an owner has shown, for readers on other replicas.
+async fn share(store: &Store, key: &SessionKey, grant: &Grant) {
+    let chunk = NewChunk {
+        key: key.clone(),
+        turn: grant.turn.clone(),
+        epoch: grant.fence.epoch,
+        message: MessageId::new("open"),
+        n: 1,
+        body: Vec::new(),
+    };
+    store.save_chunks(&[chunk]).await.unwrap();
+}
+
+#[tokio::test]
+async fn the_text_of_an_owner_whose_grant_was_lost_is_not_shared() {
+    const SHARED: &str = "select count(*) from partial_chunks where session_id = $1";
+    for apart in [Apart::Turn, Apart::Owner] {
+        let world = World::new().await;
+        let stores = ["one", "two"].map(|name| world.replica(name));
+        let (key, lost, kept) = twice(&world, &stores, apart).await;
+        let [one, two] = &stores;
+        share(one, &key, &lost).await;
+        assert_eq!(world.number(SHARED, &key).await, 0, "{apart:?}");
+        let owner = if apart == Apart::Owner { two } else { one };
+        share(owner, &key, &kept).await;
+        assert_eq!(world.number(SHARED, &key).await, 1, "{apart:?}");
+    }
 }
 
 #[tokio::test]

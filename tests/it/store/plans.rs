@@ -79,10 +79,12 @@ pub(super) fn arguments(statement: &str) -> Vec<&'static str> {
         ],
         "heads" => keys(&["array[0]"]),
         "save_chunks" => keys(&[
+            "array['run-t1']",
             "array[1]",
             "array['open']",
             "array[3]",
             "array['']::bytea[]",
+            "'one'",
         ]),
         "elsewhere" => keys(&["array['open']", "array[1]"]),
         "follow" => vec!["600", "'t'", "'long'", "100", "50", "30000", "true"],

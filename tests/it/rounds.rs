@@ -1,0 +1,135 @@
+//! Rounds of the workers: a session in which one fails holds up no other.
+
+use contextd::{
+    model::{SessionId, SessionKey, TenantId},
+    pb::TurnState,
+};
+use serde_json::json;
+
+use crate::harness::{
+    Host, Options, as_worker,
+    events::turn_id,
+    host::{MODEL, until as eventually},
+    requests::{enqueue, turn},
+};
+
+/// Sessions in which a round fails.
+const BAD: usize = 20;
+
+fn sessions() -> impl Iterator<Item = String> {
+    (0..BAD)
+        .map(|n| format!("bad-{n}"))
+        .chain(["good".to_owned()])
+}
+
+/// A replica without workers, whose model waits for `go` where the user says so.
+fn options() -> Options {
+    let steps = json!({"steps": [
+        {"when": {"user_contains": "wait"}, "say": [{"wait_for": "go"}, {"text": "Done."}]},
+        {"when": {"otherwise": true}, "say": [{"text": "Fine."}]},
+    ]});
+    Options {
+        workers: false,
+        ..Options::default().script("it", steps.to_string())
+    }
+}
+
+/// A replica with an idle session of each name.
+async fn idle() -> Host {
+    let host = Host::with(options()).await;
+    for session in sessions() {
+        host.run(turn(&session, MODEL, "Go")).await;
+    }
+    host
+}
+
+async fn sql(host: &Host, sql: &str) {
+    let database = host.database.client().await;
+    database.batch_execute(sql).await.unwrap();
+}
+
+/// Lets every change of these rows fail, in the sessions in which a round is to fail.
+async fn break_rows(host: &Host, table: &str) {
+    let breaking = format!(
+        "create function fails() returns trigger language plpgsql as $$ begin raise exception 'broken'; end $$;
+         create trigger fails before update on {table} for each row when (old.session_id like 'bad%') execute function fails()"
+    );
+    sql(host, &breaking).await;
+}
+
+/// How many of these rows the session has.
+async fn rows(host: &Host, session: &str, rows: &str) -> i64 {
+    let sql = format!("select count(*) from {rows} and session_id = $1");
+    let database = host.database.client().await;
+    database.query_one(&sql, &[&session]).await.unwrap().get(0)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn expired_messages_are_removed_although_that_fails_in_other_sessions() {
+    let host = idle().await;
+    for session in sessions() {
+        host.enqueue(enqueue(&session, "And on")).await;
+    }
+    let waiting = "queue where status = 0";
+    assert_eq!(rows(&host, "good", waiting).await, 1);
+    sql(
+        &host,
+        "update queue set expires_at = now() - interval '1 second'",
+    )
+    .await;
+    break_rows(&host, "queue").await;
+    as_worker(host.replica.engine.expire_queued_messages())
+        .await
+        .unwrap_err();
+    assert_eq!(rows(&host, "good", waiting).await, 0);
+    assert_eq!(rows(&host, "bad-0", waiting).await, 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn abandoned_compactions_are_given_up_although_that_fails_in_other_sessions() {
+    let host = idle().await;
+    let abandoned = "insert into compactions (tenant_id, session_id, compaction_id, status, lease_until, context_version, info)
+                     select tenant_id, session_id, 'k', 1, now() - interval '1 second', 0, '' from sessions";
+    sql(&host, abandoned).await;
+    break_rows(&host, "compactions").await;
+    as_worker(host.replica.engine.tend_compactions())
+        .await
+        .unwrap_err();
+    let running = "compactions where status = 1";
+    assert_eq!(rows(&host, "good", running).await, 0);
+    assert_eq!(rows(&host, "bad-0", running).await, 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn turns_are_adopted_and_taken_over_although_another_grant_cannot_be_resolved() {
+    let lost = Host::with(options()).await;
+    let mut turns = Vec::new();
+    let all = || sessions().chain(["orphan".to_owned()]);
+    for session in all() {
+        let mut stream = lost.execute(turn(&session, MODEL, "Please wait")).await;
+        let first = stream.message().await.unwrap().unwrap();
+        turns.push(turn_id(&[first.event.unwrap()]));
+    }
+    let host = lost.beside(options()).await;
+    let engine = &host.replica.engine;
+    // This replica was granted them, and the answers were lost.
+    let granted = format!(
+        "update session_run set owner = '{}' where session_id <> 'orphan';
+         update session_run set lease_until = now() - interval '1 second' where session_id = 'orphan'",
+        engine.store().replica()
+    );
+    sql(&host, &granted).await;
+    for session in sessions() {
+        let key = SessionKey::new(TenantId::new("default"), SessionId::new(session));
+        drop(engine.leases().request(&key));
+    }
+    break_rows(&host, "session_run").await;
+    as_worker(engine.take_over()).await.unwrap_err();
+    host.release("go");
+    for (session, turn) in all().zip(&turns).skip(BAD) {
+        eventually("the turn to end here", || async {
+            host.turn(&session, turn).await.state() == TurnState::Completed
+        })
+        .await;
+    }
+}
