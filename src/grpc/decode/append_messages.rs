@@ -2,10 +2,10 @@
 
 use super::{
     Findings, Path, answers,
-    foreign::{self, Imported, Place},
     hash::{idempotency, request_hash},
     id, ignored, input, json, labels,
     media::{self, Stored},
+    messages_json::{self as foreign, Imported, Place},
     number, part, provided, response,
     text::{self, AtMost, MIB},
     timestamp, tools,
