@@ -1,6 +1,8 @@
 //! Compiles `proto/`, and sees to it that a new migration is embedded: messages, services and the
-//! descriptor set for reflection.
+//! descriptor set for reflection. An RPC that does not say what access it takes fails the build.
 use std::{env, fs, path::PathBuf};
+
+use protox::prost_reflect::DescriptorPool;
 
 #[expect(
     clippy::disallowed_methods,
@@ -19,6 +21,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         .include_source_info(true)
         .include_imports(true)
         .open_files(&files)?;
+    every_rpc_declares_its_access(&compiler.descriptor_pool())?;
     let out = PathBuf::from(env::var("OUT_DIR")?);
     fs::write(
         out.join("contextd_descriptor.bin"),
@@ -29,5 +32,25 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         .btree_map(".")
         .codec_path("crate::pb::codec::Codec")
         .compile_fds(compiler.file_descriptor_set())?;
+    Ok(())
+}
+
+/// The server refuses an RPC without the option to everybody; here it is found before it is shipped.
+fn every_rpc_declares_its_access(pool: &DescriptorPool) -> Result<(), String> {
+    const OPTION: &str = "contextd.v1.access";
+    let option = pool
+        .get_extension_by_name(OPTION)
+        .ok_or_else(|| format!("proto/ has no option {OPTION}"))?;
+    for service in pool
+        .services()
+        .filter(|it| it.package_name() == "contextd.v1")
+    {
+        for method in service.methods() {
+            let access = method.options().get_extension(&option).as_enum_number();
+            if access.is_none_or(|access| access == 0) {
+                return Err(format!("{} has no option {OPTION}", method.full_name()));
+            }
+        }
+    }
     Ok(())
 }

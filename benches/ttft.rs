@@ -74,7 +74,10 @@ async fn measure(
 ) -> PathBuf {
     let postgres = start_postgres(place, programs).await;
     let (floor, found) = Floor::new(&postgres).await;
+    drop(Served::start(place, &postgres)); // migrates
+    let begun = Instant::now();
     let served = Served::start(place, &postgres);
+    let started = begun.elapsed();
     let mut bench = Bench::new(&served, floor).await;
     for round in 0..WARM_UP.min(rounds) {
         bench.round(&format!("warm-{round}")).await;
@@ -87,6 +90,7 @@ async fn measure(
     println!("\n{profile} ({rounds} rounds)");
     bench.samples.print();
     println!("{work}");
+    println!("  start until ready: {:.0} ms", millis(started));
     drop((bench, served));
     postgres.stop().await.unwrap();
     PathBuf::from(found.programs)

@@ -9,6 +9,7 @@ use std::{
     collections::{BTreeMap, HashMap},
     path::PathBuf,
     sync::{Arc, PoisonError, RwLock},
+    time::Duration,
 };
 
 use jiff::Timestamp;
@@ -137,14 +138,24 @@ impl Auth {
         Ok(principal.clone())
     }
 
-    /// Reads what may have changed: keys in the database and in the file, and those of the issuer
-    /// of tokens. What cannot be read stays as it was.
+    /// Reads again what may have changed. What cannot be read stays as it was.
     pub async fn refresh(&self) -> Result<(), Error> {
+        let ((), keys) = tokio::join!(self.refresh_issuer(token::REFRESH), self.refresh_keys());
+        keys
+    }
+
+    /// Reads the keys of the issuer of tokens, if they were last asked for longer ago than this.
+    pub async fn refresh_issuer(&self, age: Duration) {
+        if let Some(tokens) = &self.tokens {
+            tokens.refresh(age).await;
+        }
+    }
+
+    /// Reads the keys in the database and in the file. It waits for no issuer: a revoked key is
+    /// refused also while one is silent.
+    pub async fn refresh_keys(&self) -> Result<(), Error> {
         if !self.required {
             return Ok(());
-        }
-        if let Some(tokens) = &self.tokens {
-            tokens.refresh().await;
         }
         let mut sources = self.sources.lock().await;
         let file = self.read_file(&mut sources).await;

@@ -22,7 +22,7 @@ use crate::{
 };
 
 /// How old the issuer's keys may become before they are read again.
-const REFRESH: Duration = Duration::from_mins(5);
+pub const REFRESH: Duration = Duration::from_mins(5);
 /// How soon they are read again for a token whose key is not among them: tokens with made-up keys
 /// cost the issuer no more than that.
 const SOONEST: Duration = Duration::from_secs(10);
@@ -34,8 +34,10 @@ const MOST_BYTES: usize = 1 << 20;
 const LEEWAY_SECONDS: u64 = 30;
 /// Characters of a subject in logs.
 const SUBJECT_SHOWN: usize = 200;
-/// What may stand before an access in a scope.
+/// What stands before an access in a claim that is about all services of the issuer.
 const OURS: &str = "contextd:";
+/// Those claims, by RFC 8693 and as some issuers call it.
+const SHARED_CLAIMS: [&str; 2] = ["scope", "scp"];
 
 /// Verifies the tokens of one issuer.
 #[derive(Debug)]
@@ -97,9 +99,9 @@ impl Tokens {
         self.principal(&claims).ok_or(Denied::Claims)
     }
 
-    /// Reads the issuer's keys again if it is time.
-    pub async fn refresh(&self) {
-        self.read_if_older_than(REFRESH).await;
+    /// Reads the issuer's keys again if they are older.
+    pub async fn refresh(&self, age: Duration) {
+        self.read_if_older_than(age).await;
     }
 
     fn claims(
@@ -143,7 +145,7 @@ impl Tokens {
         is_tenant(tenant).then_some(())?;
         Some(Principal {
             tenant: TenantId::new(tenant),
-            access: access(claims.get(&self.access_claim)?)?,
+            access: access(&self.access_claim, claims)?,
             subject: format!("jwt:{subject}"),
         })
     }
@@ -222,14 +224,20 @@ fn key_set(bytes: &[u8]) -> Result<JwkSet, serde_json::Error> {
     })
 }
 
-/// The highest access among the words of a claim.
-fn access(claim: &Value) -> Option<Access> {
-    let words: Vec<&str> = match claim {
+/// The highest access among the words of a claim. Where the claim is about other services too, only
+/// words with our prefix count: an `admin` there is an administrator of something else.
+fn access(name: &str, claims: &Map<String, Value>) -> Option<Access> {
+    let words: Vec<&str> = match claims.get(name)? {
         Value::String(text) => text.split_whitespace().collect(),
         Value::Array(values) => values.iter().filter_map(Value::as_str).collect(),
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::Object(_) => return None,
     };
-    let named = |word: &&str| Access::from_name(word.strip_prefix(OURS).unwrap_or(word));
+    let is_shared = SHARED_CLAIMS.contains(&name);
+    let named = |word: &&str| match word.strip_prefix(OURS) {
+        Some(access) => Access::from_name(access),
+        None if is_shared => None,
+        None => Access::from_name(word),
+    };
     words.iter().filter_map(named).max()
 }
 
@@ -241,15 +249,22 @@ mod tests {
 
     #[test]
     fn the_highest_access_of_a_claim_holds() {
-        let check = |claim: Value, expected: Option<Access>| {
-            assert_eq!(access(&claim), expected, "{claim}");
+        let check = |name: &str, claim: Value, expected: Option<Access>| {
+            let claims = Map::from_iter([(name.to_owned(), claim)]);
+            assert_eq!(access(name, &claims), expected, "{claims:?}");
         };
-        check(json!("write"), Some(Access::Write));
-        check(json!("openid contextd:read profile"), Some(Access::Read));
-        check(json!(["contextd:read", "admin"]), Some(Access::Admin));
-        check(json!("openid"), None);
-        check(json!("superoperator"), None);
-        check(json!({"write": true}), None);
+        let scope = "openid contextd:read profile";
+        check("scope", json!(scope), Some(Access::Read));
+        check("scp", json!(["contextd:read", "admin"]), Some(Access::Read));
+        check("scope", json!("admin operator write"), None);
+        check("roles", json!("write"), Some(Access::Write));
+        check(
+            "roles",
+            json!(["contextd:read", "admin"]),
+            Some(Access::Admin),
+        );
+        check("roles", json!("superoperator"), None);
+        check("roles", json!({"write": true}), None);
     }
 
     #[test]

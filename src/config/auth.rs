@@ -47,8 +47,9 @@ pub struct JwtConfig {
     pub jwks_file: Option<PathBuf>,
     /// The claim that names the tenant.
     pub tenant_claim: String,
-    /// The claim with what the token allows: `read`, `write`, `admin` or `operator`, alone, in a
-    /// list, or among other words as in `scope`; also with `contextd:` before it. The highest holds.
+    /// The claim with what the token allows: `contextd:read`, `contextd:write`, `contextd:admin` or
+    /// `contextd:operator`, alone, in a list, or among other words. In another claim than `scope` and
+    /// `scp`, which are about all services of the issuer, also without `contextd:`. The highest holds.
     pub access_claim: String,
 }
 

@@ -26,7 +26,8 @@ const ENDPOINT: &str = "telemetry.otlp.endpoint";
 pub struct TelemetryConfig {
     /// How a log line looks.
     pub log_format: LogFormat,
-    /// Which log lines are written: a level, or directives such as `info,contextd::turn=debug`.
+    /// Which log lines are written: a level, or directives such as `info,contextd::turn=debug`. Audit
+    /// lines are written at any level; `contextd::audit=off` drops them.
     pub log: String,
     /// The collector that metrics and spans are pushed to.
     pub otlp: OtlpConfig,
@@ -35,7 +36,7 @@ pub struct TelemetryConfig {
 }
 
 /// `[telemetry.traces]`: spans go to the collector of `[telemetry.otlp]`; without one none are made, and
-/// what callers say of their trace is passed on as it came.
+/// what callers say of their trace is passed on as it came, and other calls have ids for the log alone.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct TracesConfig {
     /// The share of new traces that are recorded, 0 to 1. Of a caller's trace its own flag decides.

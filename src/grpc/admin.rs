@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use tonic::{Request, Response, Status};
 
-use super::{access, caller, decode, page};
+use super::{access, call::Call, caller, decode, page};
 use crate::{
     auth::{
         Auth,
@@ -69,11 +69,14 @@ impl AdminService for Admin {
         &self,
         request: Request<pb::CreateKeyRequest>,
     ) -> Result<Response<pb::CreateKeyResponse>, Status> {
-        let caller = caller(&request)?;
+        let (caller, call) = (caller(&request)?, call(&request));
         let create = decode::create_key(request.into_inner())?;
         self.engine
             .check_tenant(create.tenant.as_ref().unwrap_or(&caller.tenant))?;
         let CreatedKey { key, secret } = self.auth.create_key(&caller, create).await?;
+        if let Some(call) = call {
+            call.manages(key.tenant.as_str(), &key.id);
+        }
         Ok(Response::new(pb::CreateKeyResponse {
             key: Some(api_key(key)),
             secret,
@@ -181,6 +184,11 @@ impl AdminService for Admin {
             deletion: deletion.map(tenant_deletion),
         }))
     }
+}
+
+/// The call, for what its line in the log names only when it is done.
+fn call<T>(request: &Request<T>) -> Option<Arc<Call>> {
+    request.extensions().get().cloned()
 }
 
 fn tenant_deletion(deletion: TenantDeletion) -> pb::TenantDeletion {

@@ -1,6 +1,7 @@
 //! What the log says of each call: one line when it has ended, with who called, about which session
-//! and turn, how it ended and how long it took. Those that are no RPCs of ours, such as probes, are
-//! for debugging. `audit` is true for calls that may change something, and for those that were refused.
+//! and turn, or tenant and key, how it ended and how long it took. Those that are no RPCs of ours, such
+//! as probes, are for debugging. `audit` is true for calls that may change something, and for those
+//! that were refused: these have a target of their own, and are written at any level of the log.
 
 use std::{
     pin::Pin,
@@ -35,8 +36,47 @@ const LONGEST_ID: usize = 128;
 const METHOD_SHOWN: usize = 200;
 /// RPCs of others that are served here.
 const HEALTH: [&str; 2] = ["grpc.health.v1.Health/Check", "grpc.health.v1.Health/Watch"];
-/// The target of these lines.
+/// The target of these lines, and of those with `audit`.
 const CALLS: &str = "contextd::calls";
+const AUDIT: &str = "contextd::audit";
+
+/// Writes the line of a call: the target of a line is fixed where it is written.
+macro_rules! line {
+    ($target:expr, $call:expr, $code:expr, $ids:expr, $audit:literal) => {{
+        let Call {
+            id,
+            method,
+            remote,
+            begun,
+            caller,
+            session,
+            turn,
+            managed_tenant,
+            managed_key,
+            denied,
+            _open: _,
+        } = $call;
+        tracing::info!(
+            target: $target,
+            audit = $audit,
+            rpc.method = %method,
+            rpc.code = code_name($code),
+            duration_ms = begun.elapsed().as_micros() as f64 / 1000.0, // to the microsecond
+            request.id = %id,
+            tenant = caller.get().map(|caller| caller.tenant.as_str()),
+            subject = caller.get().map(|caller| caller.subject.as_str()),
+            session = session.get(),
+            turn = turn.get(),
+            target.tenant = managed_tenant.get(),
+            target.key = managed_key.get(),
+            client.address = %remote,
+            reason = denied.get().map(ToString::to_string),
+            trace_id = $ids.as_ref().map(|(trace, _)| trace),
+            span_id = $ids.as_ref().map(|(_, span)| span),
+            "call"
+        );
+    }};
+}
 
 tokio::task_local! {
     static CURRENT: String;
@@ -59,6 +99,8 @@ pub struct Call {
     caller: OnceLock<Principal>,
     session: OnceLock<String>,
     turn: OnceLock<String>,
+    managed_tenant: OnceLock<String>,
+    managed_key: OnceLock<String>,
     denied: OnceLock<Denied>,
     _open: Option<OpenCall>,
 }
@@ -75,6 +117,8 @@ impl Call {
             caller: OnceLock::new(),
             session: OnceLock::new(),
             turn: OnceLock::new(),
+            managed_tenant: OnceLock::new(),
+            managed_key: OnceLock::new(),
             denied: OnceLock::new(),
             _open: peer.map(Peer::begin_call),
         }
@@ -87,11 +131,14 @@ impl Call {
 
     /// Notes the session and the turn that the request names; empty for none.
     pub fn is_about(&self, session: &str, turn: &str) {
-        for (place, id) in [(&self.session, session), (&self.turn, turn)] {
-            if !id.is_empty() {
-                let _ = place.set(id.chars().take(LONGEST_ID).collect());
-            }
-        }
+        note(&self.session, session);
+        note(&self.turn, turn);
+    }
+
+    /// Notes the tenant that it manages, and the API key; empty for none.
+    pub fn manages(&self, tenant: &str, key: &str) {
+        note(&self.managed_tenant, tenant);
+        note(&self.managed_key, key);
     }
 
     /// Notes why no caller was identified.
@@ -140,50 +187,32 @@ impl Call {
         }
     }
 
-    fn log(&self, code: Code, ids: Option<(String, String)>) {
-        let Self {
-            id,
-            method,
-            remote,
-            begun,
-            caller,
-            session,
-            turn,
-            denied,
-            _open: _,
-        } = self;
-        // To the microsecond.
-        let duration = begun.elapsed().as_micros() as f64 / 1000.0;
+    /// Whether it is audited; `None` for what is no RPC of ours and was not refused.
+    fn is_audited(&self, code: Code) -> Option<bool> {
         let refused = matches!(code, Code::Unauthenticated | Code::PermissionDenied);
-        let code = code_name(code);
-        let changes = match access::needs(&format!("/{method}")) {
-            Needs::Access(needed) => needed > Access::Read,
-            Needs::NotOurs if !refused => {
-                tracing::debug!(target: CALLS, audit = false, rpc.method = %method, rpc.code = code, "call");
-                return;
+        match access::needs(&format!("/{}", self.method)) {
+            Needs::Access(needed) => Some(refused || needed > Access::Read),
+            Needs::Undeclared => Some(refused),
+            Needs::NotOurs => refused.then_some(true),
+        }
+    }
+
+    fn log(&self, code: Code, ids: Option<(String, String)>) {
+        match self.is_audited(code) {
+            Some(true) => line!(AUDIT, self, code, ids, true),
+            Some(false) => line!(CALLS, self, code, ids, false),
+            None => {
+                let code = code_name(code);
+                tracing::debug!(target: CALLS, audit = false, rpc.method = %self.method, rpc.code = code, "call");
             }
-            Needs::Undeclared | Needs::NotOurs => false,
-        };
-        let tenant = caller.get().map(|caller| caller.tenant.as_str());
-        let subject = caller.get().map(|caller| caller.subject.as_str());
-        let reason = denied.get().map(ToString::to_string);
-        tracing::info!(
-            target: CALLS,
-            audit = changes || refused,
-            rpc.method = %method,
-            rpc.code = code,
-            duration_ms = duration,
-            request.id = %id,
-            tenant,
-            subject,
-            session = session.get(),
-            turn = turn.get(),
-            client.address = %remote,
-            reason,
-            trace_id = ids.as_ref().map(|(trace, _)| trace),
-            span_id = ids.as_ref().map(|(_, span)| span),
-            "call"
-        );
+        }
+    }
+}
+
+/// Notes an id of a request, the first that it is given.
+fn note(place: &OnceLock<String>, id: &str) {
+    if !id.is_empty() {
+        let _ = place.set(id.chars().take(LONGEST_ID).collect());
     }
 }
 

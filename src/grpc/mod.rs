@@ -51,14 +51,21 @@ const PAGE_BYTES: usize = 2 * 1024 * 1024;
 /// more.
 const READ_BYTES: i64 = 8 * 1024 * 1024;
 
-/// Who calls. The guard puts it in; a request without it is answered with nothing. The log hears
-/// what the request is about.
+/// Who calls. The guard puts it in; a request without it is answered with nothing. The call's line in
+/// the log gets what the request is about.
 fn caller<T: Names>(request: &tonic::Request<T>) -> Result<Principal, tonic::Status> {
+    let caller = request.extensions().get::<Principal>().cloned();
+    let caller = caller.ok_or_else(status::unauthenticated)?;
     if let Some(call) = request.extensions().get::<Arc<Call>>() {
-        call.is_about(request.get_ref().session(), request.get_ref().turn());
+        let named = request.get_ref();
+        call.is_about(named.session(), named.turn());
+        if let Some(tenant) = named.managed_tenant() {
+            let own = tenant.is_empty();
+            let tenant = if own { caller.tenant.as_str() } else { tenant };
+            call.manages(tenant, named.managed_key());
+        }
     }
-    let caller = request.extensions().get::<Principal>();
-    caller.cloned().ok_or_else(status::unauthenticated)
+    Ok(caller)
 }
 
 /// Whose data a request is about.

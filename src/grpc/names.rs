@@ -1,4 +1,5 @@
-//! The session and the turn that a request names, for the log.
+//! The session and the turn that a request names, and the tenant and the key that it manages, for the
+//! log.
 
 use tonic::Streaming;
 
@@ -13,6 +14,16 @@ pub(super) trait Names {
 
     /// The turn's id; empty for none.
     fn turn(&self) -> &str {
+        ""
+    }
+
+    /// The tenant that is managed, which is empty for the caller's own.
+    fn managed_tenant(&self) -> Option<&str> {
+        None
+    }
+
+    /// The id of the API key that is managed; empty for none.
+    fn managed_key(&self) -> &str {
         ""
     }
 }
@@ -59,15 +70,36 @@ macro_rules! session_inside {
     };
 }
 
+macro_rules! tenant {
+    ($($request:ident),+ $(,)?) => {
+        $(impl Names for pb::$request {
+            fn managed_tenant(&self) -> Option<&str> {
+                Some(&self.tenant_id)
+            }
+        })+
+    };
+}
+
+impl Names for pb::RevokeKeyRequest {
+    fn managed_tenant(&self) -> Option<&str> {
+        Some(&self.tenant_id)
+    }
+
+    fn managed_key(&self) -> &str {
+        &self.key_id
+    }
+}
+
 none!(
-    CreateKeyRequest,
     GetBlobRequest,
     GetModelRequest,
     GetServerInfoRequest,
-    ListKeysRequest,
     ListModelsRequest,
     ListSessionsRequest,
-    RevokeKeyRequest,
+);
+tenant!(
+    CreateKeyRequest,
+    ListKeysRequest,
     GetTenantLimitsRequest,
     SetTenantLimitsRequest,
     DeleteTenantRequest,

@@ -16,17 +16,19 @@ use rmcp::{
     ClientHandler, RoleClient, ServiceError,
     model::{
         CallToolRequestParams, CallToolResponse, CallToolResult, ClientCapabilities, ClientConfig,
-        ContentBlock, Implementation, PaginatedRequestParams, ResourceContents, Tool,
+        ContentBlock, Implementation, PaginatedRequestParams, RequestParamsMeta as _,
+        ResourceContents, Tool,
     },
     service::{NotificationContext, Peer, RunningService, serve_client},
     transport::{
         StreamableHttpClientTransport, streamable_http_client::StreamableHttpClientTransportConfig,
     },
 };
-use secrecy::ExposeSecret as _;
+use secrecy::{ExposeSecret as _, SecretString};
 use tokio::{sync::Mutex, time::timeout};
 
 use super::{CallError, Listed, Output, Settings, Unusable, arguments};
+use crate::telemetry::Trace;
 
 /// How long opening a session may take.
 const OPEN_TIMEOUT: Duration = Duration::from_secs(15);
@@ -51,6 +53,8 @@ type Session = RunningService<RoleClient, Listener>;
 
 pub(super) struct Client {
     http: reqwest::Client,
+    /// What no text of the server may hold that is passed on.
+    secrets: Vec<SecretString>,
     url: String,
     max_result_bytes: usize,
     session: Mutex<Option<Session>>,
@@ -66,7 +70,9 @@ impl fmt::Debug for Client {
 impl Client {
     pub(super) fn new(settings: &Settings) -> Result<Self, Unusable> {
         let mut headers = HeaderMap::new();
+        let mut secrets = Vec::new();
         for (name, secret) in &settings.headers {
+            secrets.extend(words(secret.expose_secret()));
             let value = HeaderValue::from_str(secret.expose_secret());
             let mut value = value.map_err(|_| Unusable::Header(name.clone()))?;
             value.set_sensitive(true);
@@ -96,6 +102,7 @@ impl Client {
             .map_err(|error| Unusable::Http(format!("{}", error.without_url())))?;
         Ok(Self {
             http,
+            secrets,
             url: settings.url.clone(),
             max_result_bytes: settings.max_result_bytes,
             session: Mutex::new(None),
@@ -115,8 +122,9 @@ impl Client {
         let mut cursor = None;
         for _ in 0..MOST_PAGES {
             let page = PaginatedRequestParams::default().with_cursor(cursor.take());
-            let page = server.list_tools(Some(page)).await.map_err(failure)?;
-            tools.extend(page.tools.into_iter().map(listed));
+            let page = server.list_tools(Some(page)).await;
+            let page = page.map_err(|error| self.failure(error))?;
+            tools.extend(page.tools.into_iter().map(|tool| self.listed(tool)));
             if tools.len() > most {
                 return Err(format!("it lists more than {most} tools"));
             }
@@ -133,8 +141,9 @@ impl Client {
         let arguments = arguments::object(arguments).map_err(CallError::NotRun)?;
         let server = self.server().await.map_err(CallError::NotRun)?;
         let request = CallToolRequestParams::new(tool.to_owned()).with_arguments(arguments);
+        let request = in_trace(request);
         match server.call_tool_once(request).await {
-            Ok(CallToolResponse::Complete(result)) => Ok(output(result)),
+            Ok(CallToolResponse::Complete(result)) => Ok(self.output(result)),
             Ok(CallToolResponse::InputRequired(_)) => Err(CallError::Refused(
                 "it asks for input, which contextd does not give".to_owned(),
             )),
@@ -144,8 +153,10 @@ impl Client {
             Ok(_) => Err(CallError::Unknown(
                 "the answer is of an unknown kind".to_owned(),
             )),
-            Err(ServiceError::McpError(error)) => Err(CallError::Refused(cut(&error.message))),
-            Err(error) => Err(CallError::Unknown(failure(error))),
+            Err(ServiceError::McpError(error)) => {
+                Err(CallError::Refused(self.shown(&error.message)))
+            }
+            Err(error) => Err(CallError::Unknown(self.failure(error))),
         }
     }
 
@@ -170,7 +181,8 @@ impl Client {
             Ok(Ok(opened)) => opened,
             // The text of the library's error may hold the address, and what the server said.
             Ok(Err(error)) => {
-                tracing::debug!(%error, "an MCP server opened no session");
+                let error = self.shown(&error.to_string());
+                tracing::debug!(error, "an MCP server opened no session");
                 return Err("it opened no session".to_owned());
             }
             Err(_) => return Err(format!("no session within {} s", OPEN_TIMEOUT.as_secs())),
@@ -178,6 +190,61 @@ impl Client {
         let peer = opened.peer().clone();
         *session = Some(opened);
         Ok(peer)
+    }
+
+    fn listed(&self, tool: Tool) -> Listed {
+        let schema = serde_json::Value::Object((*tool.input_schema).clone());
+        Listed {
+            name: tool.name.into_owned(),
+            description: self.scrubbed(tool.description.unwrap_or_default().into_owned()),
+            input_schema: self.scrubbed(schema.to_string()),
+        }
+    }
+
+    /// The texts of a result. Structured content is taken only where there is no other: servers
+    /// repeat it as text.
+    fn output(&self, result: CallToolResult) -> Output {
+        let mut texts: Vec<String> = result.content.into_iter().map(text).collect();
+        if texts.is_empty()
+            && let Some(structured) = result.structured_content
+        {
+            texts.push(structured.to_string());
+        }
+        Output {
+            texts: texts.into_iter().map(|text| self.scrubbed(text)).collect(),
+            is_error: result.is_error.unwrap_or(false),
+        }
+    }
+
+    /// What went wrong, without addresses: the text of a transport's error may hold one.
+    fn failure(&self, error: ServiceError) -> String {
+        match error {
+            ServiceError::McpError(error) => self.shown(&error.message),
+            ServiceError::TransportSend(_) => {
+                "the connection failed, or the answer is too large".into()
+            }
+            ServiceError::TransportClosed => "the connection ended".into(),
+            ServiceError::Timeout { .. } => "no answer in time".into(),
+            ServiceError::Cancelled { .. } => "it was cancelled".into(),
+            ServiceError::UnexpectedResponse
+            | ServiceError::SubscriptionLagged { .. }
+            | ServiceError::InputRequiredRoundsExceeded { .. }
+            | _ => "the answer cannot be understood".into(),
+        }
+    }
+
+    /// The beginning of a server's error.
+    fn shown(&self, error: &str) -> String {
+        // The other way round, a part of a secret could be left at the cut.
+        let scrubbed = self.scrubbed(error.to_owned());
+        scrubbed.chars().take(ERROR_CHARS).collect()
+    }
+
+    /// A server may repeat what it was sent.
+    fn scrubbed(&self, text: String) -> String {
+        let hide =
+            |text: String, secret: &SecretString| text.replace(secret.expose_secret(), "***");
+        self.secrets.iter().fold(text, hide)
     }
 }
 
@@ -194,29 +261,6 @@ impl ClientHandler for Listener {
 
     async fn on_tool_list_changed(&self, _: NotificationContext<RoleClient>) {
         self.changed.store(true, Ordering::Relaxed);
-    }
-}
-
-fn listed(tool: Tool) -> Listed {
-    Listed {
-        name: tool.name.into_owned(),
-        description: tool.description.unwrap_or_default().into_owned(),
-        input_schema: serde_json::Value::Object((*tool.input_schema).clone()).to_string(),
-    }
-}
-
-/// The texts of a result. Structured content is taken only where there is no other: servers repeat
-/// it as text.
-fn output(result: CallToolResult) -> Output {
-    let mut texts: Vec<String> = result.content.into_iter().map(text).collect();
-    if texts.is_empty()
-        && let Some(structured) = result.structured_content
-    {
-        texts.push(structured.to_string());
-    }
-    Output {
-        texts,
-        is_error: result.is_error.unwrap_or(false),
     }
 }
 
@@ -240,23 +284,24 @@ fn text(block: ContentBlock) -> String {
     }
 }
 
-/// What went wrong, without addresses: the text of a transport's error may hold one.
-fn failure(error: ServiceError) -> String {
-    match error {
-        ServiceError::McpError(error) => cut(&error.message),
-        ServiceError::TransportSend(_) => {
-            "the connection failed, or the answer is too large".into()
+/// A call with where it is made from, as far as its server may know. MCP has that in the request: the
+/// headers are those of the session.
+fn in_trace(mut request: CallToolRequestParams) -> CallToolRequestParams {
+    for (name, value) in &Trace::current().provider_headers() {
+        if let Ok(value) = value.to_str() {
+            let meta = &mut request.meta_or_default().0.0;
+            meta.insert(name.to_string(), value.into());
         }
-        ServiceError::TransportClosed => "the connection ended".into(),
-        ServiceError::Timeout { .. } => "no answer in time".into(),
-        ServiceError::Cancelled { .. } => "it was cancelled".into(),
-        ServiceError::UnexpectedResponse
-        | ServiceError::SubscriptionLagged { .. }
-        | ServiceError::InputRequiredRoundsExceeded { .. }
-        | _ => "the answer cannot be understood".into(),
     }
+    request
 }
 
-fn cut(text: &str) -> String {
-    text.chars().take(ERROR_CHARS).collect()
+/// The words of a header that are worth hiding: not `Bearer`, and nothing so short that it hides
+/// ordinary text.
+fn words(value: &str) -> impl Iterator<Item = SecretString> {
+    const LEAST: usize = 8;
+    value
+        .split_whitespace()
+        .filter(|word| word.len() >= LEAST)
+        .map(SecretString::from)
 }

@@ -1,6 +1,8 @@
 //! What can go wrong with the memory; each kind asks for another reaction.
 
-use tokio_postgres::error::SqlState;
+use std::fmt::Write as _;
+
+use tokio_postgres::error::{DbError, SqlState};
 
 use crate::model::Seq;
 
@@ -41,7 +43,8 @@ pub enum Error {
     NoReach,
     /// Anything else: a defect of contextd or of the database.
     #[error("the database refused a statement: {}", cause(.0))]
-    Broken(#[source] tokio_postgres::Error),
+    // It is no source: chains of causes are printed, and its own words may hold content.
+    Broken(tokio_postgres::Error),
 }
 
 impl Error {
@@ -126,11 +129,11 @@ impl From<tokio_postgres::Error> for Error {
         let toolset_removed =
             *code == SqlState::FOREIGN_KEY_VIOLATION && database.constraint() == Some(TOOLSET);
         if is_conflict(code) || toolset_removed {
-            Self::Conflict(database.message().to_owned())
+            Self::Conflict(described(database))
         } else if *code == SqlState::UNIQUE_VIOLATION {
             Self::Duplicate(database.constraint().unwrap_or_default().to_owned())
         } else if is_outage(code) {
-            Self::Unavailable(database.message().to_owned())
+            Self::Unavailable(described(database))
         } else {
             Self::Broken(error)
         }
@@ -183,7 +186,60 @@ pub(super) fn refused(error: &tokio_postgres::Error) -> Error {
 /// The driver's own text says only «db error»; what the database said stands in its cause.
 pub(super) fn cause(error: &tokio_postgres::Error) -> String {
     match error.as_db_error() {
-        Some(cause) => format!("{cause} ({})", cause.code().code()),
+        Some(said) => described(said),
         None => error.to_string(),
+    }
+}
+
+/// What the database said, fit for the log: names of tables, columns and constraints, and never a
+/// value. The detail, the hint and the context hold rows and parameters, and so are left out.
+fn described(said: &DbError) -> String {
+    let code = said.code().code();
+    let message = if is_of_names(code, said.routine()) {
+        said.message()
+    } else {
+        "its message is left out, as it may hold content"
+    };
+    let mut text = format!("{}: {message} ({code})", said.severity());
+    let places = [
+        ("table", said.table()),
+        ("column", said.column()),
+        ("constraint", said.constraint()),
+    ];
+    for (what, name) in places {
+        if let Some(name) = name {
+            let _ = write!(text, ", {what} {name}");
+        }
+    }
+    text
+}
+
+/// Whether PostgreSQL writes the message of such an error, of names alone. Data exceptions (class 22)
+/// quote the value, and what functions raise holds anything, under any code.
+fn is_of_names(code: &str, routine: Option<&str>) -> bool {
+    const CLASSES: [&str; 16] = [
+        "08", "0A", "23", "25", "26", "28", "2B", "3D", "3F", "40", "42", "53", "54", "55", "57",
+        "58",
+    ];
+    const RAISE: &str = "exec_stmt_raise";
+    CLASSES.iter().any(|class| code.starts_with(class)) && routine != Some(RAISE)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn messages_that_may_hold_values_are_left_out() {
+        let check = |code: &str, routine: &str, shown: bool| {
+            assert_eq!(is_of_names(code, Some(routine)), shown, "{code} {routine}");
+        };
+        check("23502", "ExecConstraints", true);
+        check("42501", "aclcheck_error", true);
+        check("57P01", "ProcessInterrupts", true);
+        check("22P02", "json_ereport_error", false);
+        check("P0001", "exec_stmt_raise", false);
+        check("23514", "exec_stmt_raise", false);
+        check("XX000", "elog_finish", false);
     }
 }

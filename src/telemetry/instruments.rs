@@ -113,6 +113,7 @@ instruments! {
     MODEL_DURATION = Kind::Histogram(MODEL_CALL), "gen_ai.client.operation.duration", "s", "Duration of model calls";
     MODEL_FIRST_CHUNK = Kind::Histogram(FIRST_CHUNK), "gen_ai.client.operation.time_to_first_chunk", "s", "From a model call until the first of its answer";
     MODEL_TOKENS = Kind::Histogram(TOKENS), "gen_ai.client.token.usage", "{token}", "Tokens of model calls, as providers report them";
+    TOOL_DURATION = Kind::Histogram(MODEL_CALL), "gen_ai.execute_tool.duration", "s", "Duration of calls of MCP servers' tools";
     MODEL_RETRIES = Kind::Counter, "contextd.model.retries", "{call}", "Model calls that are made again after a failure";
     ESTIMATE_RATIO = Kind::Histogram(RATIO), "contextd.estimate.ratio", "", "Predicted tokens of a prompt divided by those that the provider reported";
     COMPACTIONS = Kind::Counter, "contextd.compaction.ended", "{compaction}", "Compactions that were applied, or failed";

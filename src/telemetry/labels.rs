@@ -5,7 +5,7 @@ use std::{
     sync::{Mutex, PoisonError},
 };
 
-use super::metrics::ConnectionEnd;
+use super::metrics::{ConnectionEnd, ToolResult};
 use crate::model::{
     CancelCause, CompactionState, CompletionReason, Ending, FailureReason, FinishReason,
     UsagePurpose,
@@ -52,6 +52,17 @@ pub(super) fn connection_end(why: ConnectionEnd) -> &'static str {
         ConnectionEnd::HandshakeFailed => "handshake_failed",
         ConnectionEnd::HandshakeTimeout => "handshake_timeout",
         ConnectionEnd::HandshakeDisplaced => "handshake_displaced",
+    }
+}
+
+/// How a call of a tool came out.
+pub(super) fn tool_result(result: ToolResult) -> &'static str {
+    match result {
+        ToolResult::Success => "success",
+        ToolResult::Error => "error",
+        ToolResult::Refused => "refused",
+        ToolResult::NotRun => "not_run",
+        ToolResult::Unknown => "unknown",
     }
 }
 

@@ -12,12 +12,14 @@ use opentelemetry_sdk::metrics::SdkMeterProvider;
 use super::{
     instruments::{self, Instrument},
     labels::{self, Bounded, OTHER},
-    names::{self, attribute},
+    names::{self, attribute, span},
 };
 use crate::model::{Compaction, CompactionState, Ending, Usage, UsagePurpose};
 
 /// Models that have labels of their own.
 const MOST_MODELS: usize = 200;
+/// MCP servers that have labels of their own.
+const MOST_SERVERS: usize = 100;
 /// Reasons of rejections that have labels of their own; there are fewer.
 const MOST_REASONS: usize = 100;
 
@@ -39,6 +41,7 @@ struct Instruments {
     model_duration: Histogram<f64>,
     model_first_chunk: Histogram<f64>,
     model_tokens: Histogram<u64>,
+    tool_duration: Histogram<f64>,
     model_retries: Counter<u64>,
     estimate_ratio: Histogram<f64>,
     compactions: Counter<u64>,
@@ -56,6 +59,7 @@ struct Instruments {
     wakeups: Counter<u64>,
     removed: Counter<u64>,
     models: Bounded,
+    servers: Bounded,
     reasons: Bounded,
 }
 
@@ -138,6 +142,21 @@ pub struct CallOutcome {
     pub error: Option<&'static str>,
 }
 
+/// How a call of a tool came out that contextd itself made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ToolResult {
+    /// The tool answered.
+    Success,
+    /// The tool answered that it failed.
+    Error,
+    /// Its server refused the call.
+    Refused,
+    /// It was not sent.
+    NotRun,
+    /// Its result is lost, or did not come in time: it may have run.
+    Unknown,
+}
+
 /// Which way a wake-up went.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Direction {
@@ -192,6 +211,7 @@ impl Metrics {
             model_duration: histogram(&meter, &instruments::MODEL_DURATION),
             model_first_chunk: histogram(&meter, &instruments::MODEL_FIRST_CHUNK),
             model_tokens: whole_histogram(&meter, &instruments::MODEL_TOKENS),
+            tool_duration: histogram(&meter, &instruments::TOOL_DURATION),
             model_retries: counter(&meter, &instruments::MODEL_RETRIES),
             estimate_ratio: histogram(&meter, &instruments::ESTIMATE_RATIO),
             compactions: counter(&meter, &instruments::COMPACTIONS),
@@ -213,6 +233,7 @@ impl Metrics {
             wakeups: counter(&meter, &instruments::WAKEUPS),
             removed: counter(&meter, &instruments::REMOVED),
             models: Bounded::new(MOST_MODELS),
+            servers: Bounded::new(MOST_SERVERS),
             reasons: Bounded::new(MOST_REASONS),
         }));
         metrics.begin();
@@ -362,6 +383,16 @@ impl Metrics {
             KeyValue::new(attribute::MODEL, self.0.models.label(model)),
             KeyValue::new(attribute::PURPOSE, labels::purpose(purpose)),
         ]
+    }
+
+    /// A tool of an MCP server was called.
+    pub fn tool_called(&self, server: &str, result: ToolResult, took: Duration) {
+        let attributes = [
+            KeyValue::new(attribute::OPERATION, span::EXECUTE_TOOL),
+            KeyValue::new(attribute::MCP_SERVER, self.0.servers.label(server)),
+            KeyValue::new(attribute::RESULT, labels::tool_result(result)),
+        ];
+        self.0.tool_duration.record(took.as_secs_f64(), &attributes);
     }
 
     /// A call is made again after this error.

@@ -20,7 +20,7 @@ pub mod spans;
 pub mod traces;
 
 pub use export::Telemetry;
-pub use metrics::{ConnectionEnd, Metrics};
+pub use metrics::{ConnectionEnd, Metrics, ToolResult};
 pub use traces::{Span, Trace, Traces};
 
 /// Telemetry cannot be set up.
@@ -40,6 +40,11 @@ pub enum TelemetryError {
     SetUpTwice(#[from] tracing_subscriber::util::TryInitError),
 }
 
+/// What holds before the directives that the settings give, which may say otherwise of the same
+/// targets. Audit lines stay at any level; libraries that write what others sent them (errors of MCP
+/// servers, notices of the database) are silent.
+const DIRECTIVES: &str = "contextd::audit=info,rmcp=off,tokio_postgres=off";
+
 /// Starts logs on stderr.
 pub fn init(config: &TelemetryConfig) -> Result<(), TelemetryError> {
     let mut lines = tracing_subscriber::fmt::layer().with_writer(std::io::stderr);
@@ -56,7 +61,11 @@ pub fn init(config: &TelemetryConfig) -> Result<(), TelemetryError> {
             .boxed(),
     };
     tracing_subscriber::registry()
-        .with(lines.with_filter(EnvFilter::try_new(&config.log)?))
+        .with(lines.with_filter(filter(&config.log)?))
         .try_init()?;
     Ok(())
+}
+
+fn filter(directives: &str) -> Result<EnvFilter, tracing_subscriber::filter::ParseError> {
+    EnvFilter::try_new(format!("{DIRECTIVES},{directives}"))
 }

@@ -6,8 +6,8 @@ pub const SCHEMA_URL: &str = "https://opentelemetry.io/schemas/gen-ai-dev/1.42.0
 /// The instrumentation scope.
 pub const SCOPE: &str = "contextd";
 
-/// Names of spans, beside RPCs (their method), model calls (`chat` and the model) and database operations
-/// (as `db.operation.name` has them).
+/// Names of spans, beside RPCs (their method), model calls (`chat` and the model), tool calls
+/// (`execute_tool` and the tool) and database operations (as `db.operation.name` has them).
 pub mod span {
     /// A turn, for as long as it runs on one replica.
     pub const TURN: &str = "invoke_agent";
@@ -15,6 +15,8 @@ pub mod span {
     pub const STEP: &str = "contextd.step";
     /// With the model, a call of it.
     pub const CHAT: &str = "chat";
+    /// With the tool, a call of it that contextd itself makes.
+    pub const EXECUTE_TOOL: &str = "execute_tool";
     /// From the request of tools until the last of them was answered.
     pub const TOOL_WAIT: &str = "contextd.tool_wait";
     /// A compaction.
@@ -72,7 +74,11 @@ pub mod attribute {
     pub const TURN_STATE: &str = "contextd.turn.state";
     /// `before_call` or `after_call`.
     pub const PHASE: &str = "contextd.phase";
-    /// `chat`.
+    /// Of spans: the tool, as its MCP server calls it.
+    pub const TOOL: &str = "gen_ai.tool.name";
+    /// Configured name of the MCP server.
+    pub const MCP_SERVER: &str = "contextd.mcp.server";
+    /// `invoke_agent`, `chat` or `execute_tool`.
     pub const OPERATION: &str = "gen_ai.operation.name";
     /// Configured name of the provider.
     pub const PROVIDER: &str = "gen_ai.provider.name";

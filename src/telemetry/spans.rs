@@ -7,7 +7,7 @@ use opentelemetry::KeyValue;
 
 use super::{
     labels::{self, OTHER},
-    metrics::ModelCall,
+    metrics::{ModelCall, ToolResult},
     names::{attribute, span},
     traces::{Role, Span, Trace},
 };
@@ -77,6 +77,17 @@ impl Trace {
         ];
         let name = format!("{} {model}", span::CHAT);
         self.span(name, Role::Client, attributes)
+    }
+
+    /// A call of a tool of an MCP server.
+    pub fn tool_call(&self, server: &str, tool: &str) -> Span {
+        let attributes = vec![
+            KeyValue::new(attribute::OPERATION, span::EXECUTE_TOOL),
+            KeyValue::new(attribute::TOOL, tool.to_owned()),
+            KeyValue::new(attribute::MCP_SERVER, server.to_owned()),
+        ];
+        let name = format!("{} {tool}", span::EXECUTE_TOOL);
+        self.span(name, Role::Internal, attributes)
     }
 
     /// A compaction that is made.
@@ -180,6 +191,18 @@ impl Span {
         }
         if let Some(error) = error {
             self.fail(error);
+        }
+    }
+
+    /// A call of a tool came to its end.
+    pub fn tool_answered(&self, result: ToolResult) {
+        let label = labels::tool_result(result);
+        self.set([KeyValue::new(attribute::RESULT, label)]);
+        match result {
+            ToolResult::Success => {}
+            ToolResult::Error | ToolResult::Refused | ToolResult::NotRun | ToolResult::Unknown => {
+                self.fail(label)
+            }
         }
     }
 

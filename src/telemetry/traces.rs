@@ -8,12 +8,15 @@ use http::{HeaderMap, HeaderName, HeaderValue};
 use opentelemetry::{
     Context, KeyValue,
     propagation::TextMapPropagator as _,
-    trace::{SpanKind, Status, TraceContextExt as _, Tracer as _, TracerProvider as _},
+    trace::{
+        SpanContext, SpanKind, Status, TraceContextExt as _, TraceFlags, TraceState, Tracer as _,
+        TracerProvider as _,
+    },
 };
 use opentelemetry_http::{HeaderExtractor, HeaderInjector};
 use opentelemetry_sdk::{
     propagation::{BaggagePropagator, TraceContextPropagator},
-    trace::{SdkTracer, SdkTracerProvider},
+    trace::{IdGenerator as _, RandomIdGenerator, SdkTracer, SdkTracerProvider},
 };
 
 use super::names::{self, attribute};
@@ -21,6 +24,8 @@ use crate::config::TracesConfig;
 
 /// The W3C header that names the trace and the span.
 const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
+/// What the `tracestate` of a trace holds that is there for the log alone.
+const FOR_THE_LOG: (&str, &str) = ("contextd", "log");
 /// Characters of a `tracestate` or `baggage` that is passed on; a longer one is left out.
 const MOST_PASSED_ON: usize = 1024;
 
@@ -100,7 +105,8 @@ impl Traces {
         }
     }
 
-    /// Where a caller is, by the headers of its request. What is malformed is ignored.
+    /// Where a caller is, by the headers of its request. What is malformed is ignored. Where nothing is
+    /// exported and the caller is in no trace, there are ids all the same: for the log alone.
     pub fn of_caller(&self, headers: &HeaderMap) -> Trace {
         let mut passed = HeaderMap::new();
         for name in ["traceparent", "tracestate", "baggage"] {
@@ -109,7 +115,26 @@ impl Traces {
                 passed.insert(name, value.clone());
             }
         }
-        self.extracted(&passed)
+        let trace = self.extracted(&passed);
+        if self.tracer.is_none() && trace.ids().is_none() {
+            return self.for_the_log(&trace.context);
+        }
+        trace
+    }
+
+    fn for_the_log(&self, context: &Context) -> Trace {
+        let ids = RandomIdGenerator::default();
+        let made = SpanContext::new(
+            ids.new_trace_id(),
+            ids.new_span_id(),
+            TraceFlags::NOT_SAMPLED,
+            false,
+            TraceState::from_key_value([FOR_THE_LOG]).unwrap_or_default(),
+        );
+        Trace {
+            traces: self.clone(),
+            context: context.with_remote_span_context(made),
+        }
     }
 
     /// Where a turn is, by what was stored with it.
@@ -132,10 +157,18 @@ impl Traces {
         let headers = HeaderExtractor(headers);
         let context = TraceContextPropagator::new().extract_with_context(&Context::new(), &headers);
         let context = BaggagePropagator::new().extract_with_context(&context, &headers);
-        Trace {
+        let trace = Trace {
             traces: self.clone(),
             context,
+        };
+        if self.tracer.is_some() && trace.is_for_the_log() {
+            // Begun by a replica that exports nothing: no parent of what is exported here.
+            return Trace {
+                traces: self.clone(),
+                context: Context::new(),
+            };
         }
+        trace
     }
 }
 
@@ -229,13 +262,32 @@ impl Trace {
         })
     }
 
-    /// The headers that tell a model's service where it is called from, as far as it may know.
-    pub fn provider_headers(&self) -> HeaderMap {
-        self.headers(self.traces.sends)
+    /// Whether it has ids that nobody else knows.
+    fn is_for_the_log(&self) -> bool {
+        let (key, value) = FOR_THE_LOG;
+        let span = self.context.span();
+        span.span_context().trace_state().get(key) == Some(value)
     }
 
-    /// The header that tells a caller where its request was answered.
+    /// The headers that tell a model's service where it is called from, as far as it may know.
+    pub fn provider_headers(&self) -> HeaderMap {
+        let Sends {
+            traceparent,
+            baggage,
+        } = self.traces.sends;
+        self.headers(Sends {
+            // It says "not sampled", which would keep the service from recording its part.
+            traceparent: traceparent && !self.is_for_the_log(),
+            baggage,
+        })
+    }
+
+    /// The header that tells a caller where its request was answered; `None` where there is no trace
+    /// that it could join.
     pub fn traceparent(&self) -> Option<(HeaderName, HeaderValue)> {
+        if self.is_for_the_log() {
+            return None;
+        }
         let traceparent = self.headers(Sends {
             traceparent: true,
             baggage: false,

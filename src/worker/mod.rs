@@ -12,7 +12,7 @@ use tokio::time::{Instant, sleep_until};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::{
-    auth::Auth,
+    auth::{self, Auth},
     quota,
     store::Reach,
     turn::{Engine, Error},
@@ -150,12 +150,19 @@ pub fn start(
     loops.tasks
 }
 
-/// Keeps the keys of callers as they are in the database and the keys file.
+/// Keeps the keys of callers as they are in the database and the keys file, and, beside that, those of
+/// the issuer of tokens.
 pub fn keep_credentials(tasks: &TaskTracker, auth: &Arc<Auth>, stop: &CancellationToken) {
-    let auth = Arc::clone(auth);
-    let round = |auth: Arc<Auth>| async move { auth.refresh().await };
     let pace = Pace::Each(CREDENTIALS);
-    tasks.spawn(every("credentials", pace, stop.clone(), auth, round));
+    let keys = |auth: Arc<Auth>| async move { auth.refresh_keys().await };
+    let whose = Arc::clone(auth);
+    tasks.spawn(every("credentials", pace, stop.clone(), whose, keys));
+    let issuer = |auth: Arc<Auth>| async move {
+        auth.refresh_issuer(auth::token::REFRESH).await;
+        Ok::<_, auth::Error>(())
+    };
+    let whose = Arc::clone(auth);
+    tasks.spawn(every("token issuer", pace, stop.clone(), whose, issuer));
 }
 
 /// The loops that were started.

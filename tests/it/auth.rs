@@ -1,6 +1,8 @@
 //! Who may call, and what each caller sees.
 
 mod access;
+mod audit;
+mod canary;
 mod erasure;
 mod keys;
 mod limits;

@@ -22,7 +22,8 @@ use crate::{
         Host, Options, Replica,
         collector::Collector,
         events::{all, requested, until, until_action, until_written},
-        host::{MODEL, answering, call, until as eventually},
+        host::{MODEL, answering, call, script, until as eventually},
+        mcp_server::McpServer,
         requests::{enqueue, result, tools, turn},
         transcripts::one_turn,
     },
@@ -87,10 +88,11 @@ fn every_metric_is_documented_and_every_documented_one_exists() {
 }
 
 /// A replica on which everything happens that is measured.
-async fn busy_host() -> Host {
+async fn busy_host(server: &McpServer) -> Host {
     let error = json!({"kind": "overloaded", "message": "Too many.", "status": 503, "times": 1});
     let failing = json!({"steps": [{"say": [{"error": error}, {"text": "At last."}]}]});
     let options = Options {
+        mcp: vec![("played".to_owned(), server.config(Duration::from_secs(30)))],
         retention: Retention {
             request_ids: Duration::ZERO,
             ..Options::default().retention
@@ -101,7 +103,29 @@ async fn busy_host() -> Host {
             &compaction::in_short(),
         )
     };
-    Host::with(options.script("failing", failing.to_string())).await
+    let options = options.script("failing", failing.to_string());
+    Host::with(options.script("echoing", echoing())).await
+}
+
+/// A model that calls the tool `echo` of an MCP server.
+fn echoing() -> String {
+    let echo = json!([call("echo")]);
+    script(&[echo, json!([{"text": "Done."}])])
+}
+
+/// A turn of that model, with the tools of the MCP server `played`.
+fn echoing_turn(session: &str) -> pb::ExecuteTurnRequest {
+    let played = pb::McpServerTools {
+        server: "played".to_owned(),
+        ..pb::McpServerTools::default()
+    };
+    pb::ExecuteTurnRequest {
+        tools: Some(pb::ToolSet {
+            mcp_servers: vec![played],
+            ..pb::ToolSet::default()
+        }),
+        ..turn(session, "scripted/echoing", "Hello")
+    }
 }
 
 async fn turn_with_tool(host: &Host, session: &str) -> Vec<pb::Event> {
@@ -123,8 +147,10 @@ async fn turn_with_tool(host: &Host, session: &str) -> Vec<pb::Event> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn each_documented_metric_is_scraped_after_real_work_and_no_other_is() {
-    let host = busy_host().await;
+    let server = McpServer::start().await;
+    let host = busy_host(&server).await;
     turn_with_tool(&host, "a").await;
+    host.run(echoing_turn("m")).await;
     host.enqueue(pb::EnqueueMessageRequest {
         on_idle: pb::IdleAction::StartTurn.into(),
         ..enqueue("a", "More")
@@ -184,12 +210,18 @@ async fn each_documented_metric_is_scraped_after_real_work_and_no_other_is() {
     };
     let calls = "rpc_server_call_duration_seconds_count";
     let execute = r#"rpc_method="contextd.v1.TurnService/ExecuteTurn""#;
-    check(calls, &[execute, r#"rpc_response_status_code="OK""#], 2.0);
+    check(calls, &[execute, r#"rpc_response_status_code="OK""#], 3.0);
     check("contextd_rpc_active", &[execute], 0.0);
-    check("contextd_turn_started_total", &["execute"], 2.0);
+    check("contextd_turn_started_total", &["execute"], 3.0);
     check("contextd_lease_held", &[], 0.0);
     check("contextd_ready", &[], 1.0);
-    check("contextd_turn_time_to_first_token_seconds_count", &[], 2.0);
+    check("contextd_turn_time_to_first_token_seconds_count", &[], 3.0);
+    let tool = "gen_ai_execute_tool_duration_seconds_count";
+    let labels = [
+        r#"contextd_mcp_server="played""#,
+        r#"contextd_result="success""#,
+    ];
+    check(tool, &labels, 1.0);
     check("contextd_model_retries_total", &["overloaded"], 1.0);
     let model = "gen_ai_client_operation_duration_seconds_count";
     check(model, &[r#"gen_ai_request_model="failing""#], 2.0);

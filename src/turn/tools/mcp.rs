@@ -15,7 +15,7 @@ use crate::{
         event::WaitsFor,
     },
     store::{Reach, tool_call::OpenCall},
-    telemetry::Trace,
+    telemetry::{ToolResult, Trace},
     turn::{Error, engine::Engine, tools::synthetic_results::UNKNOWN_WORDS},
 };
 
@@ -148,8 +148,14 @@ impl McpCall {
             return self.told(ToolOutcome::Error, vec![format!("[{error}]")]);
         };
         let arguments = &self.open.pending.call.arguments;
+        let (span, begun) = (Trace::current().tool_call(server, tool), Instant::now());
         let calling = self.engine.mcp.call(server, tool, arguments);
-        match timeout_at(self.end, calling).await {
+        let called = timeout_at(self.end, span.trace().clone().scope(calling)).await;
+        let result = measured(&called);
+        span.tool_answered(result);
+        let metrics = self.engine.metrics();
+        metrics.tool_called(server, result, begun.elapsed());
+        match called {
             Ok(Ok(Output { texts, is_error })) => {
                 let outcome = if is_error {
                     ToolOutcome::Error
@@ -211,5 +217,16 @@ impl McpCall {
             }
             sleep(PAUSE).await;
         }
+    }
+}
+
+/// How a call came out, for its span and metric.
+fn measured<T>(called: &Result<Result<Output, CallError>, T>) -> ToolResult {
+    match called {
+        Ok(Ok(Output { is_error, texts: _ })) if *is_error => ToolResult::Error,
+        Ok(Ok(Output { .. })) => ToolResult::Success,
+        Ok(Err(CallError::NotRun(_))) => ToolResult::NotRun,
+        Ok(Err(CallError::Refused(_))) => ToolResult::Refused,
+        Ok(Err(CallError::Unknown(_))) | Err(_) => ToolResult::Unknown,
     }
 }

@@ -25,6 +25,7 @@ const TOOLS: u8 = 6;
 /// REFUSED_STREAM.
 const REFUSED: u32 = 7;
 
+/// Row I11
 #[tokio::test(flavor = "multi_thread")]
 async fn a_client_is_told_its_limits_and_kept_to_them() {
     let place = Place::new("[server]\nmax_concurrent_streams = 10\nmax_header_bytes = 8192\n");

@@ -36,6 +36,8 @@ const PROGRAM: &str = "CONTEXTD_TEST_ATTACK_PROGRAM";
 const PAUSE: Duration = Duration::from_millis(2);
 /// MiB by which the server may grow during an attack, unless the attack says otherwise.
 const GROWTH: usize = 64;
+/// From this length on, what the other client gets done is compared.
+const FULL: Duration = Duration::from_secs(20);
 const VICTIM: &str = "scripted/brief";
 
 /// A server, and another client of it.
@@ -208,6 +210,11 @@ impl Siege {
         );
         for experience in [&calm, &besieged] {
             assert_eq!(experience.failures, [""; 0], "of the other client");
+        }
+        if length() >= FULL {
+            // Twice as long: at least a tenth of the rate before.
+            let (calm, besieged) = (calm.turns, besieged.turns);
+            assert!(besieged * 5 >= calm, "{besieged} turns after {calm}");
         }
         let grown = peak.saturating_sub(before);
         assert!(grown <= self.growth, "it grew by {grown} MiB");

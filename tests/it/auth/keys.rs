@@ -19,11 +19,11 @@ use crate::harness::{Options, Replica, TestDatabase, errors::refusal, events::PA
 /// Within what time a change of a key takes effect on every replica.
 const PROMISED: Duration = Duration::from_secs(5);
 
-async fn admin(replica: &Replica, key: &Key) -> AdminServiceClient<Keyed> {
+pub(super) async fn admin(replica: &Replica, key: &Key) -> AdminServiceClient<Keyed> {
     AdminServiceClient::new(connect(replica, key).await)
 }
 
-fn wanted(access: pb::Access) -> pb::CreateKeyRequest {
+pub(super) fn wanted(access: pb::Access) -> pb::CreateKeyRequest {
     pb::CreateKeyRequest {
         access: access.into(),
         name: "a host".to_owned(),
@@ -47,7 +47,7 @@ async fn accepts(replica: &Replica, key: &Key) -> bool {
 }
 
 /// Waits until the replica takes the key, or refuses it.
-async fn until(replica: &Replica, key: &Key, expected: bool) {
+pub(super) async fn until(replica: &Replica, key: &Key, expected: bool) {
     let seen = async {
         while accepts(replica, key).await != expected {
             tokio::task::yield_now().await;

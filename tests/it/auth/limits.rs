@@ -536,6 +536,13 @@ async fn requests_beyond_what_a_replica_answers_at_once_are_refused_and_health_i
         (Code::Unavailable, "OVERLOADED")
     );
     assert!(refused.get_error_details().retry_info().is_some());
+    // As the alert ContextdCallsRejected has it.
+    let scrape = replica.scrape().await;
+    let counted = scrape.lines().any(|line| {
+        line.starts_with("contextd_rpc_rejected_total{")
+            && line.contains(r#"contextd_reason="overloaded""#)
+    });
+    assert!(counted, "{scrape}");
     let mut health = HealthClient::new(channel.clone());
     health.check(HealthCheckRequest::default()).await.unwrap();
     drop(pieces);

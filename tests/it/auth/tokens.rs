@@ -6,11 +6,13 @@ use std::{
         Arc, Mutex,
         atomic::{AtomicBool, AtomicU32, Ordering},
     },
+    time::Duration,
 };
 
 use contextd::{
     clock::{Clock as _, SystemClock},
     config::{AuthConfig, JwtConfig},
+    model::Access,
     pb::{self, admin_service_client::AdminServiceClient},
 };
 use http_body_util::Full;
@@ -21,8 +23,11 @@ use serde_json::{Value, json};
 use tokio::net::TcpListener;
 use tonic::{Code, service::interceptor::InterceptedService};
 
-use super::Key;
-use crate::harness::{Options, Replica};
+use super::{
+    Key, KeysFile,
+    keys::{admin, until, wanted},
+};
+use crate::harness::{Options, Replica, TestDatabase, host::until as eventually};
 
 const AUDIENCE: &str = "contextd";
 
@@ -32,6 +37,7 @@ struct Issuer {
     url: String,
     keys: Arc<Mutex<BTreeMap<String, rcgen::KeyPair>>>,
     away: Arc<AtomicBool>,
+    silent: Arc<AtomicBool>,
     fetched: Arc<AtomicU32>,
 }
 
@@ -42,6 +48,7 @@ impl Issuer {
             url: format!("http://{}", listener.local_addr().unwrap()),
             keys: Arc::default(),
             away: Arc::default(),
+            silent: Arc::default(),
             fetched: Arc::default(),
         };
         let served = issuer.clone();
@@ -50,7 +57,7 @@ impl Issuer {
                 let issuer = served.clone();
                 let answer = service_fn(move |_| {
                     let issuer = issuer.clone();
-                    async move { issuer.answer() }
+                    async move { issuer.answer().await }
                 });
                 tokio::spawn(http1::Builder::new().serve_connection(TokioIo::new(stream), answer));
             }
@@ -58,8 +65,11 @@ impl Issuer {
         issuer
     }
 
-    fn answer(&self) -> Result<Response<Full<Bytes>>, http::Error> {
+    async fn answer(&self) -> Result<Response<Full<Bytes>>, http::Error> {
         self.fetched.fetch_add(1, Ordering::SeqCst);
+        if self.silent.load(Ordering::SeqCst) {
+            std::future::pending::<()>().await;
+        }
         if self.away.load(Ordering::SeqCst) {
             return Response::builder().status(503).body(Full::default());
         }
@@ -152,12 +162,12 @@ async fn a_token_gives_the_tenant_and_access_of_its_claims() {
     };
     check(json!({}), ("acme", pb::Access::Write, "jwt:host-1")).await;
     check(
-        json!({"tenant": "other", "scope": ["read"]}),
+        json!({"tenant": "other", "scope": ["contextd:read", "admin"]}),
         ("other", pb::Access::Read, "jwt:host-1"),
     )
     .await;
     check(
-        json!({"aud": ["a", AUDIENCE], "scope": "admin"}),
+        json!({"aud": ["a", AUDIENCE], "scope": "contextd:admin"}),
         ("acme", pb::Access::Admin, "jwt:host-1"),
     )
     .await;
@@ -180,6 +190,7 @@ async fn tokens_that_are_not_the_issuers_for_this_service_are_refused() {
         json!({"tenant": null}),
         json!({"tenant": "A b"}),
         json!({"scope": "openid"}),
+        json!({"scope": "admin operator"}),
         json!({"scope": null}),
     ];
     for change in changes {
@@ -241,7 +252,52 @@ async fn a_new_key_of_the_issuer_is_fetched_and_known_ones_outlive_its_outage() 
     let another = Replica::start(&database, issuer.required()).await;
     assert!(caller(&another, &second).await.is_ok());
     issuer.away.store(true, Ordering::SeqCst);
-    replica.auth.refresh().await.unwrap();
+    let before = issuer.fetched.load(Ordering::SeqCst);
+    replica.auth.refresh_issuer(Duration::ZERO).await;
+    another.auth.refresh_issuer(Duration::ZERO).await;
+    assert_eq!(issuer.fetched.load(Ordering::SeqCst), before + 2);
     assert!(caller(&replica, &first).await.is_ok());
     assert!(caller(&another, &second).await.is_ok());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_key_is_revoked_in_time_while_the_issuer_of_tokens_is_silent() {
+    let issuer = Issuer::start().await;
+    issuer.add("k1");
+    let mut file = KeysFile::new();
+    let root = file.add("acme", Access::Admin);
+    let options = || Options {
+        auth: AuthConfig {
+            keys_file: file.required().auth.keys_file,
+            ..issuer.required().auth
+        },
+        ..Options::default()
+    };
+    let database = TestDatabase::new().await;
+    let here = Replica::start(&database, options()).await;
+    let there = Replica::start(&database, options()).await;
+    let mut admin = admin(&here, &root).await;
+    let created = admin.create_key(wanted(pb::Access::Write)).await;
+    let created = created.unwrap().into_inner();
+    let key = Key(created.secret);
+    until(&there, &key, true).await;
+    issuer.silent.store(true, Ordering::SeqCst);
+    let before = issuer.fetched.load(Ordering::SeqCst);
+    // One after the other waits for it, 5 s each.
+    for _ in 0..4 {
+        let auth = Arc::clone(&there.auth);
+        tokio::spawn(async move { auth.refresh_issuer(Duration::ZERO).await });
+    }
+    eventually("the issuer is asked", || async {
+        issuer.fetched.load(Ordering::SeqCst) > before
+    })
+    .await;
+    // By now the replica's own look at the issuer waits too.
+    tokio::time::sleep(Duration::from_millis(2_500)).await;
+    let revoke = pb::RevokeKeyRequest {
+        key_id: created.key.unwrap().key_id,
+        tenant_id: String::new(),
+    };
+    admin.revoke_key(revoke).await.unwrap();
+    until(&there, &key, false).await;
 }

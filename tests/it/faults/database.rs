@@ -7,6 +7,7 @@ use contextd::pb::{self, event::Payload};
 use nix::sys::signal::Signal;
 use tonic::Code;
 use tonic_health::pb::health_check_response::ServingStatus;
+use tonic_types::StatusExt as _;
 
 use crate::harness::{
     TestDatabase,
@@ -98,6 +99,66 @@ async fn turns_survive_a_crash_of_postgresql() {
 #[tokio::test(flavor = "multi_thread")]
 async fn turns_survive_a_restart_of_postgresql() {
     outage(Signal::SIGINT, Duration::ZERO).await;
+}
+
+/// A probe's look at a page of the admin port.
+async fn probe(admin: u16, page: &str) -> u16 {
+    let answer = reqwest::get(format!("http://127.0.0.1:{admin}{page}")).await;
+    answer.unwrap().status().as_u16()
+}
+
+/// Row F5. A minute is longer than the lease, so that no turn runs on: each is taken over when the
+/// database is back, by the same process.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_minute_without_postgresql_needs_no_restart() {
+    const DOWN: Duration = Duration::from_secs(60);
+    let admin = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let admin = admin.local_addr().unwrap().port();
+    let settings = format!("[server]\nadmin_listen = '127.0.0.1:{admin}'\n");
+    let (mut cluster, link, served, _place) = scene(&settings).await;
+    let pid = served.pid();
+    let mut ready = served.health().await;
+    becomes(&mut ready, ServingStatus::Serving).await;
+    let mut hosts: Vec<Survivor> = (0..4)
+        .map(|n| {
+            let model = ["scripted/slow", "scripted/tools"][n % 2];
+            Survivor::new(asking(model, &format!("chat-{n}")))
+        })
+        .collect();
+    for host in &mut hosts {
+        host.send_to(&served).await.unwrap();
+        host.until(|payload| matches!(payload, Payload::StepStarted(_)))
+            .await;
+    }
+    cluster.end(Signal::SIGINT).await;
+    becomes(&mut ready, ServingStatus::NotServing).await;
+    let begun = Instant::now();
+    while begun.elapsed() < DOWN {
+        assert_eq!(probe(admin, "/livez").await, 200);
+        assert_eq!(probe(admin, "/readyz").await, 503);
+        let request = turn("late", "scripted/slow", "Go");
+        let refused = served.turns().await.execute_turn(request).await;
+        let refused = refused.unwrap_err();
+        assert_eq!(
+            (refused.code(), refusal(&refused).reason.as_str()),
+            (Code::Unavailable, "DATABASE_UNAVAILABLE")
+        );
+        assert!(refused.get_error_details().retry_info().is_some());
+        tokio::time::sleep(Duration::from_millis(500)).await; // between two probes
+    }
+    cluster.restart().await;
+    link.lead_to(cluster.target());
+    becomes(&mut ready, ServingStatus::Serving).await;
+    assert_eq!(probe(admin, "/readyz").await, 200);
+    all(hosts
+        .iter_mut()
+        .map(async |host| host.survive(&[&served]).await))
+    .await;
+    for host in &hosts {
+        host.check_story(&served).await;
+    }
+    assert_eq!(probe(admin, "/livez").await, 200);
+    assert_eq!(served.pid(), pid);
 }
 
 /// Row F9

@@ -2,6 +2,7 @@
 //! is kept, as bytes and as messages.
 
 use std::{
+    collections::BTreeSet,
     convert::Infallible,
     net::SocketAddr,
     sync::{Arc, Mutex},
@@ -100,6 +101,19 @@ impl Collector {
             .chain(spans.map(|it| &it.resource));
         let attributes = resources.flatten().flat_map(|it| &it.attributes);
         attributes.map(|it| (it.key.clone(), text(it))).collect()
+    }
+
+    /// The scopes of the spans that came: their names and the URLs of their schemas.
+    pub fn scopes(&self) -> BTreeSet<(String, String)> {
+        let received = self.received.lock().unwrap();
+        let resources = received.traces.iter().flat_map(|it| &it.resource_spans);
+        let scopes = resources.flat_map(|it| &it.scope_spans);
+        scopes
+            .map(|it| {
+                let name = it.scope.as_ref().map(|scope| scope.name.clone());
+                (name.unwrap_or_default(), it.schema_url.clone())
+            })
+            .collect()
     }
 
     /// All spans that came.

@@ -30,6 +30,8 @@ pub const TOKEN: &str = "mcp-token-of-the-test";
 
 /// An MCP server with these tools: `echo` gives its argument `text` back, `fails` says that it
 /// failed, `fs.read` gives 10,000 lines, `meets` waits until it runs twice, `stalls` never ends.
+/// [`McpServer::add`] may add more: `leaks` and `repeats` show the token, as an error and as a result,
+/// `traces` gives the `traceparent` of the call.
 pub struct McpServer {
     address: SocketAddr,
     played: Arc<Played>,
@@ -187,6 +189,15 @@ impl ServerHandler for Handler {
                 CallToolResult::success(text(said.unwrap_or("nothing").to_owned()))
             }
             "fails" => CallToolResult::error(text("no such city".to_owned())),
+            "leaks" => {
+                let said = format!("you sent Bearer {TOKEN}");
+                return Err(ErrorData::invalid_params(said, None));
+            }
+            "repeats" => CallToolResult::success(text(format!("you sent Bearer {TOKEN}"))),
+            "traces" => {
+                let meta = context.meta.get_traceparent();
+                CallToolResult::success(text(meta.unwrap_or("none").to_owned()))
+            }
             "fs.read" => CallToolResult::success(text("line\n".repeat(10_000))),
             "meets" => {
                 self.0.both.wait().await;

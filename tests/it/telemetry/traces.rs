@@ -1,25 +1,33 @@
 //! Traces: from a caller through turns, on whichever replica they run, to the services that models are
 //! called at.
 
-use std::{collections::BTreeSet, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
 
-use contextd::pb::{self, event::Payload};
+use contextd::{
+    pb::{self, event::Payload},
+    telemetry::names,
+};
 use opentelemetry_proto::tonic::trace::v1::Span;
 use serde_json::json;
 use tonic::{Request, Streaming, metadata::MetadataMap};
 
+use crate::compaction;
 use crate::harness::{
     Host, Options, TestDatabase,
     collector::{Collector, text},
-    events::{all, completed, requested, turn_id, until_action, until_written},
+    events::{all, completed, requested, results, turn_id, until_action, until_written},
     host::{MODEL, answering, call, until as eventually},
     log::Logged,
+    mcp_server::McpServer,
     process::Place,
     requests::{result, tools, turn},
     upstream::{KEY, Reply, Upstream, event, said},
 };
 
-use super::CANARY;
+use super::{CANARY, echoing, echoing_turn, turn_with_tool, value};
 
 const TRACE: &str = "0af7651916cd43dd8448eb211c80319c";
 const CALLER: &str = "b7ad6b7169203331";
@@ -74,14 +82,14 @@ fn is_database(span: &Span) -> bool {
 }
 
 /// The names of spans beside those of the database.
-fn names(spans: &[Span]) -> BTreeSet<&str> {
+fn names_of(spans: &[Span]) -> BTreeSet<&str> {
     let spans = spans.iter().filter(|span| !is_database(span));
     spans.map(|span| span.name.as_str()).collect()
 }
 
 fn only<'a>(spans: &'a [Span], name: &str) -> &'a Span {
     let found: Vec<_> = spans.iter().filter(|span| span.name == name).collect();
-    assert_eq!(found.len(), 1, "{name}: {:?}", names(spans));
+    assert_eq!(found.len(), 1, "{name}: {:?}", names_of(spans));
     found[0]
 }
 
@@ -138,7 +146,7 @@ async fn a_turn_whose_replica_was_killed_is_one_trace_to_the_provider() {
 
     let spans = spans(&collector, "invoke_agent").await;
     assert_eq!(
-        names(&spans),
+        names_of(&spans),
         ["invoke_agent", "contextd.step", "chat gpt-4o"].into(),
         "what the killed replica was doing is lost with it"
     );
@@ -206,7 +214,7 @@ async fn a_turn_that_goes_on_elsewhere_with_results_stays_in_its_trace() {
     eventually("both parts of the turn were exported", || async {
         let spans = ours(&collector);
         let agents = spans.iter().filter(|it| it.name == "invoke_agent");
-        agents.count() == 2 && names(&spans).contains(rpc)
+        agents.count() == 2 && names_of(&spans).contains(rpc)
     })
     .await;
     let spans = ours(&collector);
@@ -217,7 +225,7 @@ async fn a_turn_that_goes_on_elsewhere_with_results_stays_in_its_trace() {
         "contextd.tool_wait",
         "chat it",
     ];
-    assert_eq!(names(&spans), expected.into());
+    assert_eq!(names_of(&spans), expected.into());
     let rpc = only(&spans, rpc);
     assert_eq!(hex(&rpc.parent_span_id), CALLER);
     assert_eq!(
@@ -298,4 +306,163 @@ async fn the_line_of_a_call_names_its_trace_and_span() {
     let line = &logged.lines("call")[0];
     assert_eq!(line["fields"]["trace_id"], TRACE);
     assert_eq!(line["fields"]["span_id"], CALLER);
+}
+
+/// Every span there is, and its attributes; those after `?` are not on each. `error.type` may be on
+/// all. Dashboards and queries of operators are made of these: a change is news for them.
+const PINNED: [(&str, &[&str]); 9] = [
+    (
+        "RPC",
+        &["rpc.system.name", "rpc.method", "rpc.response.status_code"],
+    ),
+    (
+        "invoke_agent",
+        &[
+            "gen_ai.operation.name",
+            "gen_ai.conversation.id",
+            "contextd.turn.id",
+            "?contextd.turn.state",
+            "?contextd.reason",
+        ],
+    ),
+    ("contextd.step", &["contextd.step", "contextd.attempt"]),
+    (
+        "chat MODEL",
+        &[
+            "gen_ai.operation.name",
+            "gen_ai.provider.name",
+            "gen_ai.request.model",
+            "contextd.purpose",
+            "?gen_ai.response.model",
+            "?gen_ai.response.id",
+            "?gen_ai.response.finish_reasons",
+            "?gen_ai.response.time_to_first_chunk",
+            "?gen_ai.usage.input_tokens",
+            "?gen_ai.usage.output_tokens",
+            "?gen_ai.usage.reasoning.output_tokens",
+            "?gen_ai.usage.cache_read.input_tokens",
+            "?gen_ai.usage.cache_write.input_tokens",
+        ],
+    ),
+    (
+        "execute_tool TOOL",
+        &[
+            "gen_ai.operation.name",
+            "gen_ai.tool.name",
+            "contextd.mcp.server",
+            "contextd.result",
+        ],
+    ),
+    ("contextd.tool_wait", &[]),
+    (
+        "contextd.compaction",
+        &[
+            "gen_ai.conversation.id",
+            "contextd.result",
+            "contextd.compaction.tokens_before",
+            "?contextd.compaction.tokens_after",
+        ],
+    ),
+    // Where a replica finds a message that waits: no call makes it.
+    ("contextd.queue.start", &[]),
+    ("DATABASE", &["db.system.name", "db.operation.name"]),
+];
+
+/// The name of a span without what differs from one to the next.
+fn general(span: &Span) -> &str {
+    if attribute(span, "rpc.system.name").is_some() {
+        "RPC"
+    } else if is_database(span) {
+        "DATABASE"
+    } else if span.name.starts_with("chat ") {
+        "chat MODEL"
+    } else if span.name.starts_with("execute_tool ") {
+        "execute_tool TOOL"
+    } else {
+        &span.name
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn names_and_attributes_of_spans_and_their_schema_are_a_pinned_list() {
+    let collector = Collector::start().await;
+    let server = McpServer::start().await;
+    let answers = [json!([call("look")]), json!([{"text": "Done."}])];
+    let options = Options {
+        otlp: Some(collector.endpoint()),
+        mcp: vec![("played".to_owned(), server.config(Duration::from_secs(30)))],
+        ..compaction::answering(&answers, &compaction::in_short())
+    };
+    let host = Host::with(options.script("echoing", echoing())).await;
+    turn_with_tool(&host, "a").await;
+    host.run(echoing_turn("m")).await;
+    compaction::session(&host, 20_000, pb::CompactionPolicy::default(), &[3_000; 6]).await;
+    let made = compaction::try_compact(&host, compaction::request("c1")).await;
+    assert_eq!(made.unwrap().state(), pb::CompactionState::Applied);
+
+    let pinned: BTreeMap<&str, &[&str]> = PINNED.into();
+    let queue_start = names::span::QUEUE_START;
+    let all: BTreeSet<&str> = pinned.keys().copied().collect();
+    eventually("a span of each name was exported", || async {
+        let spans = collector.spans();
+        let mut seen: BTreeSet<&str> = spans.iter().map(general).collect();
+        seen.insert(queue_start);
+        assert!(seen.is_subset(&all), "{seen:?}");
+        seen == all
+    })
+    .await;
+    for span in collector.spans() {
+        let has: BTreeSet<&str> = span.attributes.iter().map(|it| it.key.as_str()).collect();
+        let may = pinned[general(&span)].iter();
+        let may: BTreeSet<&str> = may.map(|name| name.trim_start_matches('?')).collect();
+        let must = pinned[general(&span)]
+            .iter()
+            .filter(|name| !name.starts_with('?'));
+        for name in must {
+            assert!(has.contains(name), "{} has no {name}: {has:?}", span.name);
+        }
+        for name in has {
+            let known = may.contains(name) || name == "error.type";
+            assert!(known, "{} has {name}", span.name);
+        }
+    }
+    let schema = "https://opentelemetry.io/schemas/gen-ai-dev/1.42.0-dev";
+    let scope = ("contextd".to_owned(), schema.to_owned());
+    assert_eq!(collector.scopes(), [scope].into());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_call_of_an_mcp_server_is_a_span_whose_trace_the_server_is_told() {
+    let collector = Collector::start().await;
+    let server = McpServer::start().await;
+    server.add("traces").await;
+    server.add("leaks").await;
+    let options = Options {
+        otlp: Some(collector.endpoint()),
+        mcp: vec![("played".to_owned(), server.config(Duration::from_secs(30)))],
+        ..answering(&[
+            json!([call("traces"), call("leaks")]),
+            json!([{"text": "Done."}]),
+        ])
+    };
+    let host = Host::with(options).await;
+    let request = pb::ExecuteTurnRequest {
+        tools: echoing_turn("s").tools,
+        ..turn("s", MODEL, "Hello")
+    };
+    let (_, mut stream) = execute(&host, traced(request, "01")).await;
+    let events = all(&mut stream).await;
+    let told = format!("{:?}", results(&events));
+    let spans = spans(&collector, "execute_tool leaks").await;
+    let called = only(&spans, "execute_tool traces");
+    let expected = format!("00-{TRACE}-{}-01", hex(&called.span_id));
+    assert!(told.contains(&expected), "{expected}: {told}");
+    assert!(!called.parent_span_id.is_empty());
+    assert_eq!(attribute(called, "contextd.result").unwrap(), "success");
+    let refused = only(&spans, "execute_tool leaks");
+    assert_eq!(attribute(refused, "contextd.result").unwrap(), "refused");
+    assert_eq!(attribute(refused, "error.type").unwrap(), "refused");
+    let scrape = host.replica.scrape().await;
+    let count = "gen_ai_execute_tool_duration_seconds_count";
+    assert_eq!(value(&scrape, count, &["played", "refused"]), 1.0);
 }

@@ -87,7 +87,7 @@ pub(super) const MAY_IMPORT: &[(&str, &[&str])] = &[
     ("context", &["model"]),
     ("store", &["codec", "model", "telemetry"]),
     ("provider", &["model", "telemetry"]),
-    ("mcp", &["model"]),
+    ("mcp", &["model", "telemetry"]),
     ("codec", &["model", "pb"]),
     ("model", &[]),
     ("pb", &[]),
