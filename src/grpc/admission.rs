@@ -1,7 +1,7 @@
 //! How many requests are taken, and how many streams are open: what is beyond a tenant's limit or the
 //! server's is refused before anything is done for it, and so is what a tenant asks for that is being
-//! deleted. While others wait for the database for too long, only what turns that run wait for is
-//! taken. Health and reflection are always answered.
+//! deleted. While a tenant's requests wait for the database for too long, only what turns that run wait
+//! for is taken from it. Health and reflection are always answered.
 
 use std::{
     collections::HashMap,
@@ -21,6 +21,7 @@ use tower::{Layer, Service};
 use super::{access, status, unread::Unread};
 use crate::{
     model::{Access, Principal, TenantId, quota::has_fair_room},
+    store::NewRequest,
     turn::Engine,
 };
 
@@ -51,7 +52,8 @@ pub struct Capacity {
     pub streams: usize,
     /// How long a single answer may stay unread when there are other requests.
     pub answer_timeout: Duration,
-    /// How long a request may wait for a connection to the database before new ones are refused.
+    /// How long a tenant's requests may wait for a connection to the database before new ones of that
+    /// tenant are refused.
     pub database_wait: Duration,
 }
 
@@ -96,8 +98,8 @@ impl Admission {
         if !operates && quotas.is_deleted(tenant) {
             return Err(status::tenant_being_deleted(tenant));
         }
-        let waited = self.engine.store().longest_wait();
-        if waited > self.database_wait && !operates && !FINISHING.contains(&path) {
+        let is_new = !operates && !FINISHING.contains(&path);
+        if is_new && self.engine.store().expected_wait(tenant) > self.database_wait {
             return Err(status::overloaded());
         }
         self.unread.drop_overdue(Instant::now());
@@ -107,6 +109,7 @@ impl Admission {
             stream: access::streams(path)
                 .then(|| enter(&self.streams))
                 .transpose()?,
+            new: is_new.then(|| NewRequest::new(tenant.clone())),
         };
         let taken = quotas.request(tenant);
         taken.map_err(|exceeded| status::limit_reached(&exceeded))?;
@@ -118,7 +121,11 @@ impl Admission {
         if answer.body().is_end_stream() {
             return answer;
         }
-        let Admittance { request, stream } = admittance;
+        let Admittance {
+            request,
+            stream,
+            new: _,
+        } = admittance;
         answer.map(|body| match stream {
             Some(place) => Body::new(Streamed {
                 body,
@@ -129,11 +136,13 @@ impl Admission {
     }
 }
 
-/// The places of a request.
+/// The places of a request, and how it waits for the database.
 #[derive(Debug)]
 struct Admittance {
     request: Place,
     stream: Option<Place>,
+    /// `None`: it goes ahead of new requests.
+    new: Option<Arc<NewRequest>>,
 }
 
 impl Room {
@@ -220,7 +229,10 @@ where
                 let admission = self.admission.clone();
                 let answer = self.inner.call(request);
                 Box::pin(async move {
-                    let answer = answer.await?;
+                    let answer = match &admittance.new {
+                        Some(new) => Arc::clone(new).scope(answer).await?,
+                        None => answer.await?,
+                    };
                     Ok(admission.hold(answer, admittance))
                 })
             }

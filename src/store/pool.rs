@@ -21,7 +21,12 @@ use rustls::{
 use tokio_postgres::config::TargetSessionAttrs;
 use tokio_postgres_rustls::MakeRustlsConnect;
 
-use super::{Error, Reach, error::refused, statement::Statements, waiters::Waiters};
+use super::{
+    Error, NewRequest, Reach,
+    connection_queue::{ConnectionQueue, Permit},
+    error::refused,
+    statement::Statements,
+};
 use crate::{
     model::TenantId,
     telemetry::metrics::{Metrics, PoolStatus},
@@ -95,17 +100,25 @@ const WORKERS: usize = 4;
 /// What the statements of one transaction are sent as.
 type Rewrite = dyn Fn(&[&'static str]) -> Vec<&'static str> + Send + Sync;
 
+/// So many connections in one role, and who waits for them.
+#[derive(Clone)]
+struct Connections {
+    pool: Pool,
+    queue: Arc<ConnectionQueue>,
+    /// How long an operation waits for one.
+    acquire_timeout: Duration,
+}
+
 /// A pool of connections to one database, and a small one beside it for what must not wait.
 #[derive(Clone)]
 pub struct Database {
     /// For everything, or, with row security, for the service's own work.
-    pool: Pool,
+    pool: Connections,
     /// With row security: for what is done for tenants.
-    of_tenants: Option<Pool>,
+    of_tenants: Option<Connections>,
     /// Whoever owns the schema.
-    owner: Pool,
-    waiters: Arc<Waiters>,
-    reserved: Pool,
+    owner: Connections,
+    reserved: Connections,
     answer_timeout: Duration,
     pub(super) statements: Statements,
     /// How a connection that listens is made. `None` means a pooler stands between.
@@ -119,7 +132,7 @@ pub struct Database {
 impl std::fmt::Debug for Database {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Database")
-            .field("connections", &self.pool.status().size)
+            .field("connections", &self.pool.pool.status().size)
             .finish_non_exhaustive()
     }
 }
@@ -132,24 +145,24 @@ impl Database {
         } else {
             Statements::Named
         };
+        let connections = |size, role| Connections::new(settings, size, role);
         let (pool, of_tenants, reserved) = if settings.row_security {
             (
-                pool(settings, WORKERS, Role::Worker)?,
-                Some(pool(settings, settings.pool_size, Role::Tenant)?),
-                pool(settings, RESERVED, Role::Worker)?,
+                connections(WORKERS, Role::Worker)?,
+                Some(connections(settings.pool_size, Role::Tenant)?),
+                connections(RESERVED, Role::Worker)?,
             )
         } else {
             (
-                pool(settings, settings.pool_size, Role::Login)?,
+                connections(settings.pool_size, Role::Login)?,
                 None,
-                pool(settings, RESERVED, Role::Login)?,
+                connections(RESERVED, Role::Login)?,
             )
         };
         Ok(Self {
             pool,
             of_tenants,
-            owner: self::pool(settings, 1, Role::Login)?,
-            waiters: Arc::default(),
+            owner: connections(1, Role::Login)?,
             reserved,
             answer_timeout: settings.statement_timeout + ANSWER_SLACK,
             statements,
@@ -178,21 +191,12 @@ impl Database {
         let requests = ("requests", self.requests());
         let all = [requests, ("reserved", &self.reserved)];
         let all = all.into_iter().chain(workers);
-        all.map(|(name, pool)| {
-            let status = pool.status();
-            PoolStatus {
-                name,
-                max: status.max_size,
-                used: status.size.saturating_sub(status.available),
-                idle: status.available,
-                pending: status.waiting,
-            }
-        })
-        .collect()
+        all.map(|(name, connections)| connections.status(name))
+            .collect()
     }
 
     /// The connections for requests and turns.
-    fn requests(&self) -> &Pool {
+    fn requests(&self) -> &Connections {
         self.of_tenants.as_ref().unwrap_or(&self.pool)
     }
 
@@ -213,14 +217,15 @@ impl Database {
         }
     }
 
-    /// How long the one has waited that has waited longest for one of the connections for requests and
-    /// turns; zero if there is one for each, or if they are still being made, as after a start.
-    pub fn longest_wait(&self) -> Duration {
-        let status = self.requests().status();
-        if status.waiting == 0 || status.size < status.max_size {
+    /// How long a new request of a tenant would wait for one of the connections for requests and
+    /// turns; zero if there is one, or if they are still being made, as after a start.
+    pub fn expected_wait(&self, tenant: &TenantId) -> Duration {
+        let requests = self.requests();
+        let status = requests.pool.status();
+        if status.size < status.max_size {
             return Duration::ZERO;
         }
-        self.waiters.longest()
+        requests.queue.expected_wait(tenant)
     }
 
     /// The same pool, for a test that wants to see what happens when a statement is another one:
@@ -253,7 +258,6 @@ impl Database {
         Self {
             pool: self.reserved.clone(),
             of_tenants: None,
-            waiters: Arc::default(),
             answer_timeout,
             ..self.clone()
         }
@@ -266,16 +270,17 @@ impl Database {
 
     /// A connection of whoever owns the schema.
     pub(super) async fn owner(&self) -> Result<Object, Error> {
-        self.connection(&self.owner).await
+        let Held { object, .. } = self.connection(&self.owner).await?;
+        Ok(object)
     }
 
     /// A connection to do something on, for the tenant that [`Self::tenant`] says.
     pub(super) async fn lend(&self, what: Doing, tenant: Option<&TenantId>) -> Result<Lent, Error> {
-        let pool = match tenant {
+        let connections = match tenant {
             Some(_) => self.requests(),
             None => &self.pool,
         };
-        let object = self.connection(pool).await?;
+        let held = self.connection(connections).await?;
         let whole = matches!(
             (what, &self.statements),
             (Doing::Statement, Statements::Named)
@@ -286,7 +291,7 @@ impl Database {
             whole,
         };
         Ok(Lent {
-            lent: Some((object, settling)),
+            lent: Some((held, settling)),
             expired: AtomicBool::new(false),
         })
     }
@@ -306,24 +311,67 @@ impl Database {
             .unwrap_or_else(late)
     }
 
-    /// A connection, as soon as one is free.
-    async fn connection(&self, pool: &Pool) -> Result<Object, Error> {
-        let waiter = self.waiters.begin();
-        let got = pool.get().await;
-        let in_vain = matches!(
-            got,
-            Err(PoolError::Timeout(deadpool_postgres::TimeoutType::Wait))
-        );
-        self.metrics.waited_for_connection(waiter.waited(), in_vain);
-        got.map_err(|error| match error {
+    /// A connection, as soon as it is this operation's turn.
+    async fn connection(&self, connections: &Connections) -> Result<Held, Error> {
+        let begun = Instant::now();
+        let held = connections.get().await;
+        let in_vain = matches!(held, Err(Error::Busy));
+        self.metrics.waited_for_connection(begun.elapsed(), in_vain);
+        held
+    }
+}
+
+impl Connections {
+    /// Made when they are needed.
+    fn new(settings: &Settings, size: usize, role: Role) -> Result<Self, Error> {
+        Ok(Self {
+            pool: pool(settings, size, role)?,
+            queue: ConnectionQueue::new(size),
+            acquire_timeout: settings.acquire_timeout,
+        })
+    }
+
+    async fn get(&self) -> Result<Held, Error> {
+        let new = NewRequest::waiting();
+        let entering = self
+            .queue
+            .enter(new.as_ref().map(|request| &request.tenant));
+        let entered = tokio::time::timeout(self.acquire_timeout, entering).await;
+        let permit = entered.map_err(|_| Error::Busy)??;
+        if let Some(request) = new {
+            request.begin();
+        }
+        let object = self.pool.get().await.map_err(|error| match error {
             PoolError::Timeout(deadpool_postgres::TimeoutType::Wait) => Error::Busy,
             PoolError::Backend(error) => refused(&error),
             PoolError::Timeout(_)
             | PoolError::Closed
             | PoolError::NoRuntimeSpecified
             | PoolError::PostCreateHook(_) => Error::Unavailable(error.to_string()),
+        })?;
+        Ok(Held {
+            object,
+            _permit: permit,
         })
     }
+
+    fn status(&self, name: &'static str) -> PoolStatus {
+        let status = self.pool.status();
+        PoolStatus {
+            name,
+            max: status.max_size,
+            used: status.size.saturating_sub(status.available),
+            idle: status.available,
+            pending: self.queue.len() + status.waiting,
+        }
+    }
+}
+
+/// A connection with the right to it. The right ends after the connection is back: whoever is next
+/// finds it.
+struct Held {
+    object: Object,
+    _permit: Permit,
 }
 
 /// A connection that is in use. It is given up unless it is given back: when its user went away in
@@ -331,7 +379,7 @@ impl Database {
 /// database's own word, its state is not known. Its place in the pool is free only when its
 /// statement has ended: see [`settle`].
 pub(super) struct Lent {
-    lent: Option<(Object, Settling)>,
+    lent: Option<(Held, Settling)>,
     /// No answer came in time.
     expired: AtomicBool,
 }
@@ -361,24 +409,24 @@ impl Lent {
         if !done.as_ref().is_err_and(Error::spoils_connection) {
             drop(self.lent.take());
         } else if !self.expired.load(Ordering::Relaxed)
-            && let Some((object, _)) = self.lent.take()
+            && let Some((held, _)) = self.lent.take()
         {
             // Broken, by its own word or the database's: no statement runs on it.
-            drop(Object::take(object));
+            drop(Object::take(held.object));
         }
         done
     }
 
     /// The connection.
     pub(super) fn connection(&self) -> Result<&Object, Error> {
-        let lent = self.lent.as_ref().map(|(object, _)| object);
+        let lent = self.lent.as_ref().map(|(held, _)| &held.object);
         lent.ok_or_else(|| Error::Unavailable("the connection was given back".to_owned()))
     }
 }
 
 impl Drop for Lent {
     fn drop(&mut self) {
-        let Some((object, mut settling)) = self.lent.take() else {
+        let Some((held, mut settling)) = self.lent.take() else {
             return;
         };
         if *self.expired.get_mut() {
@@ -386,8 +434,8 @@ impl Drop for Lent {
             settling.patience = Duration::ZERO;
         }
         match tokio::runtime::Handle::try_current() {
-            Ok(runtime) => drop(runtime.spawn(settle(object, settling))),
-            Err(_) => drop(Object::take(object)), // the process ends
+            Ok(runtime) => drop(runtime.spawn(settle(held, settling))),
+            Err(_) => drop(Object::take(held.object)), // the process ends
         }
     }
 }
@@ -396,7 +444,7 @@ impl Drop for Lent {
 /// so that clients who give up again and again never have more statements run than the pool has
 /// places. A statement that goes on is cancelled.
 async fn settle(
-    object: Object,
+    Held { object, _permit }: Held,
     Settling {
         tls,
         patience,

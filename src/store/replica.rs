@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use super::{Database, Error};
+use crate::model::TenantId;
 
 /// The database as one replica uses it.
 #[derive(Debug, Clone)]
@@ -39,10 +40,9 @@ impl Store {
         self.database.aside(self.lease / 3)
     }
 
-    /// How long the one has waited that has waited longest for a connection; zero if there is one for
-    /// each.
-    pub fn longest_wait(&self) -> Duration {
-        self.database.longest_wait()
+    /// How long a new request of a tenant would wait for a connection; zero if there is one.
+    pub fn expected_wait(&self, tenant: &TenantId) -> Duration {
+        self.database.expected_wait(tenant)
     }
 
     /// Asks the database for a sign of life within that time.

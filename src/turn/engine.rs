@@ -14,7 +14,7 @@ use crate::{
     },
     provider::{Registry, registry::Resolved},
     quota::{Quotas, TenantState},
-    store::{Reach, Store},
+    store::{NewRequest, Reach, Store},
     telemetry::{Metrics, Telemetry, Trace, Traces},
     turn::{
         Error,
@@ -301,7 +301,8 @@ impl Engine {
         F: Future<Output = Result<T, Error>> + Send + 'static,
     {
         let operation = Trace::current().scope(operation(Arc::clone(self)));
-        joined(self.tasks.spawn(Reach::kept(operation))).await
+        let operation = NewRequest::kept(Reach::kept(operation));
+        joined(self.tasks.spawn(operation)).await
     }
 }
 

@@ -1,0 +1,64 @@
+//! Which of the operations that wait for a connection are served first. A new request waits in the
+//! line of its tenant, once. Everything else goes ahead of it: running turns, compactions, open
+//! streams, workers, and a request that has begun.
+
+use std::{
+    future::Future,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
+};
+
+use crate::model::TenantId;
+
+tokio::task_local! {
+    static CURRENT: Arc<NewRequest>;
+}
+
+/// A request that waits in the line of its tenant until its first operation got a connection.
+#[derive(Debug)]
+pub struct NewRequest {
+    pub(super) tenant: TenantId,
+    has_begun: AtomicBool,
+}
+
+impl NewRequest {
+    /// A request of a tenant.
+    pub fn new(tenant: TenantId) -> Arc<Self> {
+        Arc::new(Self {
+            tenant,
+            has_begun: AtomicBool::new(false),
+        })
+    }
+
+    /// Does what the request asks for.
+    pub async fn scope<F: Future>(self: Arc<Self>, doing: F) -> F::Output {
+        CURRENT.scope(self, doing).await
+    }
+
+    /// Does something, in a task of its own too, as a part of the current request.
+    pub fn kept<F: Future>(doing: F) -> impl Future<Output = F::Output> {
+        let current = CURRENT.try_with(Arc::clone).ok();
+        async move {
+            match current {
+                Some(request) => request.scope(doing).await,
+                None => doing.await,
+            }
+        }
+    }
+
+    /// The current request, if it has not begun.
+    pub(super) fn waiting() -> Option<Arc<Self>> {
+        let waiting = |request: &Arc<Self>| {
+            let has_begun = request.has_begun.load(Relaxed);
+            (!has_begun).then(|| Arc::clone(request))
+        };
+        CURRENT.try_with(waiting).ok().flatten()
+    }
+
+    /// Notes that it got a connection.
+    pub(super) fn begin(&self) {
+        self.has_begun.store(true, Relaxed);
+    }
+}
