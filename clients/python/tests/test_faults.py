@@ -55,7 +55,8 @@ def lonely() -> Iterator[Server]:
 def run_rounds(fleets: list[Fleet], numbers: range, run_round: Callable[[Fleet, int], None]) -> None:
     """Runs these rounds at the same time, each with a fleet, and fails if one of them does."""
     with ThreadPoolExecutor(len(numbers)) as pool:
-        running = {number: pool.submit(run_round, fleet, number) for number, fleet in zip(numbers, fleets, strict=False)}
+        given = zip(numbers, fleets, strict=False)
+        running = {number: pool.submit(run_round, fleet, number) for number, fleet in given}
     failed = {number: error for number, future in running.items() if (error := future.exception())}
     if failed:
         for number, fleet in zip(numbers, fleets, strict=False):
