@@ -169,8 +169,11 @@ def test_a_call_that_was_closed_is_stopped() -> None:
     machine = Machine()
     machine.admitted()
     machine.event(tool_call_requested=machine.pending())
-    machine.event(tool_call_cancelled=event_pb2.ToolCallCancelled(call_id="c"))
-    assert [each.call_id for each in machine.of(DropTool)] == ["c"]
+    *_, dropped, forgotten, _ = machine.event(tool_call_cancelled=event_pb2.ToolCallCancelled(call_id="c"))
+    assert (dropped, forgotten) == (
+        DropTool("c"),
+        ForgetCall("c"),
+    )  # in this order: what is forgotten cannot be stopped
     assert machine.turn.on_tool_result(success("c", "late"), machine.now) == []
 
 

@@ -253,13 +253,13 @@ class TurnStream(EventStream):
 
     def _closed(self, call_id: str) -> None:
         """A call has its result, or never will: nothing more is to be done for it."""
-        self._out.append(ForgetCall(call_id))
         call = self._calls.get(call_id)
         if call is not None:
             call.due = None
             if call.result is None:
                 call.result = message_pb2.ToolResult(call_id=call_id)
                 self._out.append(DropTool(call_id))
+        self._out.append(ForgetCall(call_id))
         done = [number for number, each in self._submissions.items() if _only_about(each.request, call_id)]
         for number in done:
             del self._submissions[number]
