@@ -17,7 +17,9 @@ import (
 )
 
 // Turns of three tool steps through kills, drains, cuts and times without a server. CONTEXTD_FAULT_ROUNDS says how many
-// rounds of each (3 by default), CONTEXTD_FAULT_AWAY for how many seconds there is no server (3 by default).
+// rounds of each (3 by default), CONTEXTD_FAULT_AWAY for how many seconds there is no server (3 by default), and
+// CONTEXTD_FAULT_PARALLEL how many rounds of a fault run at the same time, each with servers of its own (1 by default;
+// no more than -parallel lets run).
 
 const (
 	words    = "one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen"
@@ -163,10 +165,35 @@ func number(t *testing.T, name string, usual int) int {
 	return value
 }
 
-func rounds(t *testing.T, most int, run func(*testing.T, int)) {
+// fleets are lent to rounds, one to each.
+type fleets chan *testserver.Fleet
+
+func startFleets(t *testing.T) fleets {
 	t.Helper()
-	for round := range min(number(t, "CONTEXTD_FAULT_ROUNDS", 3), most) {
-		t.Run(strconv.Itoa(round), func(t *testing.T) { run(t, round) })
+	made := make(fleets, max(1, number(t, "CONTEXTD_FAULT_PARALLEL", 1)))
+	for range cap(made) {
+		made <- testserver.StartFleet(t, map[string]any{"steps": faultScript})
+	}
+	return made
+}
+
+// rounds runs as many at the same time as there are fleets.
+func (f fleets) rounds(t *testing.T, run func(*testing.T, *testserver.Fleet, int)) {
+	t.Helper()
+	for round := range number(t, "CONTEXTD_FAULT_ROUNDS", 3) {
+		t.Run(strconv.Itoa(round), func(t *testing.T) {
+			if cap(f) > 1 {
+				t.Parallel()
+			}
+			fleet := <-f
+			defer func() {
+				if t.Failed() {
+					t.Log("the servers:\n" + fleet.Logs())
+				}
+				f <- fleet
+			}()
+			run(t, fleet, round)
+		})
 	}
 }
 
@@ -185,9 +212,9 @@ func inTurn(fleet *testserver.Fleet, round int) []*testserver.Server {
 
 func TestTurnsSurvive(t *testing.T) {
 	t.Parallel()
-	fleet := testserver.StartFleet(t, map[string]any{"steps": faultScript})
+	fleets := startFleets(t)
 	t.Run("kill -9 of their replica", func(t *testing.T) {
-		rounds(t, 1000, func(t *testing.T, round int) {
+		fleets.rounds(t, func(t *testing.T, fleet *testserver.Fleet, round int) {
 			through(t, fleet.URL(), fmt.Sprintf("kill-%d", round), func() error {
 				someTime()
 				for _, victim := range inTurn(fleet, round) {
@@ -204,7 +231,7 @@ func TestTurnsSurvive(t *testing.T) {
 		})
 	})
 	t.Run("a drain", func(t *testing.T) {
-		rounds(t, 1000, func(t *testing.T, round int) {
+		fleets.rounds(t, func(t *testing.T, fleet *testserver.Fleet, round int) {
 			through(t, fleet.URL(), fmt.Sprintf("drain-%d", round), func() error {
 				someTime()
 				for _, victim := range inTurn(fleet, round) {
@@ -220,7 +247,7 @@ func TestTurnsSurvive(t *testing.T) {
 		})
 	})
 	t.Run("a cut every 200 ms", func(t *testing.T) {
-		rounds(t, 1000, func(t *testing.T, round int) {
+		fleets.rounds(t, func(t *testing.T, fleet *testserver.Fleet, round int) {
 			cutter := testserver.StartCutter(t, fleet.Replicas[round%2], 200*time.Millisecond)
 			for _, each := range through(t, cutter.URL(), fmt.Sprintf("cut-%d", round), func() error { return nil }) {
 				if each.reconnects < 3 {
@@ -231,7 +258,7 @@ func TestTurnsSurvive(t *testing.T) {
 	})
 	t.Run("a time without any server", func(t *testing.T) {
 		away := time.Duration(number(t, "CONTEXTD_FAULT_AWAY", 3)) * time.Second
-		rounds(t, 1000, func(t *testing.T, round int) {
+		fleets.rounds(t, func(t *testing.T, fleet *testserver.Fleet, round int) {
 			through(t, fleet.URL(), fmt.Sprintf("away-%d", round), func() error {
 				someTime()
 				for _, each := range fleet.Replicas {
@@ -254,13 +281,15 @@ func TestTurnsSurvive(t *testing.T) {
 func TestTurnsSurviveKill9OfTheOnlyServerAndItsDatabase(t *testing.T) {
 	t.Parallel()
 	server := testserver.Start(t, map[string]any{"steps": faultScript}, nil)
-	rounds(t, 2, func(t *testing.T, round int) {
-		through(t, server.URL(), fmt.Sprintf("lonely-%d", round), func() error {
-			someTime()
-			if err := server.Kill(); err != nil {
-				return err
-			}
-			return server.Start()
+	for round := range min(number(t, "CONTEXTD_FAULT_ROUNDS", 3), 2) {
+		t.Run(strconv.Itoa(round), func(t *testing.T) {
+			through(t, server.URL(), fmt.Sprintf("lonely-%d", round), func() error {
+				someTime()
+				if err := server.Kill(); err != nil {
+					return err
+				}
+				return server.Start()
+			})
 		})
-	})
+	}
 }

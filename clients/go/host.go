@@ -8,6 +8,7 @@ import (
 	"sync"
 
 	pb "github.com/contextd/contextd/clients/go/contextdv1"
+	"github.com/contextd/contextd/clients/go/internal/core"
 )
 
 // Calls that ended are remembered for as long as so many newer ones leave room.
@@ -20,8 +21,8 @@ type host struct {
 	room chan struct{}
 
 	mutex sync.Mutex
-	calls map[callName]*hostCall
-	order *list.List // of callName, the oldest first
+	calls map[callName]*hostCall // nil for those that are closed
+	order *list.List             // of callName, the oldest first
 }
 
 type callName struct{ session, call string }
@@ -43,15 +44,17 @@ func (h *host) run(ctx context.Context, tool *Tool, call Call, arguments string)
 	h.mutex.Lock()
 	defer h.mutex.Unlock()
 	name := callName{call.SessionID, call.ID}
-	if found := h.calls[name]; found != nil {
+	if found, known := h.calls[name]; found != nil {
 		return found
+	} else if known {
+		return forgottenCall(call.ID)
 	}
 	ctx, cancel := context.WithCancel(context.WithValue(context.WithoutCancel(ctx), callKey{}, call))
 	stop := context.AfterFunc(h.ctx, cancel)
 	begun := &hostCall{cancel: cancel, done: make(chan struct{})}
 	h.calls[name] = begun
 	h.order.PushBack(name)
-	h.forget()
+	h.dropOldest()
 	go func() {
 		defer close(begun.done)
 		defer cancel()
@@ -61,18 +64,42 @@ func (h *host) run(ctx context.Context, tool *Tool, call Call, arguments string)
 	return begun
 }
 
-// forget drops the oldest calls, as far as they have ended.
-func (h *host) forget() {
+// forget keeps no more of a closed call than that it was begun.
+func (h *host) forget(session, call string) {
+	h.mutex.Lock()
+	defer h.mutex.Unlock()
+	if name := (callName{session, call}); h.calls[name] != nil {
+		h.calls[name] = nil
+	}
+}
+
+// forgottenCall is a call that is closed, should the server ask for it again.
+func forgottenCall(id string) *hostCall {
+	done := make(chan struct{})
+	close(done)
+	result := core.Failure(id, "this call was answered before, and its result is not kept")
+	return &hostCall{cancel: func() {}, done: done, result: result}
+}
+
+// dropOldest forgets the oldest calls altogether, as far as they have ended.
+func (h *host) dropOldest() {
 	for len(h.calls) > rememberedCalls {
 		oldest := h.order.Front()
 		name := oldest.Value.(callName)
-		select {
-		case <-h.calls[name].done:
-			delete(h.calls, name)
-			h.order.Remove(oldest)
-		default:
+		if call := h.calls[name]; call != nil && !call.hasEnded() {
 			return
 		}
+		delete(h.calls, name)
+		h.order.Remove(oldest)
+	}
+}
+
+func (c *hostCall) hasEnded() bool {
+	select {
+	case <-c.done:
+		return true
+	default:
+		return false
 	}
 }
 

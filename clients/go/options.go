@@ -319,7 +319,8 @@ func Attach(parts ...*pb.Part) RunSendOption {
 	}}
 }
 
-// AfterSeq goes on after the last event that was handled (Event.Seq, Run.Cursor). 0: from the first event.
+// AfterSeq goes on after the last event that was handled (Event.Seq, Run.Cursor). 0: from the first event. In Run it
+// goes with the RequestID of the run that handled it, also in another process.
 func AfterSeq(seq int64) interface {
 	RunOption
 	WatchOption

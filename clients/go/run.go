@@ -10,7 +10,10 @@ import (
 	"github.com/contextd/contextd/clients/go/internal/core"
 )
 
-const submitTimeout = 30 * time.Second
+const (
+	submitTimeout   = 30 * time.Second
+	identifyTimeout = 10 * time.Second
+)
 
 // Run is a turn. Range over its Events, or wait for its Result: both run the tools that the model calls. The turn
 // starts with the first of these.
@@ -153,11 +156,29 @@ func (r *Run) perform(action core.Action) {
 			dropped.cancel()
 			delete(r.running, action.CallID)
 		}
+	case core.ForgetCall:
+		delete(r.running, action.CallID)
+		r.client.host.forget(r.turn.SessionID(), action.CallID)
+	case core.Identify:
+		r.identify(action)
 	case core.AskApproval:
 		go r.ask(action)
 	case core.Submit:
 		go r.submit(action)
 	}
+}
+
+// identify reads a turn before anything else is done: which calls are this run's depends on it.
+func (r *Run) identify(action core.Identify) {
+	ctx, cancel := context.WithTimeout(r.working, identifyTimeout)
+	defer cancel()
+	request := &pb.GetTurnRequest{SessionId: r.turn.SessionID(), TurnId: action.TurnID}
+	found, err := r.client.transport.turns.GetTurn(ctx, request)
+	if err != nil {
+		r.do(r.turn.OnNoTurn(core.ProblemOf(err), time.Now()))
+		return
+	}
+	r.do(r.turn.OnTurn(found.GetTurn()))
 }
 
 func (r *Run) runTool(action core.RunTool) {

@@ -362,6 +362,20 @@ func TestAResumeAfterTheLastMessageStillHasItsText(t *testing.T) {
 	equal(t, must[*contextd.Result](t)(again.Result()).Text, result.Text)
 }
 
+func TestAnotherProcessAttachesAfterASeqAndRunsWhatWaits(t *testing.T) {
+	broken := tool("broken", func(context.Context) (string, error) { return "from the second host", nil })
+	one := session(t, connect(t), "fail-tool", broken)
+	first := one.Run(t.Context(), "go", contextd.RequestID("attached-after"))
+	next[contextd.StepStarted](t, first) // the first host is gone before it runs anything
+	other, err := connect(t).Session(t.Context(), one.ID(), broken)
+	if err != nil {
+		t.Fatal(err)
+	}
+	run := other.Run(t.Context(), "go", contextd.RequestID("attached-after"), contextd.AfterSeq(first.Cursor()))
+	equal(t, must[*contextd.Result](t)(run.Result()).Text, "Result: from the second host")
+	equal(t, run.TurnID(), first.TurnID())
+}
+
 func TestARepeatedRequestIDAttachesAndYieldsTheWholeTurn(t *testing.T) {
 	session := session(t, connect(t), "echo")
 	first := must[*contextd.Result](t)(session.Run(t.Context(), "hello", contextd.RequestID("req-1")).Result())

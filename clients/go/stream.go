@@ -30,7 +30,8 @@ type stream struct {
 	core   *core.Stream
 	run    *Run // the run that this is the stream of; nil for watches
 
-	reading sync.Mutex // held by who reads: one at a time
+	reading sync.Mutex      // held by who reads: one at a time
+	working context.Context // ends with the loop that reads, at the latest with ctx
 	// What follows is the goroutine's while one runs, and the reader's in between.
 	waiting []waitingEvent
 	handled int64
@@ -84,15 +85,17 @@ func (s *stream) Events() iter.Seq2[Event, error] {
 			return
 		}
 		defer s.reading.Unlock()
-		events, stop, done := make(chan waitingEvent), make(chan struct{}), make(chan struct{})
+		events, done := make(chan waitingEvent), make(chan struct{})
+		working, leave := context.WithCancel(s.ctx)
+		s.working = working
 		var failed error
 		go func() {
 			defer close(done)
 			defer close(events)
-			failed = s.work(events, stop)
+			failed = s.work(events)
 		}()
 		defer func() { <-done }()
-		defer close(stop)
+		defer leave()
 		for next := range events {
 			s.taken(next.cursor)
 			if !yield(next.event, nil) {
@@ -112,7 +115,7 @@ func (s *stream) taken(cursor int64) {
 }
 
 // work does what the core asks for, until it is over or the reader leaves.
-func (s *stream) work(events chan<- waitingEvent, stop <-chan struct{}) error {
+func (s *stream) work(events chan<- waitingEvent) error {
 	if !s.over {
 		s.do(s.core.Start(time.Now()))
 	}
@@ -138,9 +141,7 @@ func (s *stream) work(events chan<- waitingEvent, stop <-chan struct{}) error {
 			s.doReports()
 		case <-timer.C:
 			s.onTime()
-		case <-stop:
-			return nil
-		case <-s.ctx.Done():
+		case <-s.working.Done():
 			return s.ctx.Err()
 		case <-s.client.ctx.Done():
 			return ErrClosed

@@ -152,3 +152,24 @@ func TestTheOldestCallsAreForgottenOnceTheyEnded(t *testing.T) {
 		t.Error("the oldest call is remembered")
 	}
 }
+
+func TestACallThatIsClosedLeavesOnlyItsKey(t *testing.T) {
+	host := newHost(t.Context(), 1)
+	ran := 0
+	tool := NewTool("work", "", func(context.Context, struct{}) (string, error) {
+		ran++
+		return "done", nil
+	})
+	call := Call{SessionID: "s", ID: "c"}
+	<-host.run(t.Context(), tool, call, "{}").done
+	host.forget("s", "c")
+	host.forget("s", "of another host")
+	if kept := host.calls[callName{"s", "c"}]; kept != nil || len(host.calls) != 1 {
+		t.Errorf("%v is kept, of %d", kept, len(host.calls))
+	}
+	again := host.run(t.Context(), tool, call, "{}")
+	<-again.done
+	if ran != 1 || again.result.GetOutcome() != pb.ToolOutcome_TOOL_OUTCOME_ERROR {
+		t.Errorf("it ran %d times: %v", ran, again.result)
+	}
+}

@@ -16,6 +16,9 @@ from pathlib import Path
 from typing import Any
 
 SECONDS = 60.0
+# Short, so that tests of crashes are quick; a busy machine renews it in time all the same. A turn whose lease runs out
+# five times in a row fails.
+LEASE = "3s"
 PROGRAM = os.environ.get("CONTEXTD_BIN", str(Path(__file__).resolve().parents[3] / "target/debug/contextd"))
 
 
@@ -56,7 +59,7 @@ class Server:
             "CONTEXTD_LISTEN": f"127.0.0.1:{self.port}",
             "CONTEXTD_DATA_DIR": str(self.place / "data"),
             "CONTEXTD_SCRIPT_DIR": str(self.place / "scripts"),
-            "CONTEXTD_LEASE_TTL": "1s",
+            "CONTEXTD_LEASE_TTL": LEASE,
             "XDG_CONFIG_HOME": str(self.place),
         } | self.variables
         with open(self.place / "log", "a") as log:
@@ -99,7 +102,7 @@ class Server:
 
 
 class Fleet:
-    """Two replicas on the database of a third server, which takes no part."""
+    """Two replicas on the database of a third server. Clients do not know that one, but it may take turns over."""
 
     def __init__(self, scripts: dict[str, Any]) -> None:
         self._keeper = Server(scripts)
@@ -114,6 +117,10 @@ class Fleet:
         database = self._keeper.start().database_url()
         self.replicas = [Server(self._scripts, CONTEXTD_DATABASE_URL=database).start() for _ in range(2)]
         return self
+
+    def logs(self) -> list[str]:
+        """The newest lines of each server's log."""
+        return [each.log()[-20_000:] for each in [self._keeper, *self.replicas]]
 
     def remove(self) -> None:
         for each in [*self.replicas, self._keeper]:

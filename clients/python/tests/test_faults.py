@@ -1,7 +1,8 @@
 """Turns of both faces through kills, drains, cuts and times without a server.
 
 CONTEXTD_FAULT_ROUNDS says how many rounds of each (3 by default), CONTEXTD_FAULT_AWAY for how many seconds there is no
-server (3 by default).
+server (3 by default), and CONTEXTD_FAULT_PARALLEL how many rounds of a fault run at the same time, each with servers of
+its own (1 by default).
 """
 
 from __future__ import annotations
@@ -9,7 +10,8 @@ from __future__ import annotations
 import os
 import random
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from faults import SCRIPT, Seen, run_both
@@ -17,17 +19,28 @@ from harness import Cutter, Fleet, Server
 
 ROUNDS = int(os.environ.get("CONTEXTD_FAULT_ROUNDS", "3"))
 AWAY_SECONDS = float(os.environ.get("CONTEXTD_FAULT_AWAY", "3"))
+PARALLEL = int(os.environ.get("CONTEXTD_FAULT_PARALLEL", "1"))
 # What a turn of the script takes by itself, a little less.
 TURN_SECONDS = 1.3
 
+at_once = pytest.mark.parametrize(
+    "numbers",
+    [range(first, min(first + PARALLEL, ROUNDS)) for first in range(0, ROUNDS, PARALLEL)],
+    ids=lambda numbers: f"{numbers[0]}-{numbers[-1]}" if len(numbers) > 1 else str(numbers[0]),
+)
+
 
 @pytest.fixture(scope="module")
-def fleet() -> Iterator[Fleet]:
-    replicas = Fleet({"steps": SCRIPT})
+def fleets() -> Iterator[list[Fleet]]:
+    """One for each of the rounds that run at the same time."""
+    made = [Fleet({"steps": SCRIPT}) for _ in range(min(PARALLEL, ROUNDS))]
     try:
-        yield replicas.start()
+        for fleet in made:
+            fleet.start()
+        yield made
     finally:
-        replicas.remove()
+        for fleet in made:
+            fleet.remove()
 
 
 @pytest.fixture(scope="module")
@@ -37,6 +50,19 @@ def lonely() -> Iterator[Server]:
         yield server.start()
     finally:
         server.remove()
+
+
+def run_rounds(fleets: list[Fleet], numbers: range, run_round: Callable[[Fleet, int], None]) -> None:
+    """Runs these rounds at the same time, each with a fleet, and fails if one of them does."""
+    with ThreadPoolExecutor(len(numbers)) as pool:
+        given = zip(numbers, fleets, strict=False)
+        running = {number: pool.submit(run_round, fleet, number) for number, fleet in given}
+    failed = {number: error for number, future in running.items() if (error := future.exception())}
+    if failed:
+        for number, fleet in zip(numbers, fleets, strict=False):
+            if number in failed:
+                print(f"The servers of round {number}:", *fleet.logs(), sep="\n")
+        raise AssertionError(f"failed rounds: {failed}") from next(iter(failed.values()))
 
 
 def check(seen: list[Seen], what: str, number: int) -> None:
@@ -54,8 +80,7 @@ def in_turn(fleet: Fleet, number: int) -> list[Server]:
     return fleet.replicas if number % 2 else fleet.replicas[::-1]
 
 
-@pytest.mark.parametrize("number", range(ROUNDS))
-def test_a_turn_survives_kill_9_of_its_replica(fleet: Fleet, number: int) -> None:
+def kill_round(fleet: Fleet, number: int) -> None:
     def kill() -> None:
         some_time()
         for victim in in_turn(fleet, number):
@@ -66,8 +91,7 @@ def test_a_turn_survives_kill_9_of_its_replica(fleet: Fleet, number: int) -> Non
     check(run_both(fleet.url, f"kill-{number}", kill), "kill", number)
 
 
-@pytest.mark.parametrize("number", range(ROUNDS))
-def test_a_turn_survives_a_drain(fleet: Fleet, number: int) -> None:
+def drain_round(fleet: Fleet, number: int) -> None:
     def drain() -> None:
         some_time()
         for victim in in_turn(fleet, number):
@@ -77,8 +101,7 @@ def test_a_turn_survives_a_drain(fleet: Fleet, number: int) -> None:
     check(run_both(fleet.url, f"drain-{number}", drain), "drain", number)
 
 
-@pytest.mark.parametrize("number", range(ROUNDS))
-def test_a_turn_survives_a_cut_every_200_ms(fleet: Fleet, number: int) -> None:
+def cut_round(fleet: Fleet, number: int) -> None:
     cutter = Cutter(fleet.replicas[number % 2].port, 0.2)
     try:
         seen = run_both(cutter.url, f"cut-{number}", lambda: None)
@@ -88,8 +111,7 @@ def test_a_turn_survives_a_cut_every_200_ms(fleet: Fleet, number: int) -> None:
     assert all(each.reconnects >= 3 for each in seen)
 
 
-@pytest.mark.parametrize("number", range(ROUNDS))
-def test_a_turn_survives_a_time_without_a_server(fleet: Fleet, number: int) -> None:
+def away_round(fleet: Fleet, number: int) -> None:
     def leave() -> None:
         some_time()
         for each in fleet.replicas:
@@ -99,6 +121,26 @@ def test_a_turn_survives_a_time_without_a_server(fleet: Fleet, number: int) -> N
             each.start()
 
     check(run_both(fleet.url, f"away-{number}", leave), "away", number)
+
+
+@at_once
+def test_a_turn_survives_kill_9_of_its_replica(fleets: list[Fleet], numbers: range) -> None:
+    run_rounds(fleets, numbers, kill_round)
+
+
+@at_once
+def test_a_turn_survives_a_drain(fleets: list[Fleet], numbers: range) -> None:
+    run_rounds(fleets, numbers, drain_round)
+
+
+@at_once
+def test_a_turn_survives_a_cut_every_200_ms(fleets: list[Fleet], numbers: range) -> None:
+    run_rounds(fleets, numbers, cut_round)
+
+
+@at_once
+def test_a_turn_survives_a_time_without_a_server(fleets: list[Fleet], numbers: range) -> None:
+    run_rounds(fleets, numbers, away_round)
 
 
 @pytest.mark.parametrize("number", range(min(ROUNDS, 2)))

@@ -23,6 +23,8 @@ from contextd import (
     events,
     tool,
 )
+from contextd._core.turn import FORGOTTEN
+from contextd.v1 import turn_pb2
 
 
 def deleted(path: str) -> str:
@@ -110,6 +112,36 @@ async def test_an_async_tool_that_takes_too_long_is_cancelled(server: Server) ->
         session = await client.session(model="scripted/sleep", tools=[sleep])
         assert "did not finish" in await session.run_text("go")
         await asyncio.wait_for(cancelled.wait(), 5)
+
+
+async def test_a_tool_whose_work_was_cancelled_is_answered_with_that(server: Server) -> None:
+    async def broken() -> str:
+        raise asyncio.CancelledError("by a library")
+
+    async with AsyncContextd(server.url) as client:
+        session = await client.session(model="scripted/fail-tool", tools=[broken])
+        answer = await asyncio.wait_for(session.run_text("go"), 20)
+    assert answer == "Result: CancelledError: by a library"
+    with Contextd(server.url) as sync_client:
+        run = sync_client.session(model="scripted/fail-tool", tools=[broken]).run("go")
+        assert await asyncio.wait_for(asyncio.to_thread(run.result), 20)
+    assert run.result().text == "Result: CancelledError: by a library"
+
+
+async def test_a_run_of_a_closed_client_is_an_error_at_once(server: Server) -> None:
+    client = AsyncContextd(server.url)
+    session = await client.session(model="scripted/slow")
+    run = session.run("go")
+    async for event in run:
+        if isinstance(event, events.TextDelta):
+            break
+    result = asyncio.create_task(run.result())
+    await asyncio.sleep(0)
+    await client.close()
+    with pytest.raises(errors.ContextdError, match="the client is closed"):
+        await asyncio.wait_for(result, 10)
+    with pytest.raises(errors.ContextdError, match="the client is closed"):
+        await asyncio.wait_for(session.run("again").result(), 10)
 
 
 def test_an_exception_of_a_tool_is_an_error_for_the_model(client: Contextd) -> None:
@@ -283,6 +315,39 @@ def test_another_process_resumes_a_turn_and_runs_what_waits(client: Contextd, se
         assert other.session(session.id).resume() is None
 
 
+async def test_a_resume_after_the_last_message_still_has_its_text(server: Server) -> None:
+    with Contextd(server.url) as client:
+        made = client.session(model="scripted/steps", tools=[tool(name="lookup")(lambda key: key)])
+        session = client.session(made.id)  # knows no function, so that the call waits
+        for event in (run := session.run("go")):
+            if isinstance(event, events.ToolCallRequested):
+                break
+        resumed = session.resume(after_seq=run.cursor)
+        async with AsyncContextd(server.url) as other:
+            same = await (await other.session(session.id)).resume(after_seq=run.cursor)
+            session.cancel()
+            assert resumed is not None
+            assert same is not None
+            assert resumed.result().text == (await same.result()).text == "Step one begins here."
+            assert (await same.result()).state == "CANCELLED"
+
+
+def test_a_call_that_is_closed_leaves_only_its_key(client: Contextd) -> None:
+    session = client.session(model="scripted/parallel", tools=[tool(name="meet")(lambda who: who)])
+    assert session.run_text("go") == "All met."
+    held = {key: call for key, call in client._host.ledger._calls.items() if key[0] == session.id}
+    assert list(held.values()) == [None, None, None]
+    again = client._host.ledger.run(*next(iter(held)), start=lambda: pytest.fail("it is run again"))
+    assert again.result().parts[0].text == FORGOTTEN
+
+
+async def test_a_call_of_asyncio_that_is_closed_leaves_only_its_key(server: Server) -> None:
+    async with AsyncContextd(server.url) as client:
+        session = await client.session(model="scripted/parallel", tools=[tool(name="meet")(lambda who: who)])
+        assert await session.run_text("go") == "All met."
+        assert list(client._host._calls.values()) == [None, None, None]
+
+
 def test_a_repeated_request_id_attaches_and_tells_the_whole_turn(client: Contextd, server: Server) -> None:
     session = client.session(model="scripted/echo")
     first = session.run("hello", request_id="req-1").result()
@@ -319,6 +384,50 @@ def test_cancel_keeps_the_partial_answer(client: Contextd) -> None:
     result = run.result()
     assert (result.state, result.reason) == ("CANCELLED", "REQUESTED")
     assert result.text.startswith("word")
+
+
+def test_a_run_that_is_cancelled_before_it_was_admitted_is_cancelled_then(client: Contextd) -> None:
+    run = client.session(model="scripted/slow").run("go")
+    cancel = threading.Thread(target=run.cancel, args=("enough",))
+    cancel.start()
+    assert run.result().state == "CANCELLED"
+    cancel.join(10)
+    assert not cancel.is_alive()
+
+
+def test_cancelling_a_run_that_waits_leaves_the_turn_that_runs_alone(client: Contextd) -> None:
+    session = client.session(model="scripted/slow")
+    running = session.run("go")
+    assert [next(running).type, next(running).type] == ["admitted", "turn_started"]
+    waiting = session.run("again")
+    assert next(waiting).type == "admitted"
+    waiting.cancel()
+    with pytest.raises(InputNotTakenError):
+        waiting.result()
+    assert session.turn(running.turn_id).state == turn_pb2.TURN_STATE_RUNNING
+    running.cancel()
+    assert running.result().state == "CANCELLED"
+
+
+async def test_cancelling_a_run_of_asyncio_that_waits_leaves_the_turn_that_runs_alone(server: Server) -> None:
+    async with AsyncContextd(server.url) as client:
+        session = await client.session(model="scripted/slow")
+        running, waiting = session.run("go"), session.run("again")
+        await anext(running)
+        await anext(waiting)
+        await waiting.cancel()
+        with pytest.raises(InputNotTakenError):
+            await waiting.result()
+        cancel = asyncio.create_task(running.cancel("enough"))
+        assert (await running.result()).state == "CANCELLED"
+        await cancel
+
+
+def test_a_run_that_nothing_reads_cannot_be_cancelled(server: Server) -> None:
+    with Contextd(server.url, timeout=0.5) as client:
+        run = client.session(model="scripted/slow").run("go")
+        with pytest.raises(errors.ContextdError, match="not admitted"):
+            run.cancel()
 
 
 def test_busy_reject_raises_turn_in_progress(client: Contextd) -> None:

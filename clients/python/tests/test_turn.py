@@ -5,9 +5,21 @@ from __future__ import annotations
 from typing import Any
 
 from contextd import events, tool
-from contextd._core.actions import Action, AskApproval, Close, DropTool, Emit, Fail, Finish, Open, RunTool, Submit
+from contextd._core.actions import (
+    Action,
+    AskApproval,
+    Close,
+    DropTool,
+    Emit,
+    Fail,
+    Finish,
+    ForgetCall,
+    Open,
+    RunTool,
+    Submit,
+)
 from contextd._core.operations import execute_turn
-from contextd._core.stream import SILENCE_SECONDS
+from contextd._core.stream import SILENCE_SECONDS, EventStream, watch_request
 from contextd._core.turn import TurnStream
 from contextd.errors import Problem, QueueFullError, UnavailableError
 from contextd.tools import Approval, success, tools_by_name
@@ -157,9 +169,42 @@ def test_a_call_that_was_closed_is_stopped() -> None:
     machine = Machine()
     machine.admitted()
     machine.event(tool_call_requested=machine.pending())
-    machine.event(tool_call_cancelled=event_pb2.ToolCallCancelled(call_id="c"))
-    assert [each.call_id for each in machine.of(DropTool)] == ["c"]
+    *_, dropped, forgotten, _ = machine.event(tool_call_cancelled=event_pb2.ToolCallCancelled(call_id="c"))
+    assert (dropped, forgotten) == (
+        DropTool("c"),
+        ForgetCall("c"),
+    )  # in this order: what is forgotten cannot be stopped
     assert machine.turn.on_tool_result(success("c", "late"), machine.now) == []
+
+
+def test_the_result_of_a_call_that_is_closed_is_forgotten_also_where_another_run_began_it() -> None:
+    machine = Machine()
+    machine.admitted()
+    machine.event(tool_call_requested=machine.pending())
+    machine.take(machine.turn.on_tool_result(success("c", "done"), machine.now))
+    assert machine.of(ForgetCall) == []
+    for call_id in ("c", "of an earlier run"):
+        result = message_pb2.ToolResult(call_id=call_id)
+        machine.event(tool_call_completed=event_pb2.ToolCallCompleted(result=result))
+    assert [each.call_id for each in machine.of(ForgetCall)] == ["c", "of an earlier run"]
+
+
+def test_a_message_that_came_before_the_stream_is_asked_for_at_the_end() -> None:
+    machine = Machine()
+    machine.admitted()
+    result = turn_pb2.TurnResult(final_message_id="m")
+    machine.event(turn_completed=event_pb2.TurnCompleted(result=result))
+    machine.take(machine.turn.on_end(machine.connection(), None, machine.now))
+    assert [each.unseen for each in machine.of(Finish)] == ["m"]
+
+
+def test_a_watch_keeps_nothing_of_the_messages_that_it_yielded() -> None:
+    watch = EventStream(watch_request("s", "", 0, True), reconnect_for=60)
+    watch.start(0.0)
+    for seq in range(1, 1001):
+        message = message_pb2.Message(message_id=f"m{seq}", role=message_pb2.ROLE_ASSISTANT)
+        watch.on_event(1, event_pb2.Event(seq=seq, message_committed=event_pb2.MessageCommitted(message=message)), 0.0)
+    assert sum(len(held) for held in vars(watch).values() if isinstance(held, (dict, list, set))) == 0
 
 
 def test_calls_of_another_turn_are_left_to_its_host() -> None:

@@ -27,6 +27,12 @@ type RunTool struct {
 // DropTool says that the result of this call is not wanted any more: stop it if that is possible.
 type DropTool struct{ CallID string }
 
+// ForgetCall says that this call is closed: its result is not needed any more.
+type ForgetCall struct{ CallID string }
+
+// Identify asks for a turn, to learn whether it is the one that the request started; report with OnTurn or OnNoTurn.
+type Identify struct{ TurnID string }
+
 // AskApproval asks the host's callback; report with OnApproval.
 type AskApproval struct {
 	TurnID string
@@ -79,6 +85,8 @@ func (Open) action()        {}
 func (Close) action()       {}
 func (RunTool) action()     {}
 func (DropTool) action()    {}
+func (ForgetCall) action()  {}
+func (Identify) action()    {}
 func (AskApproval) action() {}
 func (Submit) action()      {}
 func (Emit) action()        {}

@@ -153,9 +153,7 @@ func (s *Stream) OnTime(now time.Time) []Action {
 		if !s.openAt.IsZero() && !now.Before(s.openAt) {
 			s.open(now)
 		} else if s.connected && now.Sub(s.heard) >= Silence {
-			s.out = append(s.out, Close{s.connection})
-			s.connected = false
-			s.connection++ // what that stream may still report does not count
+			s.giveUp()
 			s.again(unavailable("the stream fell silent"), now)
 		}
 		s.kind.onTime(now)
@@ -206,6 +204,13 @@ func (s *Stream) open(now time.Time) {
 		action.Watch.AfterSeq = s.cursor
 	}
 	s.out = append(s.out, action)
+}
+
+// giveUp ends a connection: what its stream may still report does not count.
+func (s *Stream) giveUp() {
+	s.out = append(s.out, Close{s.connection})
+	s.connected = false
+	s.connection++
 }
 
 func (s *Stream) broke(problem *Problem, now time.Time) {

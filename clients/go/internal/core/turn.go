@@ -23,6 +23,8 @@ type Turn struct {
 	// The turn whose calls are ours: the one that this request starts, or that is watched.
 	turnID    string
 	requestID string
+	// The request goes on after a seq, which may be past the event that says which turn it started.
+	skips bool
 	// What the host runs, with the time that each may take; 0 for no limit.
 	tools       map[string]time.Duration
 	asks        bool
@@ -68,6 +70,7 @@ type TurnOptions struct {
 func NewTurn(request *pb.ExecuteTurnRequest, options TurnOptions) *Turn {
 	turn := newTurn(newStream(request, nil, options.Options), options)
 	turn.sessionID, turn.requestID = request.GetSessionId(), request.GetRequestId()
+	turn.skips = request.GetAfterSeq() > 0
 	return turn
 }
 
@@ -151,6 +154,23 @@ func (t *Turn) OnSubmitFailed(number int, problem *Problem, now time.Time) []Act
 	return t.take()
 }
 
+// OnTurn reports what a turn is, whose id Identify has.
+func (t *Turn) OnTurn(found *pb.Turn) []Action {
+	if found.GetRequestId() == t.requestID && !t.over {
+		t.turnID = found.GetTurnId()
+	}
+	return t.take()
+}
+
+// OnNoTurn reports that the turn could not be read: the next connection asks again.
+func (t *Turn) OnNoTurn(problem *Problem, now time.Time) []Action {
+	if t.connected && !t.over {
+		t.giveUp()
+		t.Stream.broke(problem, now)
+	}
+	return t.take()
+}
+
 // --- Events -------------------------------------------------------------------------------------------
 
 func (t *Turn) payload(event *pb.Event, now time.Time) {
@@ -207,6 +227,8 @@ func (t *Turn) admitted(event *pb.Event, admitted *pb.Admitted) bool {
 	}
 	if admitted.GetAdmission() == pb.Admission_ADMISSION_STARTED {
 		t.turnID = event.GetTurnId()
+	} else if admitted.GetAdmission() == pb.Admission_ADMISSION_ATTACHED && t.turnID == "" && t.skips {
+		t.out = append(t.out, Identify{event.GetTurnId()})
 	}
 	return again
 }
@@ -331,6 +353,7 @@ func (t *Turn) closed(callID string) {
 			t.out = append(t.out, DropTool{callID})
 		}
 	}
+	t.out = append(t.out, ForgetCall{callID})
 	for number, each := range t.submissions {
 		if len(each.request.GetApprovals()) == 0 && slices.Equal(callIDs(each.request), []string{callID}) {
 			delete(t.submissions, number)

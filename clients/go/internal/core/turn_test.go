@@ -236,9 +236,55 @@ func TestAToolIsGivenUpAtItsTimeAndItsLateResultDropped(t *testing.T) {
 func TestACallThatWasClosedIsStopped(t *testing.T) {
 	m := begun(t, false)
 	m.requested("c", "t", false)
-	m.event(&pb.Event{Payload: &pb.Event_ToolCallCancelled{ToolCallCancelled: &pb.ToolCallCancelled{CallId: "c"}}})
-	m.equal(of[DropTool](m)[0].CallID, "c")
+	asked := m.event(&pb.Event{Payload: &pb.Event_ToolCallCancelled{ToolCallCancelled: &pb.ToolCallCancelled{CallId: "c"}}})
+	m.equal(asked[0], DropTool{"c"}) // before it is forgotten: what is forgotten cannot be stopped
+	m.equal(asked[1], ForgetCall{"c"})
 	m.equal(len(m.turn.OnToolResult(done("c"), m.now)), 0)
+}
+
+func TestTheResultOfAClosedCallIsForgottenAlsoWhereAnotherRunBeganIt(t *testing.T) {
+	m := begun(t, false)
+	m.requested("c", "t", false)
+	m.take(m.turn.OnToolResult(done("c"), m.now))
+	m.equal(len(of[ForgetCall](m)), 0)
+	for _, id := range []string{"c", "of an earlier run"} {
+		m.event(&pb.Event{Payload: &pb.Event_ToolCallCompleted{ToolCallCompleted: &pb.ToolCallCompleted{Result: done(id)}}})
+	}
+	m.equal(slices.Equal(of[ForgetCall](m), []ForgetCall{{"c"}, {"of an earlier run"}}), true)
+}
+
+func attachedAfter(t *testing.T, seq int64) *machine {
+	request := &pb.ExecuteTurnRequest{SessionId: "s", RequestId: "r", AfterSeq: seq}
+	tools := map[string]time.Duration{"work": 5 * time.Second}
+	m := &machine{T: t, turn: NewTurn(request, TurnOptions{Options: Options{ReconnectFor: time.Minute}, Tools: tools}), now: time.Unix(100, 0), seq: seq}
+	m.take(m.turn.Start(m.now))
+	m.admitted(pb.Admission_ADMISSION_ATTACHED, "t")
+	m.equal(slices.Equal(of[Identify](m), []Identify{{"t"}}), true)
+	return m
+}
+
+func TestARunThatAttachesPastTheStartOfItsTurnRunsItsCalls(t *testing.T) {
+	m := attachedAfter(t, 7)
+	m.take(m.turn.OnTurn(&pb.Turn{TurnId: "t", RequestId: "r"}))
+	m.sync("t", "waits")
+	m.equal(strings.Join(m.ran(), " "), "waits")
+	m.equal(m.turn.TurnID(), "t")
+}
+
+func TestARunThatAttachesToTheTurnThatTookItsInputRunsNoCalls(t *testing.T) {
+	m := attachedAfter(t, 7)
+	m.take(m.turn.OnTurn(&pb.Turn{TurnId: "t", RequestId: "of another host"}))
+	m.sync("t", "theirs")
+	m.equal(len(m.ran()), 0)
+}
+
+func TestATurnThatCannotBeReadIsAskedForAgain(t *testing.T) {
+	m := attachedAfter(t, 7)
+	m.take(m.turn.OnNoTurn(gone, m.now))
+	m.wait()
+	m.equal(len(of[Open](m)), 2)
+	m.admitted(pb.Admission_ADMISSION_ATTACHED, "t")
+	m.equal(len(of[Identify](m)), 2)
 }
 
 func TestCallsOfAnotherTurnAreLeftToItsHost(t *testing.T) {

@@ -20,6 +20,10 @@ import (
 
 const patience = time.Minute
 
+// lease is short, so that tests of crashes are quick; a busy machine renews it in time all the same. A turn whose lease
+// runs out five times in a row fails.
+const lease = "3s"
+
 // Program is the server's.
 func Program() string {
 	if found := os.Getenv("CONTEXTD_BIN"); found != "" {
@@ -114,7 +118,7 @@ func (s *Server) environment() []string {
 		fmt.Sprintf("CONTEXTD_LISTEN=127.0.0.1:%d", s.Port),
 		"CONTEXTD_DATA_DIR="+filepath.Join(s.place, "data"),
 		"CONTEXTD_SCRIPT_DIR="+filepath.Join(s.place, "scripts"),
-		"CONTEXTD_LEASE_TTL=1s",
+		"CONTEXTD_LEASE_TTL="+lease,
 		"XDG_CONFIG_HOME="+s.place,
 	)
 	for name, value := range s.variables {
@@ -190,17 +194,20 @@ func Start(t testing.TB, scripts map[string]any, variables map[string]string) *S
 	return server
 }
 
-// Fleet is two replicas on the database of a third server, which takes no part.
-type Fleet struct{ Replicas []*Server }
+// Fleet is two replicas on the database of a third server. Clients do not know that one, but it may take turns over.
+type Fleet struct {
+	Replicas []*Server
+	keeper   *Server
+}
 
 // StartFleet starts a fleet that ends with the test.
 func StartFleet(t testing.TB, scripts map[string]any) *Fleet {
 	t.Helper()
-	database, err := Start(t, scripts, nil).DatabaseURL()
+	fleet := &Fleet{keeper: Start(t, scripts, nil)}
+	database, err := fleet.keeper.DatabaseURL()
 	if err != nil {
 		t.Fatal(err)
 	}
-	fleet := &Fleet{}
 	for range 2 {
 		replica := Start(t, scripts, map[string]string{"CONTEXTD_DATABASE_URL": database})
 		fleet.Replicas = append(fleet.Replicas, replica)
@@ -211,4 +218,14 @@ func StartFleet(t testing.TB, scripts map[string]any) *Fleet {
 // URL names both.
 func (f *Fleet) URL() string {
 	return fmt.Sprintf("http://127.0.0.1:%d,127.0.0.1:%d", f.Replicas[0].Port, f.Replicas[1].Port)
+}
+
+// Logs are the newest lines of each server's log.
+func (f *Fleet) Logs() string {
+	var logs strings.Builder
+	for _, each := range append([]*Server{f.keeper}, f.Replicas...) {
+		log := each.Log()
+		logs.WriteString(log[max(0, len(log)-20_000):] + "\n")
+	}
+	return logs.String()
 }

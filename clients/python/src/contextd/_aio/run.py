@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import inspect
 import random
 import time
+import weakref
 from collections import OrderedDict, deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from typing import Any
 
 import grpc
@@ -21,19 +24,20 @@ from .._core.actions import (
     Emit,
     Fail,
     Finish,
+    ForgetCall,
     Open,
     RunTool,
     StreamRequest,
     Submit,
 )
-from .._core.operations import submit
+from .._core.operations import cancel_turn, list_messages, submit, withdraw
 from .._core.stream import EventStream
-from .._core.turn import TurnStream, outcome
+from .._core.turn import FORGOTTEN, TurnStream, outcome
 from ..errors import ContextdError
 from ..events import AnyEvent, TextDelta
 from ..results import Result
 from ..tools import Approval, ApprovalRequest, Tool, ToolContext, context_of, failure, success
-from ..v1 import message_pb2, turn_pb2, turn_service_pb2
+from ..v1 import message_pb2, queue_pb2, turn_pb2, turn_service_pb2
 from .transport import Transport, problem_from
 
 OnApproval = Callable[[ApprovalRequest], "bool | Approval | Awaitable[bool | Approval]"]
@@ -51,7 +55,10 @@ class Host:
     def __init__(self, transport: Transport, max_parallel_tools: int) -> None:
         self.transport = transport
         self.threads = ThreadPoolExecutor(max_parallel_tools, thread_name_prefix="contextd-tool")
-        self._calls: OrderedDict[tuple[str, str], asyncio.Task[message_pb2.ToolResult]] = OrderedDict()
+        self.closed = False
+        # `None` for calls that are closed: it is enough to know that they were begun.
+        self._calls: OrderedDict[tuple[str, str], asyncio.Task[message_pb2.ToolResult] | None] = OrderedDict()
+        self._dropped: weakref.WeakSet[asyncio.Task[message_pb2.ToolResult]] = weakref.WeakSet()
         self._tasks: set[asyncio.Task[Any]] = set()
 
     def spawn(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
@@ -67,11 +74,29 @@ class Host:
         """The call, which runs or ran already, else a new one: none is begun twice in this process."""
         key = (session_id, pending.call.call_id)
         found = self._calls.get(key)
+        if found is None and key in self._calls:
+            return self.spawn(_forgotten(pending.call.call_id))
         if found is None or found.cancelled():
             found = self._calls[key] = self.spawn(self._run(tool, pending, context))
-            while len(self._calls) > REMEMBERED and next(iter(self._calls.values())).done():
-                self._calls.popitem(last=False)
+            self._drop_oldest()
         return found
+
+    def drop_call(self, call: asyncio.Task[message_pb2.ToolResult]) -> None:
+        """Cancels a call whose result is not wanted any more."""
+        self._dropped.add(call)
+        call.cancel()
+
+    def forget_call(self, session_id: str, call_id: str) -> None:
+        """Keeps no more of a closed call than that it was begun."""
+        if (session_id, call_id) in self._calls:
+            self._calls[session_id, call_id] = None
+
+    def _drop_oldest(self) -> None:
+        while len(self._calls) > REMEMBERED:
+            oldest = next(iter(self._calls.values()))
+            if oldest is not None and not oldest.done():
+                return
+            self._calls.popitem(last=False)
 
     async def _run(self, tool: Tool, pending: turn_pb2.PendingCall, context: ToolContext) -> message_pb2.ToolResult:
         call_id = pending.call.call_id
@@ -80,16 +105,25 @@ class Host:
             if tool.is_async:
                 return success(call_id, await call())
             return success(call_id, await asyncio.get_running_loop().run_in_executor(self.threads, call))
+        except asyncio.CancelledError as error:
+            if self.closed or asyncio.current_task() in self._dropped:
+                raise
+            return failure(call_id, error)  # what the tool awaited was cancelled, not the call
         except Exception as error:
             return failure(call_id, error)
 
     async def close(self) -> None:
         """Ends what runs; functions in threads are not waited for."""
+        self.closed = True
         tasks = list(self._tasks)
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         self.threads.shutdown(wait=False, cancel_futures=True)
+
+
+async def _forgotten(call_id: str) -> message_pb2.ToolResult:
+    return failure(call_id, FORGOTTEN)
 
 
 class AsyncStream(AsyncIterator[AnyEvent]):
@@ -184,7 +218,7 @@ class AsyncStream(AsyncIterator[AnyEvent]):
             self._events.append(action.event)
         elif isinstance(action, Open):
             self._stop_reading()
-            self._reader = self._host.spawn(read(self._host.transport, self._stream, self._reports, action))
+            self._reader = self._host.spawn(read(self._host, self._stream, self._reports, action))
         elif isinstance(action, Close):
             self._stop_reading()
         elif isinstance(action, Finish):
@@ -195,13 +229,18 @@ class AsyncStream(AsyncIterator[AnyEvent]):
             self._leave()
 
 
-async def read(transport: Transport, stream: EventStream, reports: asyncio.Queue[Report], action: Open) -> None:
-    """Reads one connection's stream and reports it."""
-    number, problem = action.connection, None
+def closed(now: float) -> list[Action]:
+    """The report of a stream whose client was closed."""
+    return [Fail(ContextdError("the client is closed"))]
+
+
+async def read(host: Host, stream: EventStream, reports: asyncio.Queue[Report], action: Open) -> None:
+    """Reads one connection's stream and reports it, or that the client was closed."""
+    number, problem, call = action.connection, None, None
     room = asyncio.Semaphore(WAITING_EVENTS)
     executes = isinstance(action.request, turn_service_pb2.ExecuteTurnRequest)
-    call = transport.stream("TurnService", "ExecuteTurn" if executes else "WatchEvents", action.request)
     try:
+        call = host.transport.stream("TurnService", "ExecuteTurn" if executes else "WatchEvents", action.request)
         async for response in call:
             await room.acquire()
 
@@ -212,8 +251,17 @@ async def read(transport: Transport, stream: EventStream, reports: asyncio.Queue
             reports.put_nowait(seen)
     except grpc.aio.AioRpcError as error:
         problem = problem_from(error)
+    except asyncio.CancelledError:
+        if host.closed:
+            reports.put_nowait(closed)
+        raise
+    except Exception as error:  # the stream cannot be opened
+        failed = Fail(ContextdError(str(error)))
+        reports.put_nowait(closed if host.closed else lambda now: [failed])
+        return
     finally:
-        call.cancel()
+        if call is not None:
+            call.cancel()
     reports.put_nowait(lambda now: stream.on_end(number, problem, now))
 
 
@@ -242,6 +290,8 @@ class AsyncRun(AsyncStream):
         super().__init__(host, self._turn)
         self._on_approval = on_approval
         self._running: dict[str, asyncio.Task[message_pb2.ToolResult]] = {}
+        # That the request was admitted, or never will be.
+        self._settled = asyncio.Event()
 
     @property
     def turn_id(self) -> str:
@@ -262,15 +312,57 @@ class AsyncRun(AsyncStream):
             pass
         if self._finish is None or self._finish.result is None:
             raise ContextdError("the run was left before its turn ended")
+        result = self._finish.result
+        if self._finish.unseen:
+            result = replace(result, text=await self._text_of(self._finish.unseen))
+            self._finish = Finish(result)
         if failed := outcome(self._finish):
             raise failed
-        return self._finish.result
+        return result
 
     async def text(self) -> AsyncIterator[str]:
         """The words of the answer as they come, without the other events."""
         async for event in self:
             if isinstance(event, TextDelta):
                 yield event.text
+
+    async def cancel(self, reason: str = "") -> None:
+        """Cancels the turn, or withdraws its input while that waits for another turn.
+
+        Before the request was admitted there is nothing to cancel yet: this waits for it, at most for the client's
+        `timeout`, so that another task has to read the run meanwhile.
+
+        Args:
+            reason: Why, for the log and the event.
+        """
+        with contextlib.suppress(asyncio.TimeoutError):
+            await asyncio.wait_for(self._settled.wait(), self._host.transport.timeout)
+        turn = self._turn
+        if not turn.live_turn:
+            raise ContextdError("the run was not admitted: nothing reads it, or it has ended before")
+        call = self._host.transport.call
+        if not turn.turn_id and turn.queued_id:
+            withdrawn = await call(withdraw(turn.session_id, turn.queued_id))
+            if withdrawn.state == queue_pb2.QUEUED_MESSAGE_STATE_CANCELLED:
+                return
+        # Its own turn, or the one that took the input.
+        await call(cancel_turn(turn.session_id, turn.turn_id or turn.live_turn, False, reason))
+
+    async def _text_of(self, message_id: str) -> str:
+        """The words of a message that was committed before this run took the turn up."""
+        async for message in self._host.transport.items(list_messages(self.session_id, "all", True, 0)):
+            if message.id == message_id:
+                return message.text
+        return ""
+
+    def _leave(self) -> None:
+        super()._leave()
+        self._settled.set()
+
+    def _do(self, actions: list[Action]) -> None:
+        super()._do(actions)
+        if self._turn.live_turn:
+            self._settled.set()
 
     def _perform(self, action: Action) -> None:
         if isinstance(action, RunTool):
@@ -281,7 +373,10 @@ class AsyncRun(AsyncStream):
             running.add_done_callback(lambda done: self._report_result(call_id, done))
         elif isinstance(action, DropTool):
             if dropped := self._running.pop(action.call_id, None):
-                dropped.cancel()
+                self._host.drop_call(dropped)
+        elif isinstance(action, ForgetCall):
+            self._running.pop(action.call_id, None)
+            self._host.forget_call(self.session_id, action.call_id)
         elif isinstance(action, AskApproval):
             self._host.spawn(self._ask(action.request))
         elif isinstance(action, Submit):

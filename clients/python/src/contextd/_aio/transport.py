@@ -35,7 +35,7 @@ class Transport:
         self._stubs: list[dict[str, Any]] = []
         self._next = random.randrange(len(settings.targets))
         self.metadata = call_metadata(settings)
-        self._timeout = timeout
+        self.timeout = timeout
 
     def _connect(self) -> None:
         for target in self._settings.targets:
@@ -56,7 +56,7 @@ class Transport:
 
     async def call(self, operation: Operation[T], timeout: float | None = None) -> T:
         """Makes a unary call, again for as long as `timeout` where that may help."""
-        ends = time.monotonic() + (self._timeout if timeout is None else timeout)
+        ends = time.monotonic() + (self.timeout if timeout is None else timeout)
         return await self.again(lambda left: self.once(operation, left), ends)
 
     async def again(self, attempt: Callable[[float], Awaitable[T]], ends: float) -> T:

@@ -45,6 +45,13 @@ class DropTool:
 
 
 @dataclass(frozen=True)
+class ForgetCall:
+    """This call is closed: its result is not needed any more."""
+
+    call_id: str
+
+
+@dataclass(frozen=True)
 class AskApproval:
     """Ask the host's callback and report with `on_approval`."""
 
@@ -68,9 +75,13 @@ class Emit:
 
 @dataclass(frozen=True)
 class Finish:
-    """It is over. `result` is `None` for streams that are not about one turn."""
+    """It is over. `result` is `None` for streams that are not about one turn.
+
+    `unseen` is the message whose words the result is to have, where it came before this stream began.
+    """
 
     result: Result | None
+    unseen: str = ""
 
 
 @dataclass(frozen=True)
@@ -80,4 +91,4 @@ class Fail:
     error: Exception
 
 
-Action = Union[Open, Close, RunTool, DropTool, AskApproval, Submit, Emit, Finish, Fail]
+Action = Union[Open, Close, RunTool, DropTool, ForgetCall, AskApproval, Submit, Emit, Finish, Fail]

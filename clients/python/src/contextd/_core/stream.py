@@ -45,7 +45,6 @@ class EventStream:
         self._lost_at = 0.0
         self._text, self._reasoning = Answer(), Answer()
         self._inputs: dict[tuple[str, int], int] = {}
-        self._seen_messages: set[str] = set()
         self.cursor = request.after_seq
         self.reconnects = 0
 
@@ -112,6 +111,10 @@ class EventStream:
     def _lost(self, problem: Problem, now: float) -> None:
         """Events that were shown are no more."""
         self._finish(Fail(error_of(problem)))
+
+    def _was_yielded(self, message_id: str) -> bool:
+        """Whether a message is told again. A watch ends when events are lost, and may go on for months."""
+        return False
 
     def _on_time(self, now: float) -> None: ...
 
@@ -186,9 +189,8 @@ class EventStream:
 
     def _committed(self, event: event_pb2.Event, now: float) -> None:
         message = event.message_committed.message
-        if message.message_id in self._seen_messages:
-            return  # after events were lost, the story is told again
-        self._seen_messages.add(message.message_id)
+        if self._was_yielded(message.message_id):
+            return
         if message.role == message_pb2.ROLE_ASSISTANT:
             self._emit_reasoning(event, self._reasoning.commit(message.message_id, _reasonings(message)))
             self._emit_text(event, self._text.commit(message.message_id, _texts(message)))

@@ -17,13 +17,15 @@ from ..events import TERMINAL, ToolCallRequested, event_of
 from ..results import result_of
 from ..tools import Approval, ApprovalRequest, Tool, failure
 from ..v1 import event_pb2, message_pb2, queue_pb2, turn_pb2, turn_service_pb2
-from .actions import Action, AskApproval, DropTool, Fail, Finish, RunTool, StreamRequest, Submit
+from .actions import Action, AskApproval, DropTool, Fail, Finish, ForgetCall, RunTool, StreamRequest, Submit
 from .backoff import delay
 from .status import is_broken_transport, may_pass
 from .stream import NOT_SHOWN, EventStream
 
 # How often a limit of the tenant is waited for before the turn is admitted; afterwards, for as long as it takes.
 LIMIT_TRIES = 60
+# What the model is told of a call that is closed, should the server ask for it again.
+FORGOTTEN = "this call was answered before, and its result is not kept"
 # What a result is refused for by itself; the model is then told so in its place.
 REFUSED_RESULTS = frozenset({"INVALID_REQUEST", "REQUEST_TOO_LARGE"})
 
@@ -65,14 +67,17 @@ class TurnStream(EventStream):
         self._request_id = request.request_id if isinstance(request, turn_service_pb2.ExecuteTurnRequest) else ""
         self._tools = tools
         self._asks = asks
-        self._live_turn = self.turn_id
+        # The turn that runs, as far as the stream has come; empty until the request was admitted.
+        self.live_turn = self.turn_id
+        # The id that the input has in the queue while it waits for that turn.
+        self.queued_id = ""
         self._calls: dict[str, Call] = {}
         self._asked: set[str] = set()
         self._decisions: dict[str, turn_service_pb2.Approval] = {}
         self._submissions: dict[int, Submission] = {}
         self._submitted = 0
         self._texts: dict[str, str] = {}
-        self._queued_id = ""
+        self._seen_messages: set[str] = set()
         self._not_taken = ""
         self._terminal: event_pb2.Event | None = None
 
@@ -122,7 +127,7 @@ class TurnStream(EventStream):
 
     def _on_payload(self, kind: str, event: event_pb2.Event, now: float) -> None:
         if event.seq > 0 and event.turn_id:
-            self._live_turn = event.turn_id
+            self.live_turn = event.turn_id
         if kind == "admitted":
             if self._admitted(event):
                 return
@@ -154,17 +159,17 @@ class TurnStream(EventStream):
 
     def _admitted(self, event: event_pb2.Event) -> bool:
         """Whether it was admitted before: each connection says it again."""
-        admitted, again = event.admitted, bool(self._live_turn)
+        admitted, again = event.admitted, bool(self.live_turn)
         self.session_id = event.session_id
-        self._live_turn = event.turn_id
-        self._queued_id = admitted.queued_message_id or self._queued_id
+        self.live_turn = event.turn_id
+        self.queued_id = admitted.queued_message_id or self.queued_id
         if admitted.admission == event_pb2.ADMISSION_STARTED:
             self.turn_id = event.turn_id
         return again
 
     def _sync(self, event: event_pb2.Event, now: float) -> None:
         if event.turn_id:
-            self._live_turn = event.turn_id
+            self.live_turn = event.turn_id
         if not self._is_ours():
             return
         for pending in event.sync.pending_calls:
@@ -182,7 +187,7 @@ class TurnStream(EventStream):
 
     def _is_ours(self) -> bool:
         """Whether the live turn is the one that this host runs: another one's calls are its own host's."""
-        return bool(self.turn_id) and self.turn_id == self._live_turn
+        return bool(self.turn_id) and self.turn_id == self.live_turn
 
     def _requested(self, event: event_pb2.Event, now: float) -> None:
         pending = event.tool_call_requested
@@ -194,13 +199,13 @@ class TurnStream(EventStream):
 
     def _note_queue(self, kind: str, event: event_pb2.Event) -> None:
         """Learns whether the input that waits will never be taken."""
-        if not self._queued_id:
+        if not self.queued_id:
             return
-        if kind == "queued_message_cancelled" and event.queued_message_cancelled.queued_message_id == self._queued_id:
+        if kind == "queued_message_cancelled" and event.queued_message_cancelled.queued_message_id == self.queued_id:
             self._not_taken = "CANCELLED"
-        elif kind == "queued_message_expired" and event.queued_message_expired.queued_message_id == self._queued_id:
+        elif kind == "queued_message_expired" and event.queued_message_expired.queued_message_id == self.queued_id:
             self._not_taken = "EXPIRED"
-        elif kind == "queued_message_dropped" and event.queued_message_dropped.queued_message_id == self._queued_id:
+        elif kind == "queued_message_dropped" and event.queued_message_dropped.queued_message_id == self.queued_id:
             reason = enum_name(queue_pb2.DropReason, event.queued_message_dropped.reason, "DROP_REASON")
             self._not_taken = f"DROPPED ({reason})"
 
@@ -254,6 +259,7 @@ class TurnStream(EventStream):
             if call.result is None:
                 call.result = message_pb2.ToolResult(call_id=call_id)
                 self._out.append(DropTool(call_id))
+        self._out.append(ForgetCall(call_id))
         done = [number for number, each in self._submissions.items() if _only_about(each.request, call_id)]
         for number in done:
             del self._submissions[number]
@@ -290,9 +296,11 @@ class TurnStream(EventStream):
 
     def _ended(self, now: float) -> None:
         if self._not_taken:
-            self._finish(Fail(InputNotTakenError(self._queued_id, self._not_taken)))
+            self._finish(Fail(InputNotTakenError(self.queued_id, self._not_taken)))
         elif self._terminal is not None:
-            self._finish(Finish(result_of(self._terminal, self._texts)))
+            result = result_of(self._terminal, self._texts)
+            unseen = "" if result.message_id in self._texts else result.message_id
+            self._finish(Finish(result, unseen))
         else:
             self._again(Problem("UNAVAILABLE", "the stream ended before its turn"), now)
 
@@ -309,8 +317,13 @@ class TurnStream(EventStream):
         self._terminal = None
         self._again(problem, now)
 
+    def _was_yielded(self, message_id: str) -> bool:
+        seen = message_id in self._seen_messages
+        self._seen_messages.add(message_id)
+        return seen
+
     def _may_wait(self) -> bool:
-        return bool(self._live_turn) or self._failures < LIMIT_TRIES
+        return bool(self.live_turn) or self._failures < LIMIT_TRIES
 
     def _finish(self, last: Finish | Fail) -> None:
         for call_id, call in self._calls.items():

@@ -7,6 +7,8 @@ from collections import OrderedDict
 from collections.abc import Callable
 from concurrent.futures import Future
 
+from .._core.turn import FORGOTTEN
+from ..tools import failure
 from ..v1 import message_pb2
 
 # Calls that ended are remembered for as long as so many newer ones leave room.
@@ -15,18 +17,39 @@ Result = message_pb2.ToolResult
 
 
 class Ledger:
-    """Calls by session and id, each with its result to come."""
+    """Calls by session and id, each with its result to come; `None` for one that is closed."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._calls: OrderedDict[tuple[str, str], Future[Result]] = OrderedDict()
+        self._calls: OrderedDict[tuple[str, str], Future[Result] | None] = OrderedDict()
 
     def run(self, session_id: str, call_id: str, start: Callable[[], Future[Result]]) -> Future[Result]:
         """The call that runs or ran already, else a new one."""
+        key = (session_id, call_id)
         with self._lock:
-            found = self._calls.get((session_id, call_id))
+            found = self._calls.get(key)
+            if found is None and key in self._calls:
+                return _forgotten(call_id)
             if found is None or found.cancelled():
-                found = self._calls[session_id, call_id] = start()
-                while len(self._calls) > REMEMBERED and next(iter(self._calls.values())).done():
-                    self._calls.popitem(last=False)
+                found = self._calls[key] = start()
+                self._drop_oldest()
             return found
+
+    def forget(self, session_id: str, call_id: str) -> None:
+        """Keeps no more of a closed call than that it was begun."""
+        with self._lock:
+            if (session_id, call_id) in self._calls:
+                self._calls[session_id, call_id] = None
+
+    def _drop_oldest(self) -> None:
+        while len(self._calls) > REMEMBERED:
+            oldest = next(iter(self._calls.values()))
+            if oldest is not None and not oldest.done():
+                return
+            self._calls.popitem(last=False)
+
+
+def _forgotten(call_id: str) -> Future[Result]:
+    done: Future[Result] = Future()
+    done.set_result(failure(call_id, FORGOTTEN))
+    return done

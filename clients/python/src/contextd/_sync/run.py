@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import queue
 import random
 import threading
@@ -9,6 +10,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import replace
 from typing import Any
 
 import grpc
@@ -21,19 +23,20 @@ from .._core.actions import (
     Emit,
     Fail,
     Finish,
+    ForgetCall,
     Open,
     RunTool,
     StreamRequest,
     Submit,
 )
-from .._core.operations import submit
+from .._core.operations import cancel_turn, list_messages, submit, withdraw
 from .._core.stream import EventStream
 from .._core.turn import TurnStream, outcome
 from ..errors import ContextdError
 from ..events import AnyEvent, TextDelta
 from ..results import Result
 from ..tools import Approval, ApprovalRequest, Tool, context_of, failure, success
-from ..v1 import message_pb2, turn_service_pb2
+from ..v1 import message_pb2, queue_pb2, turn_service_pb2
 from .ledger import Ledger
 from .loop import LoopThread
 from .transport import Transport, problem_from
@@ -243,6 +246,8 @@ class Run(Stream):
         super().__init__(host, self._turn)
         self._on_approval = on_approval
         self._running: dict[str, Future[message_pb2.ToolResult]] = {}
+        # That the request was admitted, or never will be.
+        self._settled = threading.Event()
 
     @property
     def turn_id(self) -> str:
@@ -263,13 +268,54 @@ class Run(Stream):
             pass
         if self._finish is None or self._finish.result is None:
             raise ContextdError("the run was left before its turn ended")
+        result = self._finish.result
+        if self._finish.unseen:
+            result = replace(result, text=self._text_of(self._finish.unseen))
+            self._finish = Finish(result)
         if failed := outcome(self._finish):
             raise failed
-        return self._finish.result
+        return result
 
     def text(self) -> Iterator[str]:
         """The words of the answer as they come, without the other events."""
         return (event.text for event in self if isinstance(event, TextDelta))
+
+    def cancel(self, reason: str = "") -> None:
+        """Cancels the turn, or withdraws its input while that waits for another turn.
+
+        Before the request was admitted there is nothing to cancel yet: this waits for it, at most for the client's
+        `timeout`, so that something else has to read the run meanwhile.
+
+        Args:
+            reason: Why, for the log and the event.
+        """
+        self._settled.wait(self._host.transport.timeout)
+        turn = self._turn
+        if not turn.live_turn:
+            raise ContextdError("the run was not admitted: nothing reads it, or it has ended before")
+        call = self._host.transport.call
+        if not turn.turn_id and turn.queued_id:
+            withdrawn = call(withdraw(turn.session_id, turn.queued_id))
+            if withdrawn.state == queue_pb2.QUEUED_MESSAGE_STATE_CANCELLED:
+                return
+        # Its own turn, or the one that took the input.
+        call(cancel_turn(turn.session_id, turn.turn_id or turn.live_turn, False, reason))
+
+    def _text_of(self, message_id: str) -> str:
+        """The words of a message that was committed before this run took the turn up."""
+        listing = list_messages(self.session_id, "all", True, 0)
+        messages = self._host.transport.items(listing)
+        return next((message.text for message in messages if message.id == message_id), "")
+
+    def close(self) -> None:
+        """Leaves. A turn goes on without its reader; `session.resume` comes back to it."""
+        super().close()
+        self._settled.set()
+
+    def _do(self, actions: list[Action]) -> None:
+        super()._do(actions)
+        if self._turn.live_turn:
+            self._settled.set()
 
     def _perform(self, action: Action) -> None:
         if isinstance(action, RunTool):
@@ -277,6 +323,9 @@ class Run(Stream):
         elif isinstance(action, DropTool):
             if running := self._running.pop(action.call_id, None):
                 running.cancel()
+        elif isinstance(action, ForgetCall):
+            self._running.pop(action.call_id, None)
+            self._host.ledger.forget(self.session_id, action.call_id)
         elif isinstance(action, AskApproval):
             # A person may take their time, so this holds up nothing else.
             threading.Thread(target=self._ask, args=(action.request,), name="contextd-approval", daemon=True).start()
@@ -298,7 +347,7 @@ class Run(Stream):
         async def as_coroutine() -> message_pb2.ToolResult:
             try:
                 return success(call.call_id, await tool.bind(call.arguments_json, context)())
-            except Exception as error:
+            except (Exception, asyncio.CancelledError) as error:  # of one that was dropped, nobody reads the result
                 return failure(call.call_id, error)
 
         def as_function() -> message_pb2.ToolResult:

@@ -41,7 +41,7 @@ class Transport:
         self._stubs = [{name: stub(each) for name, stub in parts.STUBS.items()} for each in self._channels]
         self._next = random.randrange(len(self._stubs))
         self.metadata = call_metadata(settings)
-        self._timeout = timeout
+        self.timeout = timeout
         self._lock = threading.Lock()
 
     def pick(self, service: str) -> Any:
@@ -52,7 +52,7 @@ class Transport:
 
     def call(self, operation: Operation[T], timeout: float | None = None) -> T:
         """Makes a unary call, again for as long as `timeout` where that may help."""
-        ends = time.monotonic() + (self._timeout if timeout is None else timeout)
+        ends = time.monotonic() + (self.timeout if timeout is None else timeout)
         return self.again(lambda left: self.once(operation, left), ends)
 
     def again(self, attempt: Callable[[float], T], ends: float) -> T:

@@ -46,6 +46,21 @@ public record Result(
     FAILED
   }
 
+  Result withText(String text) {
+    return new Result(
+        text,
+        usage,
+        state,
+        reason,
+        turnId,
+        sessionId,
+        steps,
+        finishReason,
+        messageId,
+        failure,
+        raw);
+  }
+
   /** Messages that still wait in the queue, oldest first. */
   public List<String> queuedMessageIds() {
     return raw.getQueuedMessageIdsList();

@@ -2,6 +2,8 @@ package dev.contextd;
 
 import dev.contextd.internal.TurnShell;
 import dev.contextd.v1.Failure;
+import dev.contextd.v1.QueuedMessage;
+import dev.contextd.v1.QueuedMessageState;
 import java.util.Iterator;
 import java.util.Optional;
 import java.util.Spliterator;
@@ -18,9 +20,12 @@ import java.util.stream.StreamSupport;
  * closing it, cancels nothing: {@link Session#resume} comes back to the turn.
  */
 public final class Run implements Iterable<Event>, AutoCloseable {
+  private final Session session;
   private final TurnShell shell;
+  private Optional<String> unseenText = Optional.empty();
 
-  Run(TurnShell shell) {
+  Run(Session session, TurnShell shell) {
+    this.session = session;
     this.shell = shell;
   }
 
@@ -53,15 +58,59 @@ public final class Run implements Iterable<Event>, AutoCloseable {
     while (shell.hasNext()) {
       shell.next();
     }
-    Result result =
-        shell
-            .result()
-            .orElseThrow(() -> new ContextdException("the run was left before its turn ended"));
+    Result result = withText(shell.result().orElseThrow(Run::left));
     Optional<Failure> failure = result.failure();
     if (failure.isPresent()) {
       throw new TurnFailedException(failure.get(), result);
     }
     return result;
+  }
+
+  private static ContextdException left() {
+    return new ContextdException("the run was left before its turn ended");
+  }
+
+  /** Reads the last message where it was committed before this run took the turn up. */
+  private Result withText(Result result) {
+    if (shell.unseen().isEmpty()) {
+      return result;
+    }
+    if (unseenText.isEmpty()) {
+      unseenText =
+          session
+              .messages(options -> options.setNewestFirst(true))
+              .filter(message -> message.id().equals(shell.unseen()))
+              .map(Message::text)
+              .findFirst()
+              .or(() -> Optional.of(""));
+    }
+    return result.withText(unseenText.get());
+  }
+
+  /** As {@link #cancel(String)}, without a reason. */
+  public void cancel() {
+    cancel("");
+  }
+
+  /**
+   * Cancels the turn, or withdraws its input while that waits for another turn. Before the request
+   * was admitted there is nothing to cancel yet: this waits for it, at most for the client's
+   * timeout, so that another thread has to read the run meanwhile.
+   *
+   * @param reason why, for the log and the event
+   */
+  public void cancel(String reason) {
+    TurnShell.Standing admitted = shell.awaitAdmission();
+    if (admitted.turnId().isEmpty() && !admitted.queuedId().isEmpty()) {
+      QueuedMessage withdrawn = session.withdraw(admitted.queuedId());
+      if (withdrawn.getState() == QueuedMessageState.QUEUED_MESSAGE_STATE_CANCELLED) {
+        return;
+      }
+    }
+    TurnShell.Standing now = shell.standing();
+    // Its own turn, or the one that took the input.
+    String turnId = now.turnId().isEmpty() ? now.liveTurn() : now.turnId();
+    session.cancel(options -> options.setTurnId(turnId).setReason(reason));
   }
 
   /** The turn; empty until it is known which one is this run's. */

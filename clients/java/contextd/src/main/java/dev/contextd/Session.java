@@ -173,7 +173,7 @@ public final class Session {
             host.reconnectFor(),
             onApproval.isPresent(),
             ThreadLocalRandom.current().nextDouble());
-    return new Run(new TurnShell(host, turn, onApproval));
+    return new Run(this, new TurnShell(host, turn, onApproval));
   }
 
   /** What comes from now on in the session, whoever runs its turns. */

@@ -9,6 +9,7 @@ import dev.contextd.v1.Admission;
 import dev.contextd.v1.BusyPolicy;
 import dev.contextd.v1.ErrorReason;
 import dev.contextd.v1.ToolOutcome;
+import dev.contextd.v1.TurnState;
 import java.time.Duration;
 import java.util.ArrayList;
 import java.util.Iterator;
@@ -404,6 +405,56 @@ class RunsTest {
     assertEquals(Result.State.CANCELLED, result.state());
     assertEquals("REQUESTED", result.reason());
     assertTrue(result.text().startsWith("word"));
+  }
+
+  @Test
+  void aRunThatIsCancelledBeforeItWasAdmittedIsCancelledThen() throws Exception {
+    Run run = session("slow").run("go");
+    CompletableFuture<Void> cancelled = CompletableFuture.runAsync(() -> run.cancel("enough"));
+    assertEquals(Result.State.CANCELLED, run.result().state());
+    cancelled.get(10, TimeUnit.SECONDS);
+  }
+
+  @Test
+  void cancellingARunThatWaitsLeavesTheTurnThatRunsAlone() {
+    Session session = session("slow");
+    Run running = session.run("go");
+    readTo(running, Event.TurnStarted.class);
+    Run waiting = session.run("again");
+    readTo(waiting, Event.Admitted.class);
+    waiting.cancel();
+    assertThrows(InputNotTakenException.class, waiting::result);
+    assertEquals(TurnState.TURN_STATE_RUNNING, session.turn(running.turnId()).getState());
+    running.cancel();
+    assertEquals(Result.State.CANCELLED, running.result().state());
+  }
+
+  @Test
+  void aRunThatNothingReadsCannotBeCancelled() {
+    try (Contextd hasty =
+        Contextd.builder(server.url()).timeout(Duration.ofMillis(500)).connect()) {
+      Run run = hasty.session(options -> options.model("scripted/slow")).run("go");
+      assertTrue(
+          assertThrows(ContextdException.class, run::cancel).getMessage().contains("not admitted"));
+    }
+  }
+
+  private static void readTo(Run run, Class<? extends Event> kind) {
+    Iterator<Event> events = run.iterator();
+    while (!kind.isInstance(events.next())) {}
+  }
+
+  @Test
+  void aResumeAfterTheLastMessageStillHasItsText() {
+    Session made =
+        session("steps", Tool.of("lookup", "Looks up.", Who.class, given -> given.who()));
+    Session session = client.session(made.id()); // knows no function, so that the call waits
+    Run run = session.run("go");
+    readTo(run, Event.ToolCallRequested.class);
+    Run resumed = session.resume(options -> {}, Optional.of(run.cursor())).orElseThrow();
+    run.cancel();
+    assertEquals("Step one begins here.", resumed.result().text());
+    assertEquals(Result.State.CANCELLED, resumed.result().state());
   }
 
   @Test

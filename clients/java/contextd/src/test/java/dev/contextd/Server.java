@@ -23,6 +23,12 @@ import java.util.stream.Stream;
 public final class Server implements AutoCloseable {
   private static final long SECONDS = 60;
 
+  /**
+   * Short, so that tests of crashes are quick; a busy machine renews it in time all the same. A
+   * turn whose lease runs out five times in a row fails.
+   */
+  private static final String LEASE = "3s";
+
   private final Path place;
   private final Map<String, String> variables = new LinkedHashMap<>();
   private final int port = freePort();
@@ -87,7 +93,7 @@ public final class Server implements AutoCloseable {
     env.put("CONTEXTD_LISTEN", "127.0.0.1:" + port);
     env.put("CONTEXTD_DATA_DIR", place.resolve("data").toString());
     env.put("CONTEXTD_SCRIPT_DIR", place.resolve("scripts").toString());
-    env.put("CONTEXTD_LEASE_TTL", "1s");
+    env.put("CONTEXTD_LEASE_TTL", LEASE);
     env.put("XDG_CONFIG_HOME", place.toString());
     env.putAll(variables);
     builder.redirectError(ProcessBuilder.Redirect.appendTo(place.resolve("log").toFile()));
@@ -143,6 +149,16 @@ public final class Server implements AutoCloseable {
         throw new IllegalStateException(error);
       }
       process = null;
+    }
+  }
+
+  /** The newest lines of its log. */
+  String log() {
+    try {
+      String all = Files.readString(place.resolve("log"));
+      return all.substring(Math.max(0, all.length() - 20_000));
+    } catch (IOException error) {
+      throw new UncheckedIOException(error);
     }
   }
 

@@ -30,6 +30,9 @@ public sealed interface Action {
     /** Stops a tool. */
     void dropTool(DropTool action);
 
+    /** Forgets the result of a tool. */
+    void forgetCall(ForgetCall action);
+
     /** Asks for a decision. */
     void askApproval(AskApproval action);
 
@@ -81,6 +84,14 @@ public sealed interface Action {
     }
   }
 
+  /** This call is closed: its result is not needed any more. */
+  record ForgetCall(String callId) implements Action {
+    @Override
+    public void perform(Shell shell) {
+      shell.forgetCall(this);
+    }
+  }
+
   /** Ask the host's callback and report with {@code onApproval}. */
   record AskApproval(ApprovalRequest request) implements Action {
     @Override
@@ -107,8 +118,15 @@ public sealed interface Action {
     }
   }
 
-  /** It is over. There is no result where the stream is not about one turn. */
-  record Finish(Optional<Result> result) implements Action {
+  /**
+   * It is over. There is no result where the stream is not about one turn. {@code unseen} is the
+   * message whose words the result is to have, where it came before this stream began.
+   */
+  record Finish(Optional<Result> result, String unseen) implements Action {
+    Finish(Optional<Result> result) {
+      this(result, "");
+    }
+
     @Override
     public void perform(Shell shell) {
       shell.finish(this);

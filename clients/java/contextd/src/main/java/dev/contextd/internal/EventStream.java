@@ -13,12 +13,10 @@ import io.grpc.Status;
 import java.time.Duration;
 import java.util.ArrayList;
 import java.util.HashMap;
-import java.util.HashSet;
 import java.util.List;
 import java.util.Map;
 import java.util.Optional;
 import java.util.OptionalLong;
-import java.util.Set;
 
 /**
  * One logical stream of events over as many connections as it takes: yields the events of a session
@@ -44,7 +42,6 @@ public class EventStream {
   private final Answer text = new Answer();
   private final Answer reasoning = new Answer();
   private final Map<Place, Integer> inputs = new HashMap<>();
-  private final Set<String> seenMessages = new HashSet<>();
   private boolean over;
   private int connection;
   private boolean connected;
@@ -172,6 +169,13 @@ public class EventStream {
     return true;
   }
 
+  /**
+   * Whether a message is told again. A watch ends when events are lost, and may go on for months.
+   */
+  boolean wasYielded(String messageId) {
+    return false;
+  }
+
   void onTimeOfCalls(long now) {}
 
   OptionalLong deadlineOfCalls() {
@@ -270,8 +274,8 @@ public class EventStream {
   }
 
   private void committed(dev.contextd.v1.Event event, Message message, long now) {
-    if (!seenMessages.add(message.getMessageId())) {
-      return; // after events were lost, the story is told again
+    if (wasYielded(message.getMessageId())) {
+      return;
     }
     if (message.getRole() == Role.ROLE_ASSISTANT) {
       emitReasoning(

@@ -85,6 +85,11 @@ public class StreamShell implements Action.Shell, Iterator<Event>, AutoCloseable
     return finish == null ? Optional.empty() : finish.result();
   }
 
+  /** The message whose words the result lacks; empty when it has them. */
+  public final String unseen() {
+    return finish == null ? "" : finish.unseen();
+  }
+
   /** The newest seq that was handled. */
   public final long cursor() {
     return stream.cursor();
@@ -101,6 +106,7 @@ public class StreamShell implements Action.Shell, Iterator<Event>, AutoCloseable
     left = true;
     abandoned.clean();
     reports.add(now -> List.of()); // wakes the thread that waits
+    onLeave();
   }
 
   /** Waits for one thing and does what follows from it. */
@@ -127,7 +133,14 @@ public class StreamShell implements Action.Shell, Iterator<Event>, AutoCloseable
 
   private void perform(List<Action> actions) {
     actions.forEach(action -> action.perform(this));
+    onProgress();
   }
+
+  /** Something was done; other threads may want to know. */
+  void onProgress() {}
+
+  /** It was left. */
+  void onLeave() {}
 
   private static RuntimeException rethrow(Exception error) {
     if (error instanceof RuntimeException unchecked) {
@@ -186,6 +199,11 @@ public class StreamShell implements Action.Shell, Iterator<Event>, AutoCloseable
 
   @Override
   public void dropTool(Action.DropTool action) {
+    throw new IllegalStateException("a watched session runs no tools");
+  }
+
+  @Override
+  public void forgetCall(Action.ForgetCall action) {
     throw new IllegalStateException("a watched session runs no tools");
   }
 

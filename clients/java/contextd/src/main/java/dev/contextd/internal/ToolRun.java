@@ -21,6 +21,18 @@ final class ToolRun {
     this.thread = threads.submit(() -> run(bound));
   }
 
+  private ToolRun(ToolResult known) {
+    this.callId = known.getCallId();
+    this.thread = CompletableFuture.completedFuture(null);
+    result.complete(known);
+  }
+
+  /** A call that is closed, should the server ask for it again. */
+  static ToolRun forgotten(String callId) {
+    String text = "this call was answered before, and its result is not kept";
+    return new ToolRun(ToolResults.failure(callId, text));
+  }
+
   /** The result, which always comes. */
   CompletableFuture<ToolResult> result() {
     return result;

@@ -106,6 +106,11 @@ public final class Transport implements AutoCloseable {
     this.timeout = timeout;
   }
 
+  /** The time that a call is tried for. */
+  Duration timeout() {
+    return timeout;
+  }
+
   /** Makes a call, again for as long as the client's timeout where that may help. */
   public <T> T call(Call<T> call) {
     return call(call, timeout);

@@ -12,7 +12,9 @@ import java.util.List;
 import java.util.Map;
 import java.util.Optional;
 import java.util.concurrent.BlockingQueue;
+import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.RejectedExecutionException;
+import java.util.concurrent.TimeUnit;
 
 /** The shell around {@link TurnStream}: runs tools and sends their results. */
 public final class TurnShell extends StreamShell {
@@ -22,11 +24,67 @@ public final class TurnShell extends StreamShell {
   private final Optional<Approval.Handler> onApproval;
   private final Map<String, ToolRun> running = new HashMap<>();
 
+  /** That the request was admitted, or never will be. */
+  private final CountDownLatch settled = new CountDownLatch(1);
+
+  private volatile Standing standing;
+
+  /**
+   * Where a turn stands.
+   *
+   * @param turnId the run's own turn; empty until it is known
+   * @param queuedId the id that the input had in the queue; empty where it did not wait
+   * @param liveTurn the turn that runs; empty until the request was admitted
+   */
+  public record Standing(String turnId, String queuedId, String liveTurn) {
+    private static Standing of(TurnStream turn) {
+      return new Standing(turn.turnId(), turn.queuedId(), turn.liveTurn());
+    }
+  }
+
   /** A turn. */
   public TurnShell(Host host, TurnStream turn, Optional<Approval.Handler> onApproval) {
     super(host, turn);
     this.turn = turn;
     this.onApproval = onApproval;
+    onProgress();
+  }
+
+  /** Where the turn stands, for any thread. */
+  public Standing standing() {
+    return standing;
+  }
+
+  /**
+   * Where the turn stands once the request was admitted.
+   *
+   * @throws ContextdException if it was not within the client's timeout
+   */
+  public Standing awaitAdmission() {
+    try {
+      var unused = settled.await(host().transport().timeout().toNanos(), TimeUnit.NANOSECONDS);
+    } catch (InterruptedException interrupted) {
+      Thread.currentThread().interrupt();
+      throw new ContextdException("interrupted while waiting for the turn", interrupted);
+    }
+    if (standing.liveTurn().isEmpty()) {
+      throw new ContextdException(
+          "the run was not admitted: nothing reads it, or it has ended before");
+    }
+    return standing;
+  }
+
+  @Override
+  final void onProgress() {
+    standing = Standing.of(turn);
+    if (!standing.liveTurn().isEmpty()) {
+      settled.countDown();
+    }
+  }
+
+  @Override
+  final void onLeave() {
+    settled.countDown();
   }
 
   /** The turn; empty until it is known. */
@@ -70,6 +128,12 @@ public final class TurnShell extends StreamShell {
     if (run != null) {
       run.stop();
     }
+  }
+
+  @Override
+  public void forgetCall(Action.ForgetCall action) {
+    running.remove(action.callId());
+    host().ledger().forget(turn.sessionId(), action.callId());
   }
 
   @Override

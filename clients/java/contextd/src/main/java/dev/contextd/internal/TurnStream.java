@@ -54,6 +54,7 @@ public final class TurnStream extends EventStream {
   private final Map<String, dev.contextd.v1.Approval> decisions = new HashMap<>();
   private final Map<Integer, Submission> submissions = new LinkedHashMap<>();
   private final Map<String, String> texts = new HashMap<>();
+  private final Set<String> seenMessages = new HashSet<>();
   private int submitted;
   private String sessionId;
   private String turnId = "";
@@ -125,6 +126,16 @@ public final class TurnStream extends EventStream {
    */
   public String turnId() {
     return turnId;
+  }
+
+  /** The turn that runs, as far as the stream has come; empty until the request was admitted. */
+  String liveTurn() {
+    return liveTurn;
+  }
+
+  /** The id that the input had in the queue; empty where it did not wait. */
+  String queuedId() {
+    return queuedId;
   }
 
   /** The session. */
@@ -385,6 +396,7 @@ public final class TurnStream extends EventStream {
         add(new Action.DropTool(callId));
       }
     }
+    add(new Action.ForgetCall(callId));
     submissions.values().removeIf(each -> each.isResultOf(callId));
   }
 
@@ -460,7 +472,9 @@ public final class TurnStream extends EventStream {
     if (!notTaken.isEmpty()) {
       finish(new Action.Fail(new InputNotTakenException(queuedId, notTaken)));
     } else if (terminal.isPresent()) {
-      finish(new Action.Finish(Optional.of(resultOf(terminal.get()))));
+      Result result = resultOf(terminal.get());
+      String unseen = texts.containsKey(result.messageId()) ? "" : result.messageId();
+      finish(new Action.Finish(Optional.of(result), unseen));
     } else {
       again(Problem.of(Status.Code.UNAVAILABLE, "the stream ended before its turn"), now);
     }
@@ -483,6 +497,11 @@ public final class TurnStream extends EventStream {
     tellAgain();
     terminal = Optional.empty();
     again(problem, now);
+  }
+
+  @Override
+  boolean wasYielded(String messageId) {
+    return !seenMessages.add(messageId);
   }
 
   @Override

@@ -24,13 +24,19 @@ import dev.contextd.v1.StepStarted;
 import dev.contextd.v1.Sync;
 import dev.contextd.v1.ToolCall;
 import dev.contextd.v1.ToolCallCancelled;
+import dev.contextd.v1.ToolCallCompleted;
 import dev.contextd.v1.ToolExecutor;
 import dev.contextd.v1.ToolOutcome;
+import dev.contextd.v1.ToolResult;
 import dev.contextd.v1.TurnCompleted;
+import dev.contextd.v1.TurnResult;
 import dev.contextd.v1.TurnStarted;
+import dev.contextd.v1.WatchEventsRequest;
 import io.grpc.Status;
+import java.lang.reflect.Field;
 import java.time.Duration;
 import java.util.ArrayList;
+import java.util.Collection;
 import java.util.List;
 import java.util.Map;
 import java.util.Optional;
@@ -287,6 +293,67 @@ class TurnStreamTest {
     assertEquals(List.of(new Action.DropTool("c")), machine.of(Action.DropTool.class));
     assertEquals(
         List.of(), machine.turn.onToolResult(ToolResults.success("c", "late"), machine.now));
+  }
+
+  @Test
+  void theResultOfAClosedCallIsForgottenAlsoWhereAnotherRunBeganIt() {
+    Machine machine = new Machine();
+    machine.admitted();
+    machine.requested("c");
+    machine.take(machine.turn.onToolResult(ToolResults.success("c", "done"), machine.now));
+    assertEquals(List.of(), machine.of(Action.ForgetCall.class));
+    for (String callId : List.of("c", "of an earlier run")) {
+      var result = ToolResult.newBuilder().setCallId(callId);
+      machine.durable(
+          event -> event.setToolCallCompleted(ToolCallCompleted.newBuilder().setResult(result)));
+    }
+    assertEquals(
+        List.of(new Action.ForgetCall("c"), new Action.ForgetCall("of an earlier run")),
+        machine.of(Action.ForgetCall.class));
+  }
+
+  @Test
+  void whatIsForgottenWasStoppedBefore() {
+    Machine machine = new Machine();
+    machine.admitted();
+    machine.requested("c");
+    List<Action> asked =
+        machine.durable(
+            event -> event.setToolCallCancelled(ToolCallCancelled.newBuilder().setCallId("c")));
+    assertEquals(
+        List.of(new Action.DropTool("c"), new Action.ForgetCall("c")), asked.subList(0, 2));
+  }
+
+  @Test
+  void aMessageThatCameBeforeTheStreamIsAskedForAtTheEnd() {
+    Machine machine = new Machine();
+    machine.admitted();
+    var result = TurnResult.newBuilder().setFinalMessageId("m");
+    machine.durable(event -> event.setTurnCompleted(TurnCompleted.newBuilder().setResult(result)));
+    machine.take(machine.turn.onEnd(machine.connection(), Optional.empty(), machine.now));
+    assertEquals("m", machine.of(Action.Finish.class).get(0).unseen());
+  }
+
+  @Test
+  void aWatchKeepsNothingOfTheMessagesThatItYielded() throws ReflectiveOperationException {
+    var request = WatchEventsRequest.newBuilder().setSessionId("s").setFollow(true).build();
+    EventStream watch =
+        new EventStream(new StreamRequest.Watch(request), Duration.ofMinutes(1), 0.5);
+    watch.start(0);
+    for (int seq = 1; seq <= 1000; seq++) {
+      var message = Message.newBuilder().setMessageId("m" + seq).setRole(Role.ROLE_ASSISTANT);
+      var committed = MessageCommitted.newBuilder().setMessage(message);
+      var event = dev.contextd.v1.Event.newBuilder().setSeq(seq).setMessageCommitted(committed);
+      watch.onEvent(1, event.build(), 0);
+    }
+    for (Field field : EventStream.class.getDeclaredFields()) {
+      field.setAccessible(true);
+      if (field.get(watch) instanceof Collection<?> held) {
+        assertEquals(0, held.size(), field.getName());
+      } else if (field.get(watch) instanceof Map<?, ?> held) {
+        assertEquals(0, held.size(), field.getName());
+      }
+    }
   }
 
   @Test
