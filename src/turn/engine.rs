@@ -125,7 +125,7 @@ impl Engine {
     }
 
     /// The leases of this replica.
-    pub fn leases(&self) -> &Leases {
+    pub fn leases(&self) -> &Arc<Leases> {
         &self.leases
     }
 

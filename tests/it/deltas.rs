@@ -135,7 +135,7 @@ async fn the_caller_gets_every_delta_of_the_turn_it_starts() {
         after,
         news,
     } = engine
-        .execute(TenantId::new("default"), command)
+        .execute(TenantId::new("default"), command, None)
         .await
         .unwrap();
     let Follows::Turn(turn) = follows else {

@@ -57,9 +57,11 @@ fn a_denied_call_is_read_as_denied() {
     ]}]);
     let Foreign { messages, flaws } = import(&messages);
     assert_eq!(flaws, []);
-    let read = messages[0].parts.iter().map(|part| match &part.content {
-        Content::Result { given, outcome, .. } => (given.clone(), *outcome),
-        other => panic!("{other:?}"),
+    let read = messages[0].parts.iter().map(|part| {
+        let Content::Result { given, outcome, .. } = &part.content else {
+            panic!("{:?}", part.content)
+        };
+        (given.clone(), *outcome)
     });
     let words = |text: &str| vec![Given::Text(text.to_owned())];
     assert_eq!(
