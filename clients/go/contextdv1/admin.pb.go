@@ -109,8 +109,8 @@ type TenantUse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Turns that run, on all replicas together.
 	RunningTurns int64 `protobuf:"varint,1,opt,name=running_turns,json=runningTurns,proto3" json:"running_turns,omitempty"`
-	// How long it takes until the tokens that were spent are paid for, at tokens_per_minute: up to a
-	// minute may be owed. Absent without that limit.
+	// Time until the spent tokens are within tokens_per_minute again: at most 1 minute. Absent without
+	// that limit.
 	TokensOwed *durationpb.Duration `protobuf:"bytes,2,opt,name=tokens_owed,json=tokensOwed,proto3" json:"tokens_owed,omitempty"`
 	// Bytes stored, when they were last measured. Absent without that limit, and before the first measure.
 	StoredBytes   *int64 `protobuf:"varint,3,opt,name=stored_bytes,json=storedBytes,proto3,oneof" json:"stored_bytes,omitempty"`
@@ -169,16 +169,16 @@ func (x *TenantUse) GetStoredBytes() int64 {
 	return 0
 }
 
-// The deletion of a tenant: all that is left of it in the database.
+// Record of a tenant's deletion: the only row that remains of it.
 type TenantDeletion struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The tenant.
 	TenantId string `protobuf:"bytes,1,opt,name=tenant_id,json=tenantId,proto3" json:"tenant_id,omitempty"`
-	// When it was asked for.
+	// When it was requested.
 	RequestTime *timestamppb.Timestamp `protobuf:"bytes,2,opt,name=request_time,json=requestTime,proto3" json:"request_time,omitempty"`
 	// The caller that asked, as logs name it, e.g. `key:<key_id>`.
 	RequestedBy string `protobuf:"bytes,3,opt,name=requested_by,json=requestedBy,proto3" json:"requested_by,omitempty"`
-	// When nothing was left. Absent: it goes on.
+	// When it finished. Absent while in progress.
 	DoneTime *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=done_time,json=doneTime,proto3" json:"done_time,omitempty"`
 	// Sessions that were removed so far, those among them that had been deleted a moment before.
 	Sessions int64 `protobuf:"varint,5,opt,name=sessions,proto3" json:"sessions,omitempty"`

@@ -172,7 +172,7 @@ func (x *GetServerInfoResponse) GetSubject() string {
 // A key to make.
 type CreateKeyRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The tenant. Empty: the caller's own. Another one takes ACCESS_OPERATOR. A tenant exists by being
+	// The tenant. Empty: the caller's own. Another one requires ACCESS_OPERATOR. A tenant exists by being
 	// named: 1 to 64 characters of a-z, 0-9, `-`, `_` and `.`.
 	TenantId string `protobuf:"bytes,1,opt,name=tenant_id,json=tenantId,proto3" json:"tenant_id,omitempty"`
 	// What it allows, required; not more than the caller's own access.
@@ -302,7 +302,7 @@ func (x *CreateKeyResponse) GetSecret() string {
 // Which keys to list.
 type ListKeysRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The tenant. Empty: the caller's own. Another one takes ACCESS_OPERATOR.
+	// The tenant. Empty: the caller's own. Another one requires ACCESS_OPERATOR.
 	TenantId string `protobuf:"bytes,1,opt,name=tenant_id,json=tenantId,proto3" json:"tenant_id,omitempty"`
 	// Most keys of a page: default 50, at most 1,000.
 	PageSize int32 `protobuf:"varint,2,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
@@ -423,7 +423,7 @@ type RevokeKeyRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The key, required.
 	KeyId string `protobuf:"bytes,1,opt,name=key_id,json=keyId,proto3" json:"key_id,omitempty"`
-	// Its tenant. Empty: the caller's own. Another one takes ACCESS_OPERATOR.
+	// Its tenant. Empty: the caller's own. Another one requires ACCESS_OPERATOR.
 	TenantId      string `protobuf:"bytes,2,opt,name=tenant_id,json=tenantId,proto3" json:"tenant_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -522,7 +522,7 @@ func (x *RevokeKeyResponse) GetKey() *ApiKey {
 // Whose limits to read.
 type GetTenantLimitsRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The tenant. Empty: the caller's own. Another one takes ACCESS_OPERATOR.
+	// The tenant. Empty: the caller's own. Another one requires ACCESS_OPERATOR.
 	TenantId      string `protobuf:"bytes,1,opt,name=tenant_id,json=tenantId,proto3" json:"tenant_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -835,7 +835,7 @@ func (x *DeleteTenantResponse) GetDeletion() *TenantDeletion {
 // Whose deletion to read.
 type GetTenantDeletionRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The tenant. Empty: the caller's own. Another one takes ACCESS_OPERATOR.
+	// The tenant. Empty: the caller's own. Another one requires ACCESS_OPERATOR.
 	TenantId      string `protobuf:"bytes,1,opt,name=tenant_id,json=tenantId,proto3" json:"tenant_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

@@ -35,11 +35,11 @@ const (
 //
 // Says what the server is and who the caller is, and manages API keys and tenants.
 type AdminServiceClient interface {
-	// Reads the server's version, schema and limits, and what it takes the caller for.
+	// Reads the server's version, schema and limits, and the caller's identity.
 	GetServerInfo(ctx context.Context, in *GetServerInfoRequest, opts ...grpc.CallOption) (*GetServerInfoResponse, error)
 	// Makes an API key. Its secret is in this answer and nowhere else: the server keeps a hash. It is
 	// accepted by this replica at once and by every other one within 5 seconds. A call whose answer is
-	// lost may have made a key whose secret is not known to anybody: ListKeys shows it, RevokeKey ends it.
+	// lost may have made a key whose secret is lost: ListKeys shows it, RevokeKey ends it.
 	// Errors: PERMISSION_DENIED for the key of another tenant, or more access than one's own;
 	// QUOTA_EXCEEDED if the tenant has 100 live keys.
 	CreateKey(ctx context.Context, in *CreateKeyRequest, opts ...grpc.CallOption) (*CreateKeyResponse, error)
@@ -55,7 +55,7 @@ type AdminServiceClient interface {
 	// Errors: PERMISSION_DENIED for another tenant.
 	GetTenantLimits(ctx context.Context, in *GetTenantLimitsRequest, opts ...grpc.CallOption) (*GetTenantLimitsResponse, error)
 	// Sets a tenant's own limits: in force on this replica at once, and on every other one within 5
-	// seconds. What is running goes on, and tokens that were owed are forgiven.
+	// seconds. What is running goes on, and the token debt is reset.
 	SetTenantLimits(ctx context.Context, in *SetTenantLimitsRequest, opts ...grpc.CallOption) (*SetTenantLimitsResponse, error)
 	// Deletes a tenant with everything that it has: sessions, blobs, API keys, limits. It returns when that
 	// has begun: the API keys are revoked, and the tenant's calls are refused with TENANT_BEING_DELETED, by
@@ -63,7 +63,7 @@ type AdminServiceClient interface {
 	// Live turns are cancelled, and streams end as when their session is deleted. The rest takes half a
 	// minute at least, goes on when a replica stops, and ends with done_time in GetTenantDeletion. Repeated
 	// meanwhile, it returns the same deletion; afterwards it deletes what has come since. When it is done, the
-	// id is free: credentials of other origin (keys file, tokens, certificates) begin an empty tenant.
+	// id is free: credentials from other sources (keys file, tokens, certificates) begin an empty tenant.
 	DeleteTenant(ctx context.Context, in *DeleteTenantRequest, opts ...grpc.CallOption) (*DeleteTenantResponse, error)
 	// Reads the newest deletion of a tenant. What is known of a deletion is kept for good.
 	// Errors: PERMISSION_DENIED for another tenant.
@@ -164,11 +164,11 @@ func (c *adminServiceClient) GetTenantDeletion(ctx context.Context, in *GetTenan
 //
 // Says what the server is and who the caller is, and manages API keys and tenants.
 type AdminServiceServer interface {
-	// Reads the server's version, schema and limits, and what it takes the caller for.
+	// Reads the server's version, schema and limits, and the caller's identity.
 	GetServerInfo(context.Context, *GetServerInfoRequest) (*GetServerInfoResponse, error)
 	// Makes an API key. Its secret is in this answer and nowhere else: the server keeps a hash. It is
 	// accepted by this replica at once and by every other one within 5 seconds. A call whose answer is
-	// lost may have made a key whose secret is not known to anybody: ListKeys shows it, RevokeKey ends it.
+	// lost may have made a key whose secret is lost: ListKeys shows it, RevokeKey ends it.
 	// Errors: PERMISSION_DENIED for the key of another tenant, or more access than one's own;
 	// QUOTA_EXCEEDED if the tenant has 100 live keys.
 	CreateKey(context.Context, *CreateKeyRequest) (*CreateKeyResponse, error)
@@ -184,7 +184,7 @@ type AdminServiceServer interface {
 	// Errors: PERMISSION_DENIED for another tenant.
 	GetTenantLimits(context.Context, *GetTenantLimitsRequest) (*GetTenantLimitsResponse, error)
 	// Sets a tenant's own limits: in force on this replica at once, and on every other one within 5
-	// seconds. What is running goes on, and tokens that were owed are forgiven.
+	// seconds. What is running goes on, and the token debt is reset.
 	SetTenantLimits(context.Context, *SetTenantLimitsRequest) (*SetTenantLimitsResponse, error)
 	// Deletes a tenant with everything that it has: sessions, blobs, API keys, limits. It returns when that
 	// has begun: the API keys are revoked, and the tenant's calls are refused with TENANT_BEING_DELETED, by
@@ -192,7 +192,7 @@ type AdminServiceServer interface {
 	// Live turns are cancelled, and streams end as when their session is deleted. The rest takes half a
 	// minute at least, goes on when a replica stops, and ends with done_time in GetTenantDeletion. Repeated
 	// meanwhile, it returns the same deletion; afterwards it deletes what has come since. When it is done, the
-	// id is free: credentials of other origin (keys file, tokens, certificates) begin an empty tenant.
+	// id is free: credentials from other sources (keys file, tokens, certificates) begin an empty tenant.
 	DeleteTenant(context.Context, *DeleteTenantRequest) (*DeleteTenantResponse, error)
 	// Reads the newest deletion of a tenant. What is known of a deletion is kept for good.
 	// Errors: PERMISSION_DENIED for another tenant.

@@ -99,7 +99,7 @@ const (
 	CompactionTrigger_COMPACTION_TRIGGER_THRESHOLD CompactionTrigger = 2
 	// Compact was called.
 	CompactionTrigger_COMPACTION_TRIGGER_MANUAL CompactionTrigger = 3
-	// The provider said "too long".
+	// The provider rejected the prompt as too long.
 	CompactionTrigger_COMPACTION_TRIGGER_PROVIDER_OVERFLOW CompactionTrigger = 4
 )
 
@@ -840,7 +840,7 @@ type Compaction struct {
 	SessionId string `protobuf:"bytes,2,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
 	// Where it stands.
 	State CompactionState `protobuf:"varint,3,opt,name=state,proto3,enum=contextd.v1.CompactionState" json:"state,omitempty"`
-	// What set it off.
+	// What triggered it.
 	Trigger CompactionTrigger `protobuf:"varint,4,opt,name=trigger,proto3,enum=contextd.v1.CompactionTrigger" json:"trigger,omitempty"`
 	// The strategy that made it, which is not the first one when that failed.
 	Strategy CompactionStrategy `protobuf:"varint,5,opt,name=strategy,proto3,enum=contextd.v1.CompactionStrategy" json:"strategy,omitempty"`
@@ -858,7 +858,7 @@ type Compaction struct {
 	TokensBefore *TokenCount `protobuf:"bytes,11,opt,name=tokens_before,json=tokensBefore,proto3" json:"tokens_before,omitempty"`
 	// Size after; a forecast while PLANNED or RUNNING.
 	TokensAfter *TokenCount `protobuf:"bytes,12,opt,name=tokens_after,json=tokensAfter,proto3" json:"tokens_after,omitempty"`
-	// The size that was to be kept under.
+	// The size limit that it had to stay below.
 	LimitTokens int32 `protobuf:"varint,13,opt,name=limit_tokens,json=limitTokens,proto3" json:"limit_tokens,omitempty"`
 	// Old tool results were pruned first.
 	WasPruned bool `protobuf:"varint,14,opt,name=was_pruned,json=wasPruned,proto3" json:"was_pruned,omitempty"`

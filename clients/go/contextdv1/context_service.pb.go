@@ -77,7 +77,7 @@ type GetContextStatsRequest struct {
 	SessionId string `protobuf:"bytes,1,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
 	// As if the session used this model. Empty: that of the live turn, else its own.
 	Model string `protobuf:"bytes,2,opt,name=model,proto3" json:"model,omitempty"`
-	// Whether to render them for people too.
+	// Whether to also render them as text.
 	Format        StatsFormat `protobuf:"varint,3,opt,name=format,proto3,enum=contextd.v1.StatsFormat" json:"format,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -199,8 +199,8 @@ type CompactRequest struct {
 	RequestId string `protobuf:"bytes,2,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
 	// The strategy to try first.
 	Strategy CompactionStrategy `protobuf:"varint,3,opt,name=strategy,proto3,enum=contextd.v1.CompactionStrategy" json:"strategy,omitempty"`
-	// Make the prompt at most this large. A summary may have what this leaves for it; where the strategy
-	// cannot keep it, MIDDLE_REMOVAL and TRUNCATION are tried. Where none can, nothing changes: the
+	// Make the prompt at most this large. A summary may use what remains of it; where the strategy
+	// cannot meet it, MIDDLE_REMOVAL and TRUNCATION are tried. Where none can, nothing changes: the
 	// error is COMPACTION_NO_GAIN with the smallest size that can be reached, or the state is FAILED if
 	// only the summary that was written showed it. 0: by the strategy.
 	TargetTokens int32 `protobuf:"varint,4,opt,name=target_tokens,json=targetTokens,proto3" json:"target_tokens,omitempty"`
@@ -619,7 +619,7 @@ type PrepareContextRequest struct {
 	// The session. Required.
 	SessionId string `protobuf:"bytes,1,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
 	// Idempotency key, up to 128 characters, kept for 7 days. Repeating it returns the report of the
-	// first time with the prompt of now.
+	// first time with the current prompt.
 	RequestId string `protobuf:"bytes,2,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
 	// Model reference to prepare for. Empty: the session's.
 	Model string `protobuf:"bytes,3,opt,name=model,proto3" json:"model,omitempty"`
@@ -863,7 +863,7 @@ type RenderContextRequest struct {
 	Model string `protobuf:"bytes,2,opt,name=model,proto3" json:"model,omitempty"`
 	// The shape of the prompt.
 	Format PromptFormat `protobuf:"varint,3,opt,name=format,proto3,enum=contextd.v1.PromptFormat" json:"format,omitempty"`
-	// As it was at this seq, with the configuration of then. 0: as it is now.
+	// As it was at this seq, with the configuration at that seq. 0: as it is now.
 	AtSeq         int64 `protobuf:"varint,4,opt,name=at_seq,json=atSeq,proto3" json:"at_seq,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

@@ -41,8 +41,8 @@ const (
 	ErrorReason_ERROR_REASON_IDEMPOTENCY_MISMATCH ErrorReason = 2
 	// INVALID_ARGUMENT. The page_token is damaged, or belongs to another list or filter.
 	ErrorReason_ERROR_REASON_PAGE_TOKEN_INVALID ErrorReason = 3
-	// INVALID_ARGUMENT {last_seq}. after_seq or at_seq is ahead of the session. A client that has its
-	// seq from this server: as EVENTS_LOST.
+	// INVALID_ARGUMENT {last_seq}. after_seq or at_seq is ahead of the session. If the seq
+	// came from this server, handle it as EVENTS_LOST.
 	ErrorReason_ERROR_REASON_CURSOR_AHEAD ErrorReason = 4
 	// OUT_OF_RANGE {oldest_seq}. Events after after_seq were removed by retention. Go on from
 	// oldest_seq - 1.
@@ -51,8 +51,7 @@ const (
 	// content in a blob.
 	ErrorReason_ERROR_REASON_REQUEST_TOO_LARGE ErrorReason = 6
 	// DATA_LOSS {last_seq}. A stream ends: the database no longer has events that the stream has
-	// shown, e.g. after a failover to a standby that had not received them. Their seqs are given out
-	// again. Read the session anew (ListMessages, ListEvents) and follow it from its last_seq; a
+	// shown, e.g. after a failover to a standby that had not received them. Their seqs are reused. Read the session anew (ListMessages, ListEvents) and follow it from its last_seq; a
 	// request whose effect is gone may be sent again with its request_id.
 	ErrorReason_ERROR_REASON_EVENTS_LOST ErrorReason = 7
 	// NOT_FOUND + ResourceInfo. No session of this tenant has the id.
@@ -136,10 +135,10 @@ const (
 	// DEADLINE_EXCEEDED. The caller's deadline passed, or an upload took too long. Turns and
 	// compactions go on; repeat the call to attach again.
 	ErrorReason_ERROR_REASON_DEADLINE_EXCEEDED ErrorReason = 40
-	// UNAUTHENTICATED. The credential is missing, unknown, expired or revoked. Which of these it is is
-	// not said.
+	// UNAUTHENTICATED. The credential is missing, unknown, expired or revoked. The response does not
+	// say which.
 	ErrorReason_ERROR_REASON_UNAUTHENTICATED ErrorReason = 41
-	// PERMISSION_DENIED {access}. The RPC takes more access than the credential has; `access` is what
+	// PERMISSION_DENIED {access}. The RPC requires more access than the credential has; `access` is what
 	// would be enough (`read`, `write`, `admin` or `operator`).
 	ErrorReason_ERROR_REASON_PERMISSION_DENIED ErrorReason = 42
 	// UNIMPLEMENTED {rpc, field}. This server does not implement the RPC, or what a field of the

@@ -147,9 +147,9 @@ type RecoveryCause int32
 const (
 	// Not known.
 	RecoveryCause_RECOVERY_CAUSE_UNSPECIFIED RecoveryCause = 0
-	// The replica before stopped answering.
+	// The previous replica stopped answering.
 	RecoveryCause_RECOVERY_CAUSE_LEASE_EXPIRED RecoveryCause = 1
-	// The replica before is shutting down and handed it over.
+	// The previous replica is shutting down and handed it over.
 	RecoveryCause_RECOVERY_CAUSE_HANDED_OVER RecoveryCause = 2
 )
 
@@ -824,7 +824,7 @@ type Event_ToolCallCancelled struct {
 }
 
 type Event_ActionRequired struct {
-	// Nothing goes on until the host acts. Sent after the requests of a step, and after each request
+	// The turn waits for the host. Sent after the requests of a step, and after each request
 	// that follows on an answer.
 	ActionRequired *ActionRequired `protobuf:"bytes,27,opt,name=action_required,json=actionRequired,proto3,oneof"`
 }
@@ -881,7 +881,7 @@ type Event_TurnFailed struct {
 }
 
 type Event_MessageQueued struct {
-	// Ephemeral. A message was queued. ListQueuedMessages is the truth.
+	// Ephemeral. A message was queued. ListQueuedMessages is authoritative.
 	MessageQueued *MessageQueued `protobuf:"bytes,50,opt,name=message_queued,json=messageQueued,proto3,oneof"`
 }
 
@@ -1671,7 +1671,7 @@ func (x *StepStarted) GetOutputReserve() int32 {
 type MessageCommitted struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// All of it. Parts that would make the event larger than 1 MiB are previews (Part.preview_of). Read
-	// again later it is the same message with the marks of now: voided_at_seq, ToolResult.prune_mark.
+	// again later it is the same message with its current marks: voided_at_seq, ToolResult.prune_mark.
 	Message       *Message `protobuf:"bytes,1,opt,name=message,proto3" json:"message,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1912,8 +1912,8 @@ type UsageRecorded struct {
 	// The prediction beside it.
 	Estimate *CallEstimate `protobuf:"bytes,4,opt,name=estimate,proto3" json:"estimate,omitempty"`
 	// Reported over estimated tokens of the model, learnt from calls before this one as far as the
-	// replica knows of them, within 0.5 and 2; 1 before the first call. What this call teaches is in
-	// the next one's.
+	// replica knows of them, within 0.5 and 2; 1 before the first call. This call's effect appears in
+	// the next event.
 	CalibrationRatio float64 `protobuf:"fixed64,5,opt,name=calibration_ratio,json=calibrationRatio,proto3" json:"calibration_ratio,omitempty"`
 	// The message that was written; empty when none was.
 	MessageId string `protobuf:"bytes,6,opt,name=message_id,json=messageId,proto3" json:"message_id,omitempty"`

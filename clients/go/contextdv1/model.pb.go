@@ -32,8 +32,8 @@ const (
 	ModelSource_MODEL_SOURCE_ASSUMED ModelSource = 1
 	// The table shipped with contextd.
 	ModelSource_MODEL_SOURCE_SHIPPED ModelSource = 2
-	// The provider's own list of models, read at start and then at intervals. Of a server that one runs
-	// oneself, the window is the one that the model is loaded with.
+	// The provider's own list of models, read at start and then at intervals. For a
+	// self-hosted server, the window is the one that the model was loaded with.
 	ModelSource_MODEL_SOURCE_DISCOVERED ModelSource = 3
 	// The server's configuration.
 	ModelSource_MODEL_SOURCE_CONFIGURED ModelSource = 4

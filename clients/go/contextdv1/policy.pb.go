@@ -77,8 +77,8 @@ func (UnknownWindow) EnumDescriptor() ([]byte, []int) {
 
 // Ways to make a context smaller. Where the context has to become smaller, because it does not fit
 // or because a size was asked for, a strategy that fails or does not shrink it by at least 5%
-// hands over to the next: MIDDLE_REMOVAL, then TRUNCATION. Where it need not, nothing is removed
-// that no summary was written of, and the compaction fails.
+// hands over to the next: MIDDLE_REMOVAL, then TRUNCATION. Otherwise nothing is removed without
+// a summary, and the compaction fails.
 type CompactionStrategy int32
 
 const (
@@ -255,8 +255,7 @@ const (
 	PruneMode_PRUNE_MODE_UNSPECIFIED PruneMode = 0
 	// Whenever minimum_tokens can be saved.
 	PruneMode_PRUNE_MODE_ALWAYS PruneMode = 1
-	// Only when the saving beats what the provider would bill again for the changed, so far cached
-	// prefix: by the provider's prices for cached tokens where these are known (docs/providers.md),
+	// Only if the saving exceeds what the provider bills again for the cached prefix that changes: by the provider's prices for cached tokens where these are known (docs/providers.md),
 	// else token by token.
 	PruneMode_PRUNE_MODE_WHEN_IT_PAYS PruneMode = 2
 	// Only when the context is too large otherwise.

@@ -362,7 +362,7 @@ type McpServerTools struct {
 	Server string `protobuf:"bytes,1,opt,name=server,proto3" json:"server,omitempty"`
 	// Only these, by the server's names. Default: all.
 	Tools []string `protobuf:"bytes,2,rep,name=tools,proto3" json:"tools,omitempty"`
-	// Put before the server's names. In these, what is not of [A-Za-z0-9_-] becomes "_". A name that
+	// Put before the server's names. Characters outside [A-Za-z0-9_-] become "_". A name that
 	// is then taken, or has more than 64 characters, is FAILED_PRECONDITION (MCP_TOOLS_UNUSABLE).
 	Prefix string `protobuf:"bytes,3,opt,name=prefix,proto3" json:"prefix,omitempty"`
 	// As Tool.requires_approval, for all of them.

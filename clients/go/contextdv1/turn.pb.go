@@ -273,7 +273,7 @@ func (ToolExecutor) EnumDescriptor() ([]byte, []int) {
 	return file_contextd_v1_turn_proto_rawDescGZIP(), []int{3}
 }
 
-// What becomes of a cancelled turn's messages.
+// What happens to a cancelled turn's messages.
 type CancelMode int32
 
 const (
@@ -585,7 +585,7 @@ type TurnLimits struct {
 	// wins over it.
 	ToolTimeout *durationpb.Duration `protobuf:"bytes,5,opt,name=tool_timeout,json=toolTimeout,proto3" json:"tool_timeout,omitempty"`
 	// After turn_timeout, time for one last step without tools in which the model may conclude, e.g.
-	// 60 s; an answer that is on its way then may come to its end. Calls that are open by then get a
+	// 60 s; an answer that is streaming then may finish. Calls that are open by then get a
 	// result that states it. The turn ends as DEADLINE. Default 0: none, at most 1 hour.
 	GracePeriod   *durationpb.Duration `protobuf:"bytes,6,opt,name=grace_period,json=gracePeriod,proto3" json:"grace_period,omitempty"`
 	unknownFields protoimpl.UnknownFields

@@ -1229,7 +1229,7 @@ type CancelTurnRequest struct {
 	TurnId string `protobuf:"bytes,2,opt,name=turn_id,json=turnId,proto3" json:"turn_id,omitempty"`
 	// Idempotency key, up to 128 characters. May be left empty: cancelling twice changes nothing.
 	RequestId string `protobuf:"bytes,3,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
-	// What becomes of its messages.
+	// What happens to its messages.
 	Mode CancelMode `protobuf:"varint,4,opt,name=mode,proto3,enum=contextd.v1.CancelMode" json:"mode,omitempty"`
 	// Why, for the log and the turn_cancelled event; up to 1,024 characters.
 	Reason        string `protobuf:"bytes,5,opt,name=reason,proto3" json:"reason,omitempty"`

@@ -21,7 +21,7 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
-// How a token number was obtained, from the surest to the least sure.
+// How a token number was obtained, from most to least accurate.
 type TokenBasis int32
 
 const (

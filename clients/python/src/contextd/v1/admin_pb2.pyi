@@ -96,8 +96,8 @@ class TenantUse(_message.Message):
     """Bytes stored, when they were last measured. Absent without that limit, and before the first measure."""
     @_builtins.property
     def tokens_owed(self) -> _duration_pb2.Duration:
-        """How long it takes until the tokens that were spent are paid for, at tokens_per_minute: up to a
-        minute may be owed. Absent without that limit.
+        """Time until the spent tokens are within tokens_per_minute again: at most 1 minute. Absent without
+        that limit.
         """
 
     def __init__(
@@ -119,7 +119,7 @@ Global___TenantUse: _TypeAlias = TenantUse  # noqa: Y015
 
 @_typing.final
 class TenantDeletion(_message.Message):
-    """The deletion of a tenant: all that is left of it in the database."""
+    """Record of a tenant's deletion: the only row that remains of it."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -145,11 +145,11 @@ class TenantDeletion(_message.Message):
     """API keys that were removed so far."""
     @_builtins.property
     def request_time(self) -> _timestamp_pb2.Timestamp:
-        """When it was asked for."""
+        """When it was requested."""
 
     @_builtins.property
     def done_time(self) -> _timestamp_pb2.Timestamp:
-        """When nothing was left. Absent: it goes on."""
+        """When it finished. Absent while in progress."""
 
     def __init__(
         self,

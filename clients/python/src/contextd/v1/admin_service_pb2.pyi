@@ -101,7 +101,7 @@ class CreateKeyRequest(_message.Message):
     NAME_FIELD_NUMBER: _builtins.int
     TTL_FIELD_NUMBER: _builtins.int
     tenant_id: _builtins.str
-    """The tenant. Empty: the caller's own. Another one takes ACCESS_OPERATOR. A tenant exists by being
+    """The tenant. Empty: the caller's own. Another one requires ACCESS_OPERATOR. A tenant exists by being
     named: 1 to 64 characters of a-z, 0-9, `-`, `_` and `.`.
     """
     access: _access_pb2.Access.ValueType
@@ -168,7 +168,7 @@ class ListKeysRequest(_message.Message):
     PAGE_SIZE_FIELD_NUMBER: _builtins.int
     PAGE_TOKEN_FIELD_NUMBER: _builtins.int
     tenant_id: _builtins.str
-    """The tenant. Empty: the caller's own. Another one takes ACCESS_OPERATOR."""
+    """The tenant. Empty: the caller's own. Another one requires ACCESS_OPERATOR."""
     page_size: _builtins.int
     """Most keys of a page: default 50, at most 1,000."""
     page_token: _builtins.str
@@ -227,7 +227,7 @@ class RevokeKeyRequest(_message.Message):
     key_id: _builtins.str
     """The key, required."""
     tenant_id: _builtins.str
-    """Its tenant. Empty: the caller's own. Another one takes ACCESS_OPERATOR."""
+    """Its tenant. Empty: the caller's own. Another one requires ACCESS_OPERATOR."""
     def __init__(
         self,
         *,
@@ -274,7 +274,7 @@ class GetTenantLimitsRequest(_message.Message):
 
     TENANT_ID_FIELD_NUMBER: _builtins.int
     tenant_id: _builtins.str
-    """The tenant. Empty: the caller's own. Another one takes ACCESS_OPERATOR."""
+    """The tenant. Empty: the caller's own. Another one requires ACCESS_OPERATOR."""
     def __init__(
         self,
         *,
@@ -436,7 +436,7 @@ class GetTenantDeletionRequest(_message.Message):
 
     TENANT_ID_FIELD_NUMBER: _builtins.int
     tenant_id: _builtins.str
-    """The tenant. Empty: the caller's own. Another one takes ACCESS_OPERATOR."""
+    """The tenant. Empty: the caller's own. Another one requires ACCESS_OPERATOR."""
     def __init__(
         self,
         *,

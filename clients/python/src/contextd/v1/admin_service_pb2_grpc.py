@@ -82,7 +82,7 @@ class AdminServiceServicer(object):
     """
 
     def GetServerInfo(self, request, context):
-        """Reads the server's version, schema and limits, and what it takes the caller for.
+        """Reads the server's version, schema and limits, and the caller's identity.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -91,7 +91,7 @@ class AdminServiceServicer(object):
     def CreateKey(self, request, context):
         """Makes an API key. Its secret is in this answer and nowhere else: the server keeps a hash. It is
         accepted by this replica at once and by every other one within 5 seconds. A call whose answer is
-        lost may have made a key whose secret is not known to anybody: ListKeys shows it, RevokeKey ends it.
+        lost may have made a key whose secret is lost: ListKeys shows it, RevokeKey ends it.
         Errors: PERMISSION_DENIED for the key of another tenant, or more access than one's own;
         QUOTA_EXCEEDED if the tenant has 100 live keys.
         """
@@ -127,7 +127,7 @@ class AdminServiceServicer(object):
 
     def SetTenantLimits(self, request, context):
         """Sets a tenant's own limits: in force on this replica at once, and on every other one within 5
-        seconds. What is running goes on, and tokens that were owed are forgiven.
+        seconds. What is running goes on, and the token debt is reset.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -140,7 +140,7 @@ class AdminServiceServicer(object):
         Live turns are cancelled, and streams end as when their session is deleted. The rest takes half a
         minute at least, goes on when a replica stops, and ends with done_time in GetTenantDeletion. Repeated
         meanwhile, it returns the same deletion; afterwards it deletes what has come since. When it is done, the
-        id is free: credentials of other origin (keys file, tokens, certificates) begin an empty tenant.
+        id is free: credentials from other sources (keys file, tokens, certificates) begin an empty tenant.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

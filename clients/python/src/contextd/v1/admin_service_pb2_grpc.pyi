@@ -34,11 +34,11 @@ class AdminServiceStub:
     @_typing.overload
     def __new__(cls, channel: _aio.Channel) -> AdminServiceAsyncStub: ...
     GetServerInfo: _grpc.UnaryUnaryMultiCallable[_admin_service_pb2.GetServerInfoRequest, _admin_service_pb2.GetServerInfoResponse]
-    """Reads the server's version, schema and limits, and what it takes the caller for."""
+    """Reads the server's version, schema and limits, and the caller's identity."""
     CreateKey: _grpc.UnaryUnaryMultiCallable[_admin_service_pb2.CreateKeyRequest, _admin_service_pb2.CreateKeyResponse]
     """Makes an API key. Its secret is in this answer and nowhere else: the server keeps a hash. It is
     accepted by this replica at once and by every other one within 5 seconds. A call whose answer is
-    lost may have made a key whose secret is not known to anybody: ListKeys shows it, RevokeKey ends it.
+    lost may have made a key whose secret is lost: ListKeys shows it, RevokeKey ends it.
     Errors: PERMISSION_DENIED for the key of another tenant, or more access than one's own;
     QUOTA_EXCEEDED if the tenant has 100 live keys.
     """
@@ -58,7 +58,7 @@ class AdminServiceStub:
     """
     SetTenantLimits: _grpc.UnaryUnaryMultiCallable[_admin_service_pb2.SetTenantLimitsRequest, _admin_service_pb2.SetTenantLimitsResponse]
     """Sets a tenant's own limits: in force on this replica at once, and on every other one within 5
-    seconds. What is running goes on, and tokens that were owed are forgiven.
+    seconds. What is running goes on, and the token debt is reset.
     """
     DeleteTenant: _grpc.UnaryUnaryMultiCallable[_admin_service_pb2.DeleteTenantRequest, _admin_service_pb2.DeleteTenantResponse]
     """Deletes a tenant with everything that it has: sessions, blobs, API keys, limits. It returns when that
@@ -67,7 +67,7 @@ class AdminServiceStub:
     Live turns are cancelled, and streams end as when their session is deleted. The rest takes half a
     minute at least, goes on when a replica stops, and ends with done_time in GetTenantDeletion. Repeated
     meanwhile, it returns the same deletion; afterwards it deletes what has come since. When it is done, the
-    id is free: credentials of other origin (keys file, tokens, certificates) begin an empty tenant.
+    id is free: credentials from other sources (keys file, tokens, certificates) begin an empty tenant.
     """
     GetTenantDeletion: _grpc.UnaryUnaryMultiCallable[_admin_service_pb2.GetTenantDeletionRequest, _admin_service_pb2.GetTenantDeletionResponse]
     """Reads the newest deletion of a tenant. What is known of a deletion is kept for good.
@@ -80,11 +80,11 @@ class AdminServiceAsyncStub(AdminServiceStub):
 
     def __init__(self, channel: _aio.Channel) -> None: ...
     GetServerInfo: _aio.UnaryUnaryMultiCallable[_admin_service_pb2.GetServerInfoRequest, _admin_service_pb2.GetServerInfoResponse]  # type: ignore[assignment]
-    """Reads the server's version, schema and limits, and what it takes the caller for."""
+    """Reads the server's version, schema and limits, and the caller's identity."""
     CreateKey: _aio.UnaryUnaryMultiCallable[_admin_service_pb2.CreateKeyRequest, _admin_service_pb2.CreateKeyResponse]  # type: ignore[assignment]
     """Makes an API key. Its secret is in this answer and nowhere else: the server keeps a hash. It is
     accepted by this replica at once and by every other one within 5 seconds. A call whose answer is
-    lost may have made a key whose secret is not known to anybody: ListKeys shows it, RevokeKey ends it.
+    lost may have made a key whose secret is lost: ListKeys shows it, RevokeKey ends it.
     Errors: PERMISSION_DENIED for the key of another tenant, or more access than one's own;
     QUOTA_EXCEEDED if the tenant has 100 live keys.
     """
@@ -104,7 +104,7 @@ class AdminServiceAsyncStub(AdminServiceStub):
     """
     SetTenantLimits: _aio.UnaryUnaryMultiCallable[_admin_service_pb2.SetTenantLimitsRequest, _admin_service_pb2.SetTenantLimitsResponse]  # type: ignore[assignment]
     """Sets a tenant's own limits: in force on this replica at once, and on every other one within 5
-    seconds. What is running goes on, and tokens that were owed are forgiven.
+    seconds. What is running goes on, and the token debt is reset.
     """
     DeleteTenant: _aio.UnaryUnaryMultiCallable[_admin_service_pb2.DeleteTenantRequest, _admin_service_pb2.DeleteTenantResponse]  # type: ignore[assignment]
     """Deletes a tenant with everything that it has: sessions, blobs, API keys, limits. It returns when that
@@ -113,7 +113,7 @@ class AdminServiceAsyncStub(AdminServiceStub):
     Live turns are cancelled, and streams end as when their session is deleted. The rest takes half a
     minute at least, goes on when a replica stops, and ends with done_time in GetTenantDeletion. Repeated
     meanwhile, it returns the same deletion; afterwards it deletes what has come since. When it is done, the
-    id is free: credentials of other origin (keys file, tokens, certificates) begin an empty tenant.
+    id is free: credentials from other sources (keys file, tokens, certificates) begin an empty tenant.
     """
     GetTenantDeletion: _aio.UnaryUnaryMultiCallable[_admin_service_pb2.GetTenantDeletionRequest, _admin_service_pb2.GetTenantDeletionResponse]  # type: ignore[assignment]
     """Reads the newest deletion of a tenant. What is known of a deletion is kept for good.
@@ -129,7 +129,7 @@ class AdminServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _admin_service_pb2.GetServerInfoRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_admin_service_pb2.GetServerInfoResponse, _abc.Awaitable[_admin_service_pb2.GetServerInfoResponse]]:
-        """Reads the server's version, schema and limits, and what it takes the caller for."""
+        """Reads the server's version, schema and limits, and the caller's identity."""
 
     @_abc_1.abstractmethod
     def CreateKey(
@@ -139,7 +139,7 @@ class AdminServiceServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_admin_service_pb2.CreateKeyResponse, _abc.Awaitable[_admin_service_pb2.CreateKeyResponse]]:
         """Makes an API key. Its secret is in this answer and nowhere else: the server keeps a hash. It is
         accepted by this replica at once and by every other one within 5 seconds. A call whose answer is
-        lost may have made a key whose secret is not known to anybody: ListKeys shows it, RevokeKey ends it.
+        lost may have made a key whose secret is lost: ListKeys shows it, RevokeKey ends it.
         Errors: PERMISSION_DENIED for the key of another tenant, or more access than one's own;
         QUOTA_EXCEEDED if the tenant has 100 live keys.
         """
@@ -183,7 +183,7 @@ class AdminServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_admin_service_pb2.SetTenantLimitsResponse, _abc.Awaitable[_admin_service_pb2.SetTenantLimitsResponse]]:
         """Sets a tenant's own limits: in force on this replica at once, and on every other one within 5
-        seconds. What is running goes on, and tokens that were owed are forgiven.
+        seconds. What is running goes on, and the token debt is reset.
         """
 
     @_abc_1.abstractmethod
@@ -198,7 +198,7 @@ class AdminServiceServicer(metaclass=_abc_1.ABCMeta):
         Live turns are cancelled, and streams end as when their session is deleted. The rest takes half a
         minute at least, goes on when a replica stops, and ends with done_time in GetTenantDeletion. Repeated
         meanwhile, it returns the same deletion; afterwards it deletes what has come since. When it is done, the
-        id is free: credentials of other origin (keys file, tokens, certificates) begin an empty tenant.
+        id is free: credentials from other sources (keys file, tokens, certificates) begin an empty tenant.
         """
 
     @_abc_1.abstractmethod

@@ -77,7 +77,7 @@ class _CompactionTriggerEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Com
     COMPACTION_TRIGGER_MANUAL: _CompactionTrigger.ValueType  # 3
     """Compact was called."""
     COMPACTION_TRIGGER_PROVIDER_OVERFLOW: _CompactionTrigger.ValueType  # 4
-    """The provider said "too long"."""
+    """The provider rejected the prompt as too long."""
 
 class CompactionTrigger(_CompactionTrigger, metaclass=_CompactionTriggerEnumTypeWrapper):
     """What sets off a compaction."""
@@ -91,7 +91,7 @@ COMPACTION_TRIGGER_THRESHOLD: CompactionTrigger.ValueType  # 2
 COMPACTION_TRIGGER_MANUAL: CompactionTrigger.ValueType  # 3
 """Compact was called."""
 COMPACTION_TRIGGER_PROVIDER_OVERFLOW: CompactionTrigger.ValueType  # 4
-"""The provider said "too long"."""
+"""The provider rejected the prompt as too long."""
 Global___CompactionTrigger: _TypeAlias = CompactionTrigger  # noqa: Y015
 
 class _PromptNoteKind:
@@ -502,7 +502,7 @@ class Compaction(_message.Message):
     state: Global___CompactionState.ValueType
     """Where it stands."""
     trigger: Global___CompactionTrigger.ValueType
-    """What set it off."""
+    """What triggered it."""
     strategy: _policy_pb2.CompactionStrategy.ValueType
     """The strategy that made it, which is not the first one when that failed."""
     from_seq: _builtins.int
@@ -516,7 +516,7 @@ class Compaction(_message.Message):
     messages_after: _builtins.int
     """And after."""
     limit_tokens: _builtins.int
-    """The size that was to be kept under."""
+    """The size limit that it had to stay below."""
     was_pruned: _builtins.bool
     """Old tool results were pruned first."""
     was_summarized: _builtins.bool

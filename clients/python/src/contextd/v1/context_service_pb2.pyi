@@ -58,7 +58,7 @@ class GetContextStatsRequest(_message.Message):
     model: _builtins.str
     """As if the session used this model. Empty: that of the live turn, else its own."""
     format: Global___StatsFormat.ValueType
-    """Whether to render them for people too."""
+    """Whether to also render them as text."""
     def __init__(
         self,
         *,
@@ -126,8 +126,8 @@ class CompactRequest(_message.Message):
     strategy: _policy_pb2.CompactionStrategy.ValueType
     """The strategy to try first."""
     target_tokens: _builtins.int
-    """Make the prompt at most this large. A summary may have what this leaves for it; where the strategy
-    cannot keep it, MIDDLE_REMOVAL and TRUNCATION are tried. Where none can, nothing changes: the
+    """Make the prompt at most this large. A summary may use what remains of it; where the strategy
+    cannot meet it, MIDDLE_REMOVAL and TRUNCATION are tried. Where none can, nothing changes: the
     error is COMPACTION_NO_GAIN with the smallest size that can be reached, or the state is FAILED if
     only the summary that was written showed it. 0: by the strategy.
     """
@@ -336,7 +336,7 @@ class PrepareContextRequest(_message.Message):
     """The session. Required."""
     request_id: _builtins.str
     """Idempotency key, up to 128 characters, kept for 7 days. Repeating it returns the report of the
-    first time with the prompt of now.
+    first time with the current prompt.
     """
     model: _builtins.str
     """Model reference to prepare for. Empty: the session's."""
@@ -472,7 +472,7 @@ class RenderContextRequest(_message.Message):
     format: _context_pb2.PromptFormat.ValueType
     """The shape of the prompt."""
     at_seq: _builtins.int
-    """As it was at this seq, with the configuration of then. 0: as it is now."""
+    """As it was at this seq, with the configuration at that seq. 0: as it is now."""
     def __init__(
         self,
         *,

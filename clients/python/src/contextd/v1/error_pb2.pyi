@@ -40,8 +40,8 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     ERROR_REASON_PAGE_TOKEN_INVALID: _ErrorReason.ValueType  # 3
     """INVALID_ARGUMENT. The page_token is damaged, or belongs to another list or filter."""
     ERROR_REASON_CURSOR_AHEAD: _ErrorReason.ValueType  # 4
-    """INVALID_ARGUMENT {last_seq}. after_seq or at_seq is ahead of the session. A client that has its
-    seq from this server: as EVENTS_LOST.
+    """INVALID_ARGUMENT {last_seq}. after_seq or at_seq is ahead of the session. If the seq
+    came from this server, handle it as EVENTS_LOST.
     """
     ERROR_REASON_EVENTS_EXPIRED: _ErrorReason.ValueType  # 5
     """OUT_OF_RANGE {oldest_seq}. Events after after_seq were removed by retention. Go on from
@@ -53,8 +53,7 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     """
     ERROR_REASON_EVENTS_LOST: _ErrorReason.ValueType  # 7
     """DATA_LOSS {last_seq}. A stream ends: the database no longer has events that the stream has
-    shown, e.g. after a failover to a standby that had not received them. Their seqs are given out
-    again. Read the session anew (ListMessages, ListEvents) and follow it from its last_seq; a
+    shown, e.g. after a failover to a standby that had not received them. Their seqs are reused. Read the session anew (ListMessages, ListEvents) and follow it from its last_seq; a
     request whose effect is gone may be sent again with its request_id.
     """
     ERROR_REASON_SESSION_NOT_FOUND: _ErrorReason.ValueType  # 10
@@ -158,11 +157,11 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     compactions go on; repeat the call to attach again.
     """
     ERROR_REASON_UNAUTHENTICATED: _ErrorReason.ValueType  # 41
-    """UNAUTHENTICATED. The credential is missing, unknown, expired or revoked. Which of these it is is
-    not said.
+    """UNAUTHENTICATED. The credential is missing, unknown, expired or revoked. The response does not
+    say which.
     """
     ERROR_REASON_PERMISSION_DENIED: _ErrorReason.ValueType  # 42
-    """PERMISSION_DENIED {access}. The RPC takes more access than the credential has; `access` is what
+    """PERMISSION_DENIED {access}. The RPC requires more access than the credential has; `access` is what
     would be enough (`read`, `write`, `admin` or `operator`).
     """
     ERROR_REASON_NOT_IMPLEMENTED: _ErrorReason.ValueType  # 43
@@ -200,8 +199,8 @@ request.
 ERROR_REASON_PAGE_TOKEN_INVALID: ErrorReason.ValueType  # 3
 """INVALID_ARGUMENT. The page_token is damaged, or belongs to another list or filter."""
 ERROR_REASON_CURSOR_AHEAD: ErrorReason.ValueType  # 4
-"""INVALID_ARGUMENT {last_seq}. after_seq or at_seq is ahead of the session. A client that has its
-seq from this server: as EVENTS_LOST.
+"""INVALID_ARGUMENT {last_seq}. after_seq or at_seq is ahead of the session. If the seq
+came from this server, handle it as EVENTS_LOST.
 """
 ERROR_REASON_EVENTS_EXPIRED: ErrorReason.ValueType  # 5
 """OUT_OF_RANGE {oldest_seq}. Events after after_seq were removed by retention. Go on from
@@ -213,8 +212,7 @@ content in a blob.
 """
 ERROR_REASON_EVENTS_LOST: ErrorReason.ValueType  # 7
 """DATA_LOSS {last_seq}. A stream ends: the database no longer has events that the stream has
-shown, e.g. after a failover to a standby that had not received them. Their seqs are given out
-again. Read the session anew (ListMessages, ListEvents) and follow it from its last_seq; a
+shown, e.g. after a failover to a standby that had not received them. Their seqs are reused. Read the session anew (ListMessages, ListEvents) and follow it from its last_seq; a
 request whose effect is gone may be sent again with its request_id.
 """
 ERROR_REASON_SESSION_NOT_FOUND: ErrorReason.ValueType  # 10
@@ -318,11 +316,11 @@ ERROR_REASON_DEADLINE_EXCEEDED: ErrorReason.ValueType  # 40
 compactions go on; repeat the call to attach again.
 """
 ERROR_REASON_UNAUTHENTICATED: ErrorReason.ValueType  # 41
-"""UNAUTHENTICATED. The credential is missing, unknown, expired or revoked. Which of these it is is
-not said.
+"""UNAUTHENTICATED. The credential is missing, unknown, expired or revoked. The response does not
+say which.
 """
 ERROR_REASON_PERMISSION_DENIED: ErrorReason.ValueType  # 42
-"""PERMISSION_DENIED {access}. The RPC takes more access than the credential has; `access` is what
+"""PERMISSION_DENIED {access}. The RPC requires more access than the credential has; `access` is what
 would be enough (`read`, `write`, `admin` or `operator`).
 """
 ERROR_REASON_NOT_IMPLEMENTED: ErrorReason.ValueType  # 43

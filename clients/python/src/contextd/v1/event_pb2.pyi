@@ -98,9 +98,9 @@ class _RecoveryCauseEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Recover
     RECOVERY_CAUSE_UNSPECIFIED: _RecoveryCause.ValueType  # 0
     """Not known."""
     RECOVERY_CAUSE_LEASE_EXPIRED: _RecoveryCause.ValueType  # 1
-    """The replica before stopped answering."""
+    """The previous replica stopped answering."""
     RECOVERY_CAUSE_HANDED_OVER: _RecoveryCause.ValueType  # 2
-    """The replica before is shutting down and handed it over."""
+    """The previous replica is shutting down and handed it over."""
 
 class RecoveryCause(_RecoveryCause, metaclass=_RecoveryCauseEnumTypeWrapper):
     """Why a turn changed hands."""
@@ -108,9 +108,9 @@ class RecoveryCause(_RecoveryCause, metaclass=_RecoveryCauseEnumTypeWrapper):
 RECOVERY_CAUSE_UNSPECIFIED: RecoveryCause.ValueType  # 0
 """Not known."""
 RECOVERY_CAUSE_LEASE_EXPIRED: RecoveryCause.ValueType  # 1
-"""The replica before stopped answering."""
+"""The previous replica stopped answering."""
 RECOVERY_CAUSE_HANDED_OVER: RecoveryCause.ValueType  # 2
-"""The replica before is shutting down and handed it over."""
+"""The previous replica is shutting down and handed it over."""
 Global___RecoveryCause: _TypeAlias = RecoveryCause  # noqa: Y015
 
 class _NoticeCode:
@@ -296,7 +296,7 @@ class Event(_message.Message):
 
     @_builtins.property
     def action_required(self) -> Global___ActionRequired:
-        """Nothing goes on until the host acts. Sent after the requests of a step, and after each request
+        """The turn waits for the host. Sent after the requests of a step, and after each request
         that follows on an answer.
         """
 
@@ -344,7 +344,7 @@ class Event(_message.Message):
 
     @_builtins.property
     def message_queued(self) -> Global___MessageQueued:
-        """Ephemeral. A message was queued. ListQueuedMessages is the truth."""
+        """Ephemeral. A message was queued. ListQueuedMessages is authoritative."""
 
     @_builtins.property
     def messages_applied(self) -> Global___MessagesApplied:
@@ -791,7 +791,7 @@ class MessageCommitted(_message.Message):
     @_builtins.property
     def message(self) -> _message_pb2.Message:
         """All of it. Parts that would make the event larger than 1 MiB are previews (Part.preview_of). Read
-        again later it is the same message with the marks of now: voided_at_seq, ToolResult.prune_mark.
+        again later it is the same message with its current marks: voided_at_seq, ToolResult.prune_mark.
         """
 
     def __init__(
@@ -926,8 +926,8 @@ class UsageRecorded(_message.Message):
     """The model."""
     calibration_ratio: _builtins.float
     """Reported over estimated tokens of the model, learnt from calls before this one as far as the
-    replica knows of them, within 0.5 and 2; 1 before the first call. What this call teaches is in
-    the next one's.
+    replica knows of them, within 0.5 and 2; 1 before the first call. This call's effect appears in
+    the next event.
     """
     message_id: _builtins.str
     """The message that was written; empty when none was."""

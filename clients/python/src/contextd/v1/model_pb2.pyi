@@ -34,8 +34,8 @@ class _ModelSourceEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ModelSour
     MODEL_SOURCE_SHIPPED: _ModelSource.ValueType  # 2
     """The table shipped with contextd."""
     MODEL_SOURCE_DISCOVERED: _ModelSource.ValueType  # 3
-    """The provider's own list of models, read at start and then at intervals. Of a server that one runs
-    oneself, the window is the one that the model is loaded with.
+    """The provider's own list of models, read at start and then at intervals. For a
+    self-hosted server, the window is the one that the model was loaded with.
     """
     MODEL_SOURCE_CONFIGURED: _ModelSource.ValueType  # 4
     """The server's configuration."""
@@ -50,8 +50,8 @@ MODEL_SOURCE_ASSUMED: ModelSource.ValueType  # 1
 MODEL_SOURCE_SHIPPED: ModelSource.ValueType  # 2
 """The table shipped with contextd."""
 MODEL_SOURCE_DISCOVERED: ModelSource.ValueType  # 3
-"""The provider's own list of models, read at start and then at intervals. Of a server that one runs
-oneself, the window is the one that the model is loaded with.
+"""The provider's own list of models, read at start and then at intervals. For a
+self-hosted server, the window is the one that the model was loaded with.
 """
 MODEL_SOURCE_CONFIGURED: ModelSource.ValueType  # 4
 """The server's configuration."""

@@ -69,8 +69,8 @@ class _CompactionStrategyEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Co
 class CompactionStrategy(_CompactionStrategy, metaclass=_CompactionStrategyEnumTypeWrapper):
     """Ways to make a context smaller. Where the context has to become smaller, because it does not fit
     or because a size was asked for, a strategy that fails or does not shrink it by at least 5%
-    hands over to the next: MIDDLE_REMOVAL, then TRUNCATION. Where it need not, nothing is removed
-    that no summary was written of, and the compaction fails.
+    hands over to the next: MIDDLE_REMOVAL, then TRUNCATION. Otherwise nothing is removed without
+    a summary, and the compaction fails.
     """
 
 COMPACTION_STRATEGY_UNSPECIFIED: CompactionStrategy.ValueType  # 0
@@ -148,8 +148,7 @@ class _PruneModeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_PruneMode.V
     PRUNE_MODE_ALWAYS: _PruneMode.ValueType  # 1
     """Whenever minimum_tokens can be saved."""
     PRUNE_MODE_WHEN_IT_PAYS: _PruneMode.ValueType  # 2
-    """Only when the saving beats what the provider would bill again for the changed, so far cached
-    prefix: by the provider's prices for cached tokens where these are known (docs/providers.md),
+    """Only if the saving exceeds what the provider bills again for the cached prefix that changes: by the provider's prices for cached tokens where these are known (docs/providers.md),
     else token by token.
     """
     PRUNE_MODE_ON_OVERFLOW: _PruneMode.ValueType  # 3
@@ -163,8 +162,7 @@ PRUNE_MODE_UNSPECIFIED: PruneMode.ValueType  # 0
 PRUNE_MODE_ALWAYS: PruneMode.ValueType  # 1
 """Whenever minimum_tokens can be saved."""
 PRUNE_MODE_WHEN_IT_PAYS: PruneMode.ValueType  # 2
-"""Only when the saving beats what the provider would bill again for the changed, so far cached
-prefix: by the provider's prices for cached tokens where these are known (docs/providers.md),
+"""Only if the saving exceeds what the provider bills again for the cached prefix that changes: by the provider's prices for cached tokens where these are known (docs/providers.md),
 else token by token.
 """
 PRUNE_MODE_ON_OVERFLOW: PruneMode.ValueType  # 3

@@ -203,7 +203,7 @@ class McpServerTools(_message.Message):
     server: _builtins.str
     """Configured name of the server."""
     prefix: _builtins.str
-    """Put before the server's names. In these, what is not of [A-Za-z0-9_-] becomes "_". A name that
+    """Put before the server's names. Characters outside [A-Za-z0-9_-] become "_". A name that
     is then taken, or has more than 64 characters, is FAILED_PRECONDITION (MCP_TOOLS_UNUSABLE).
     """
     requires_approval: _builtins.bool

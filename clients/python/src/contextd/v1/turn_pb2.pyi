@@ -178,7 +178,7 @@ class _CancelModeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_CancelMode
     """
 
 class CancelMode(_CancelMode, metaclass=_CancelModeEnumTypeWrapper):
-    """What becomes of a cancelled turn's messages."""
+    """What happens to a cancelled turn's messages."""
 
 CANCEL_MODE_UNSPECIFIED: CancelMode.ValueType  # 0
 """Same as STOP."""
@@ -355,7 +355,7 @@ class TurnLimits(_message.Message):
     @_builtins.property
     def grace_period(self) -> _duration_pb2.Duration:
         """After turn_timeout, time for one last step without tools in which the model may conclude, e.g.
-        60 s; an answer that is on its way then may come to its end. Calls that are open by then get a
+        60 s; an answer that is streaming then may finish. Calls that are open by then get a
         result that states it. The turn ends as DEADLINE. Default 0: none, at most 1 hour.
         """
 

@@ -676,7 +676,7 @@ class CancelTurnRequest(_message.Message):
     request_id: _builtins.str
     """Idempotency key, up to 128 characters. May be left empty: cancelling twice changes nothing."""
     mode: _turn_pb2.CancelMode.ValueType
-    """What becomes of its messages."""
+    """What happens to its messages."""
     reason: _builtins.str
     """Why, for the log and the turn_cancelled event; up to 1,024 characters."""
     def __init__(

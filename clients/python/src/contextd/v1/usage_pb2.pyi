@@ -37,7 +37,7 @@ class _TokenBasisEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_TokenBasis
     """
 
 class TokenBasis(_TokenBasis, metaclass=_TokenBasisEnumTypeWrapper):
-    """How a token number was obtained, from the surest to the least sure."""
+    """How a token number was obtained, from most to least accurate."""
 
 TOKEN_BASIS_UNSPECIFIED: TokenBasis.ValueType  # 0
 """Not known. Treat an unknown value like HEURISTIC."""

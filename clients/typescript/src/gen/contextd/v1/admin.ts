@@ -51,8 +51,8 @@ export interface TenantUse {
   /** Turns that run, on all replicas together. */
   runningTurns: number;
   /**
-   * How long it takes until the tokens that were spent are paid for, at tokens_per_minute: up to a
-   * minute may be owed. Absent without that limit.
+   * Time until the spent tokens are within tokens_per_minute again: at most 1 minute. Absent without
+   * that limit.
    */
   tokensOwed?:
     | Duration
@@ -61,17 +61,17 @@ export interface TenantUse {
   storedBytes?: number | undefined;
 }
 
-/** The deletion of a tenant: all that is left of it in the database. */
+/** Record of a tenant's deletion: the only row that remains of it. */
 export interface TenantDeletion {
   /** The tenant. */
   tenantId: string;
-  /** When it was asked for. */
+  /** When it was requested. */
   requestTime?:
     | Date
     | undefined;
   /** The caller that asked, as logs name it, e.g. `key:<key_id>`. */
   requestedBy: string;
-  /** When nothing was left. Absent: it goes on. */
+  /** When it finished. Absent while in progress. */
   doneTime?:
     | Date
     | undefined;

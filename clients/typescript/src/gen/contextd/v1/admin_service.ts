@@ -40,7 +40,7 @@ export interface GetServerInfoResponse {
 /** A key to make. */
 export interface CreateKeyRequest {
   /**
-   * The tenant. Empty: the caller's own. Another one takes ACCESS_OPERATOR. A tenant exists by being
+   * The tenant. Empty: the caller's own. Another one requires ACCESS_OPERATOR. A tenant exists by being
    * named: 1 to 64 characters of a-z, 0-9, `-`, `_` and `.`.
    */
   tenantId: string;
@@ -67,7 +67,7 @@ export interface CreateKeyResponse {
 
 /** Which keys to list. */
 export interface ListKeysRequest {
-  /** The tenant. Empty: the caller's own. Another one takes ACCESS_OPERATOR. */
+  /** The tenant. Empty: the caller's own. Another one requires ACCESS_OPERATOR. */
   tenantId: string;
   /** Most keys of a page: default 50, at most 1,000. */
   pageSize: number;
@@ -87,7 +87,7 @@ export interface ListKeysResponse {
 export interface RevokeKeyRequest {
   /** The key, required. */
   keyId: string;
-  /** Its tenant. Empty: the caller's own. Another one takes ACCESS_OPERATOR. */
+  /** Its tenant. Empty: the caller's own. Another one requires ACCESS_OPERATOR. */
   tenantId: string;
 }
 
@@ -99,7 +99,7 @@ export interface RevokeKeyResponse {
 
 /** Whose limits to read. */
 export interface GetTenantLimitsRequest {
-  /** The tenant. Empty: the caller's own. Another one takes ACCESS_OPERATOR. */
+  /** The tenant. Empty: the caller's own. Another one requires ACCESS_OPERATOR. */
   tenantId: string;
 }
 
@@ -150,7 +150,7 @@ export interface DeleteTenantResponse {
 
 /** Whose deletion to read. */
 export interface GetTenantDeletionRequest {
-  /** The tenant. Empty: the caller's own. Another one takes ACCESS_OPERATOR. */
+  /** The tenant. Empty: the caller's own. Another one requires ACCESS_OPERATOR. */
   tenantId: string;
 }
 
@@ -1281,7 +1281,7 @@ export const AdminServiceDefinition = {
   name: "AdminService",
   fullName: "contextd.v1.AdminService",
   methods: {
-    /** Reads the server's version, schema and limits, and what it takes the caller for. */
+    /** Reads the server's version, schema and limits, and the caller's identity. */
     getServerInfo: {
       name: "GetServerInfo",
       requestType: GetServerInfoRequest as typeof GetServerInfoRequest,
@@ -1293,7 +1293,7 @@ export const AdminServiceDefinition = {
     /**
      * Makes an API key. Its secret is in this answer and nowhere else: the server keeps a hash. It is
      * accepted by this replica at once and by every other one within 5 seconds. A call whose answer is
-     * lost may have made a key whose secret is not known to anybody: ListKeys shows it, RevokeKey ends it.
+     * lost may have made a key whose secret is lost: ListKeys shows it, RevokeKey ends it.
      * Errors: PERMISSION_DENIED for the key of another tenant, or more access than one's own;
      * QUOTA_EXCEEDED if the tenant has 100 live keys.
      */
@@ -1345,7 +1345,7 @@ export const AdminServiceDefinition = {
     },
     /**
      * Sets a tenant's own limits: in force on this replica at once, and on every other one within 5
-     * seconds. What is running goes on, and tokens that were owed are forgiven.
+     * seconds. What is running goes on, and the token debt is reset.
      */
     setTenantLimits: {
       name: "SetTenantLimits",
@@ -1362,7 +1362,7 @@ export const AdminServiceDefinition = {
      * Live turns are cancelled, and streams end as when their session is deleted. The rest takes half a
      * minute at least, goes on when a replica stops, and ends with done_time in GetTenantDeletion. Repeated
      * meanwhile, it returns the same deletion; afterwards it deletes what has come since. When it is done, the
-     * id is free: credentials of other origin (keys file, tokens, certificates) begin an empty tenant.
+     * id is free: credentials from other sources (keys file, tokens, certificates) begin an empty tenant.
      */
     deleteTenant: {
       name: "DeleteTenant",

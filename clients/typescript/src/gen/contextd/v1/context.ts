@@ -104,7 +104,7 @@ export const CompactionTrigger = {
   THRESHOLD: "threshold",
   /** MANUAL - Compact was called. */
   MANUAL: "manual",
-  /** PROVIDER_OVERFLOW - The provider said "too long". */
+  /** PROVIDER_OVERFLOW - The provider rejected the prompt as too long. */
   PROVIDER_OVERFLOW: "provider_overflow",
   UNRECOGNIZED: "unrecognized",
 } as const;
@@ -445,7 +445,7 @@ export interface Compaction {
   sessionId: string;
   /** Where it stands. */
   state: CompactionState;
-  /** What set it off. */
+  /** What triggered it. */
   trigger: CompactionTrigger;
   /** The strategy that made it, which is not the first one when that failed. */
   strategy: CompactionStrategy;
@@ -467,7 +467,7 @@ export interface Compaction {
   tokensAfter?:
     | TokenCount
     | undefined;
-  /** The size that was to be kept under. */
+  /** The size limit that it had to stay below. */
   limitTokens: number;
   /** Old tool results were pruned first. */
   wasPruned: boolean;

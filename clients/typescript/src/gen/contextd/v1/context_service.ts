@@ -82,7 +82,7 @@ export interface GetContextStatsRequest {
   sessionId: string;
   /** As if the session used this model. Empty: that of the live turn, else its own. */
   model: string;
-  /** Whether to render them for people too. */
+  /** Whether to also render them as text. */
   format: StatsFormat;
 }
 
@@ -108,8 +108,8 @@ export interface CompactRequest {
   /** The strategy to try first. */
   strategy: CompactionStrategy;
   /**
-   * Make the prompt at most this large. A summary may have what this leaves for it; where the strategy
-   * cannot keep it, MIDDLE_REMOVAL and TRUNCATION are tried. Where none can, nothing changes: the
+   * Make the prompt at most this large. A summary may use what remains of it; where the strategy
+   * cannot meet it, MIDDLE_REMOVAL and TRUNCATION are tried. Where none can, nothing changes: the
    * error is COMPACTION_NO_GAIN with the smallest size that can be reached, or the state is FAILED if
    * only the summary that was written showed it. 0: by the strategy.
    */
@@ -184,7 +184,7 @@ export interface PrepareContextRequest {
   sessionId: string;
   /**
    * Idempotency key, up to 128 characters, kept for 7 days. Repeating it returns the report of the
-   * first time with the prompt of now.
+   * first time with the current prompt.
    */
   requestId: string;
   /** Model reference to prepare for. Empty: the session's. */
@@ -248,7 +248,7 @@ export interface RenderContextRequest {
   model: string;
   /** The shape of the prompt. */
   format: PromptFormat;
-  /** As it was at this seq, with the configuration of then. 0: as it is now. */
+  /** As it was at this seq, with the configuration at that seq. 0: as it is now. */
   atSeq: number;
 }
 

@@ -33,8 +33,8 @@ export const ErrorReason = {
   /** PAGE_TOKEN_INVALID - INVALID_ARGUMENT. The page_token is damaged, or belongs to another list or filter. */
   PAGE_TOKEN_INVALID: "page_token_invalid",
   /**
-   * CURSOR_AHEAD - INVALID_ARGUMENT {last_seq}. after_seq or at_seq is ahead of the session. A client that has its
-   * seq from this server: as EVENTS_LOST.
+   * CURSOR_AHEAD - INVALID_ARGUMENT {last_seq}. after_seq or at_seq is ahead of the session. If the seq
+   * came from this server, handle it as EVENTS_LOST.
    */
   CURSOR_AHEAD: "cursor_ahead",
   /**
@@ -49,8 +49,7 @@ export const ErrorReason = {
   REQUEST_TOO_LARGE: "request_too_large",
   /**
    * EVENTS_LOST - DATA_LOSS {last_seq}. A stream ends: the database no longer has events that the stream has
-   * shown, e.g. after a failover to a standby that had not received them. Their seqs are given out
-   * again. Read the session anew (ListMessages, ListEvents) and follow it from its last_seq; a
+   * shown, e.g. after a failover to a standby that had not received them. Their seqs are reused. Read the session anew (ListMessages, ListEvents) and follow it from its last_seq; a
    * request whose effect is gone may be sent again with its request_id.
    */
   EVENTS_LOST: "events_lost",
@@ -174,12 +173,12 @@ export const ErrorReason = {
    */
   DEADLINE_EXCEEDED: "deadline_exceeded",
   /**
-   * UNAUTHENTICATED - UNAUTHENTICATED. The credential is missing, unknown, expired or revoked. Which of these it is is
-   * not said.
+   * UNAUTHENTICATED - UNAUTHENTICATED. The credential is missing, unknown, expired or revoked. The response does not
+   * say which.
    */
   UNAUTHENTICATED: "unauthenticated",
   /**
-   * PERMISSION_DENIED - PERMISSION_DENIED {access}. The RPC takes more access than the credential has; `access` is what
+   * PERMISSION_DENIED - PERMISSION_DENIED {access}. The RPC requires more access than the credential has; `access` is what
    * would be enough (`read`, `write`, `admin` or `operator`).
    */
   PERMISSION_DENIED: "permission_denied",

@@ -162,9 +162,9 @@ export function toolCallCancelReasonToNumber(object: ToolCallCancelReason): numb
 export const RecoveryCause = {
   /** UNSPECIFIED - Not known. */
   UNSPECIFIED: "unspecified",
-  /** LEASE_EXPIRED - The replica before stopped answering. */
+  /** LEASE_EXPIRED - The previous replica stopped answering. */
   LEASE_EXPIRED: "lease_expired",
-  /** HANDED_OVER - The replica before is shutting down and handed it over. */
+  /** HANDED_OVER - The previous replica is shutting down and handed it over. */
   HANDED_OVER: "handed_over",
   UNRECOGNIZED: "unrecognized",
 } as const;
@@ -362,7 +362,7 @@ export interface Event {
     { $case: "toolCallCancelled"; value: ToolCallCancelled }
     | //
     /**
-     * Nothing goes on until the host acts. Sent after the requests of a step, and after each request
+     * The turn waits for the host. Sent after the requests of a step, and after each request
      * that follows on an answer.
      */
     { $case: "actionRequired"; value: ActionRequired }
@@ -400,7 +400,7 @@ export interface Event {
     /** Terminal. The turn failed. */
     { $case: "turnFailed"; value: TurnFailed }
     | //
-    /** Ephemeral. A message was queued. ListQueuedMessages is the truth. */
+    /** Ephemeral. A message was queued. ListQueuedMessages is authoritative. */
     { $case: "messageQueued"; value: MessageQueued }
     | //
     /** Queued messages became one user message, which follows as message_committed. */
@@ -587,7 +587,7 @@ export interface StepStarted {
 export interface MessageCommitted {
   /**
    * All of it. Parts that would make the event larger than 1 MiB are previews (Part.preview_of). Read
-   * again later it is the same message with the marks of now: voided_at_seq, ToolResult.prune_mark.
+   * again later it is the same message with its current marks: voided_at_seq, ToolResult.prune_mark.
    */
   message?: Message | undefined;
 }
@@ -645,8 +645,8 @@ export interface UsageRecorded {
     | undefined;
   /**
    * Reported over estimated tokens of the model, learnt from calls before this one as far as the
-   * replica knows of them, within 0.5 and 2; 1 before the first call. What this call teaches is in
-   * the next one's.
+   * replica knows of them, within 0.5 and 2; 1 before the first call. This call's effect appears in
+   * the next event.
    */
   calibrationRatio: number;
   /** The message that was written; empty when none was. */

@@ -18,8 +18,8 @@ export const ModelSource = {
   /** SHIPPED - The table shipped with contextd. */
   SHIPPED: "shipped",
   /**
-   * DISCOVERED - The provider's own list of models, read at start and then at intervals. Of a server that one runs
-   * oneself, the window is the one that the model is loaded with.
+   * DISCOVERED - The provider's own list of models, read at start and then at intervals. For a
+   * self-hosted server, the window is the one that the model was loaded with.
    */
   DISCOVERED: "discovered",
   /** CONFIGURED - The server's configuration. */

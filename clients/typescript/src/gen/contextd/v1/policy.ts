@@ -60,8 +60,8 @@ export function unknownWindowToNumber(object: UnknownWindow): number {
 /**
  * Ways to make a context smaller. Where the context has to become smaller, because it does not fit
  * or because a size was asked for, a strategy that fails or does not shrink it by at least 5%
- * hands over to the next: MIDDLE_REMOVAL, then TRUNCATION. Where it need not, nothing is removed
- * that no summary was written of, and the compaction fails.
+ * hands over to the next: MIDDLE_REMOVAL, then TRUNCATION. Otherwise nothing is removed without
+ * a summary, and the compaction fails.
  */
 export const CompactionStrategy = {
   /** UNSPECIFIED - Not set: the policy decides; shipped default REACTIVE_OVERFLOW. */
@@ -233,8 +233,7 @@ export const PruneMode = {
   /** ALWAYS - Whenever minimum_tokens can be saved. */
   ALWAYS: "always",
   /**
-   * WHEN_IT_PAYS - Only when the saving beats what the provider would bill again for the changed, so far cached
-   * prefix: by the provider's prices for cached tokens where these are known (docs/providers.md),
+   * WHEN_IT_PAYS - Only if the saving exceeds what the provider bills again for the cached prefix that changes: by the provider's prices for cached tokens where these are known (docs/providers.md),
    * else token by token.
    */
   WHEN_IT_PAYS: "when_it_pays",

@@ -144,7 +144,7 @@ export interface McpServerTools {
   /** Only these, by the server's names. Default: all. */
   tools: string[];
   /**
-   * Put before the server's names. In these, what is not of [A-Za-z0-9_-] becomes "_". A name that
+   * Put before the server's names. Characters outside [A-Za-z0-9_-] become "_". A name that
    * is then taken, or has more than 64 characters, is FAILED_PRECONDITION (MCP_TOOLS_UNUSABLE).
    */
   prefix: string;

@@ -271,7 +271,7 @@ export function toolExecutorToNumber(object: ToolExecutor): number {
   }
 }
 
-/** What becomes of a cancelled turn's messages. */
+/** What happens to a cancelled turn's messages. */
 export const CancelMode = {
   /** UNSPECIFIED - Same as STOP. */
   UNSPECIFIED: "unspecified",
@@ -459,7 +459,7 @@ export interface TurnLimits {
     | undefined;
   /**
    * After turn_timeout, time for one last step without tools in which the model may conclude, e.g.
-   * 60 s; an answer that is on its way then may come to its end. Calls that are open by then get a
+   * 60 s; an answer that is streaming then may finish. Calls that are open by then get a
    * result that states it. The turn ends as DEADLINE. Default 0: none, at most 1 hour.
    */
   gracePeriod?: Duration | undefined;

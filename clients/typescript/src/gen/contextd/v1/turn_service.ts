@@ -420,7 +420,7 @@ export interface CancelTurnRequest {
   turnId: string;
   /** Idempotency key, up to 128 characters. May be left empty: cancelling twice changes nothing. */
   requestId: string;
-  /** What becomes of its messages. */
+  /** What happens to its messages. */
   mode: CancelMode;
   /** Why, for the log and the turn_cancelled event; up to 1,024 characters. */
   reason: string;

@@ -7,7 +7,7 @@
 /* eslint-disable */
 import { BinaryReader, BinaryWriter } from "@bufbuild/protobuf/wire";
 
-/** How a token number was obtained, from the surest to the least sure. */
+/** How a token number was obtained, from most to least accurate. */
 export const TokenBasis = {
   /** UNSPECIFIED - Not known. Treat an unknown value like HEURISTIC. */
   UNSPECIFIED: "unspecified",
