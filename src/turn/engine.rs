@@ -300,7 +300,8 @@ impl Engine {
     where
         F: Future<Output = Result<T, Error>> + Send + 'static,
     {
-        let operation = Trace::current().scope(operation(Arc::clone(self)));
+        // Boxed first: each scope would hold the whole of it again, too much for a thread's stack.
+        let operation = Trace::current().scope(Box::pin(operation(Arc::clone(self))));
         let operation = NewRequest::kept(Reach::kept(operation));
         joined(self.tasks.spawn(operation)).await
     }
