@@ -335,8 +335,10 @@ async fn page(admin: u16, path: &str) -> String {
 #[tokio::test(flavor = "multi_thread")]
 async fn no_text_and_no_key_is_in_logs_traces_metrics_probes_and_statuses() {
     let scene = Scene::new().await;
-    let admin = TcpListener::bind("127.0.0.1:0").unwrap();
-    let admin = admin.local_addr().unwrap().port();
+    let admin = {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        listener.local_addr().unwrap().port()
+    };
     let database = TestDatabase::new().await;
     let script = json!({"steps": [
         {"when": {"call": 0}, "say": [
