@@ -112,8 +112,10 @@ async fn probe(admin: u16, page: &str) -> u16 {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_minute_without_postgresql_needs_no_restart() {
     const DOWN: Duration = Duration::from_secs(60);
-    let admin = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    let admin = admin.local_addr().unwrap().port();
+    let admin = {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        listener.local_addr().unwrap().port()
+    };
     let settings = format!("[server]\nadmin_listen = '127.0.0.1:{admin}'\n");
     let (mut cluster, link, served, _place) = scene(&settings).await;
     let pid = served.pid();
