@@ -302,8 +302,8 @@ impl Engine {
     {
         // Boxed first: each scope would hold the whole of it again, too much for a thread's stack.
         let operation = Trace::current().scope(Box::pin(operation(Arc::clone(self))));
-        let operation = NewRequest::kept(Reach::kept(operation));
-        joined(self.tasks.spawn(operation)).await
+        let operation = NewRequest::kept(operation);
+        joined(self.tasks.spawn(Reach::kept(operation))).await
     }
 }
 

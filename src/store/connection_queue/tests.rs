@@ -1,3 +1,5 @@
+//! Who gets the next connection, by cases.
+
 use std::{future::Future, pin::Pin};
 
 use futures_util::FutureExt as _;
