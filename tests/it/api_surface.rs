@@ -279,6 +279,7 @@ async fn an_unknown_rpc_or_service_is_refused_by_name() {
     }
 }
 
+/// Row D18
 #[tokio::test(flavor = "multi_thread")]
 async fn an_unimplemented_field_is_refused_by_name() {
     let (database, replica) = Replica::alone(Options::default()).await;
