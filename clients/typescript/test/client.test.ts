@@ -126,7 +126,7 @@ test("errors have reason and fields", async () => {
   assert.equal(missing.reason, "SESSION_NOT_FOUND");
   const invalid = await client.session({ id: "with spaces" }).catch((it) => it);
   assert.equal(invalid.reason, "INVALID_REQUEST");
-  assert.equal(invalid.fields[0]?.field, "session.session_id");
+  assert.equal(invalid.fields[0]?.field, "session_id");
 });
 
 test("a session is created once, and what is given later is in force too", async () => {

@@ -432,7 +432,7 @@ class RunsTest {
   @Test
   void aRunThatNothingReadsCannotBeCancelled() {
     try (Contextd hasty =
-        Contextd.builder(server.url()).timeout(Duration.ofMillis(500)).connect()) {
+        Contextd.builder().url(server.url()).timeout(Duration.ofMillis(500)).connect()) {
       Run run = hasty.session(options -> options.model("scripted/slow")).run("go");
       assertTrue(
           assertThrows(ContextdException.class, run::cancel).getMessage().contains("not admitted"));
