@@ -27,11 +27,22 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         out.join("contextd_descriptor.bin"),
         compiler.encode_file_descriptor_set(), // with the options that are ours
     )?;
+    let mut files = compiler.file_descriptor_set();
+    // Clients are warned of deprecated fields. The server names them where it refuses them.
+    let messages = files
+        .file
+        .iter_mut()
+        .flat_map(|file| &mut file.message_type);
+    for field in messages.flat_map(|message| &mut message.field) {
+        if let Some(options) = &mut field.options {
+            options.deprecated = None;
+        }
+    }
     // Maps are ordered, so that the same request always has the same bytes (and hash).
     tonic_prost_build::configure()
         .btree_map(".")
         .codec_path("crate::pb::codec::Codec")
-        .compile_fds(compiler.file_descriptor_set())?;
+        .compile_fds(files)?;
     Ok(())
 }
 

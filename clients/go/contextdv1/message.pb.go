@@ -362,7 +362,7 @@ type Message struct {
 	// The compaction that took it out of the prompt; empty while the model sees it. The message stays
 	// readable. A summary that was taken back names its own compaction. Not set in events.
 	CompactedBy string `protobuf:"bytes,15,opt,name=compacted_by,json=compactedBy,proto3" json:"compacted_by,omitempty"`
-	// The seq at which a rollback or retry voided it; 0 when valid.
+	// The seq at which a rollback voided it; 0 when valid.
 	VoidedAtSeq   int64 `protobuf:"varint,16,opt,name=voided_at_seq,json=voidedAtSeq,proto3" json:"voided_at_seq,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -859,6 +859,7 @@ func (x *Part) GetProviderItem() *ProviderItem {
 	return nil
 }
 
+// Deprecated: Marked as deprecated in contextd/v1/message.proto.
 func (x *Part) GetStepStart() *StepStart {
 	if x != nil {
 		if x, ok := x.Content.(*Part_StepStart); ok {
@@ -954,8 +955,10 @@ type Part_ProviderItem struct {
 }
 
 type Part_StepStart struct {
-	// The beginning of a step. Shows structure; not sent to the model. Neither sent nor accepted
-	// (UNIMPLEMENTED) by this version: Message.step has the number.
+	// Deprecated: the server never sends it, and refuses it as UNIMPLEMENTED. Message.step has the
+	// number of the step.
+	//
+	// Deprecated: Marked as deprecated in contextd/v1/message.proto.
 	StepStart *StepStart `protobuf:"bytes,8,opt,name=step_start,json=stepStart,proto3,oneof"`
 }
 
@@ -1845,7 +1848,7 @@ const file_contextd_v1_message_proto_rawDesc = "" +
 	"\aelapsed\x18\n" +
 	" \x01(\v2\x19.google.protobuf.DurationR\aelapsed\x124\n" +
 	"\x16provider_metadata_json\x18\v \x01(\tR\x14providerMetadataJson\x12-\n" +
-	"\x12prompt_fingerprint\x18\f \x01(\tR\x11promptFingerprint\"\xce\x05\n" +
+	"\x12prompt_fingerprint\x18\f \x01(\tR\x11promptFingerprint\"\xd2\x05\n" +
 	"\x04Part\x12\x14\n" +
 	"\x04text\x18\x01 \x01(\tH\x00R\x04text\x126\n" +
 	"\treasoning\x18\x02 \x01(\v2\x16.contextd.v1.ReasoningH\x00R\treasoning\x124\n" +
@@ -1854,9 +1857,9 @@ const file_contextd_v1_message_proto_rawDesc = "" +
 	"toolResult\x12*\n" +
 	"\x05media\x18\x05 \x01(\v2\x12.contextd.v1.MediaH\x00R\x05media\x12\x1a\n" +
 	"\arefusal\x18\x06 \x01(\tH\x00R\arefusal\x12@\n" +
-	"\rprovider_item\x18\a \x01(\v2\x19.contextd.v1.ProviderItemH\x00R\fproviderItem\x127\n" +
+	"\rprovider_item\x18\a \x01(\v2\x19.contextd.v1.ProviderItemH\x00R\fproviderItem\x12;\n" +
 	"\n" +
-	"step_start\x18\b \x01(\v2\x16.contextd.v1.StepStartH\x00R\tstepStart\x12L\n" +
+	"step_start\x18\b \x01(\v2\x16.contextd.v1.StepStartB\x02\x18\x01H\x00R\tstepStart\x12L\n" +
 	"\x11compaction_marker\x18\t \x01(\v2\x1d.contextd.v1.CompactionMarkerH\x00R\x10compactionMarker\x123\n" +
 	"\tcitations\x18\x14 \x03(\v2\x15.contextd.v1.CitationR\tcitations\x124\n" +
 	"\x16provider_metadata_json\x18\x15 \x01(\tR\x14providerMetadataJson\x12/\n" +

@@ -806,9 +806,10 @@ type ToolPolicy struct {
 	// Limits by tool name; win over the default, and lose against Tool.output_limits. Shipped: bash
 	// 30,000 characters; read 2,000 lines of 2,000 characters; grep 1,000 matches.
 	OutputLimits map[string]*ToolOutputLimits `protobuf:"bytes,3,rep,name=output_limits,json=outputLimits,proto3" json:"output_limits,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
-	// How long a cancel waits for tools that contextd itself runs (TOOL_EXECUTOR_MCP). This version
-	// refuses the field as UNIMPLEMENTED: all calls are closed at once, and those that contextd runs
-	// are then cancelled at their server.
+	// Deprecated: refused as UNIMPLEMENTED. A cancel waits for no tool: all calls are closed at once,
+	// and those that contextd itself runs (TOOL_EXECUTOR_MCP) are then cancelled at their server.
+	//
+	// Deprecated: Marked as deprecated in contextd/v1/policy.proto.
 	CancelWait    *durationpb.Duration `protobuf:"bytes,4,opt,name=cancel_wait,json=cancelWait,proto3" json:"cancel_wait,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -865,6 +866,7 @@ func (x *ToolPolicy) GetOutputLimits() map[string]*ToolOutputLimits {
 	return nil
 }
 
+// Deprecated: Marked as deprecated in contextd/v1/policy.proto.
 func (x *ToolPolicy) GetCancelWait() *durationpb.Duration {
 	if x != nil {
 		return x.CancelWait
@@ -985,13 +987,13 @@ const file_contextd_v1_policy_proto_rawDesc = "" +
 	"\x0fprotected_tools\x18\x05 \x03(\tR\x0eprotectedToolsB\x11\n" +
 	"\x0f_minimum_tokensB\x11\n" +
 	"\x0f_protect_tokensB\x10\n" +
-	"\x0e_protect_turns\"\x85\x03\n" +
+	"\x0e_protect_turns\"\x89\x03\n" +
 	"\n" +
 	"ToolPolicy\x128\n" +
 	"\texecution\x18\x01 \x01(\x0e2\x1a.contextd.v1.ToolExecutionR\texecution\x12Q\n" +
 	"\x15default_output_limits\x18\x02 \x01(\v2\x1d.contextd.v1.ToolOutputLimitsR\x13defaultOutputLimits\x12N\n" +
-	"\routput_limits\x18\x03 \x03(\v2).contextd.v1.ToolPolicy.OutputLimitsEntryR\foutputLimits\x12:\n" +
-	"\vcancel_wait\x18\x04 \x01(\v2\x19.google.protobuf.DurationR\n" +
+	"\routput_limits\x18\x03 \x03(\v2).contextd.v1.ToolPolicy.OutputLimitsEntryR\foutputLimits\x12>\n" +
+	"\vcancel_wait\x18\x04 \x01(\v2\x19.google.protobuf.DurationB\x02\x18\x01R\n" +
 	"cancelWait\x1a^\n" +
 	"\x11OutputLimitsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x123\n" +

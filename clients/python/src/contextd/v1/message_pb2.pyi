@@ -22,6 +22,11 @@ if sys.version_info >= (3, 11):
 else:
     from typing_extensions import TypeAlias as _TypeAlias, Never as _Never
 
+if sys.version_info >= (3, 13):
+    from warnings import deprecated as _deprecated
+else:
+    from typing_extensions import deprecated as _deprecated
+
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class _Role:
@@ -295,7 +300,7 @@ class Message(_message.Message):
     readable. A summary that was taken back names its own compaction. Not set in events.
     """
     voided_at_seq: _builtins.int
-    """The seq at which a rollback or retry voided it; 0 when valid."""
+    """The seq at which a rollback voided it; 0 when valid."""
     @_builtins.property
     def parts(self) -> _containers.RepeatedCompositeFieldContainer[Global___Part]:
         """The content in order."""
@@ -544,9 +549,10 @@ class Part(_message.Message):
         """
 
     @_builtins.property
+    @_deprecated("""This field has been marked as deprecated using proto field options.""")
     def step_start(self) -> Global___StepStart:
-        """The beginning of a step. Shows structure; not sent to the model. Neither sent nor accepted
-        (UNIMPLEMENTED) by this version: Message.step has the number.
+        """Deprecated: the server never sends it, and refuses it as UNIMPLEMENTED. Message.step has the
+        number of the step.
         """
 
     @_builtins.property

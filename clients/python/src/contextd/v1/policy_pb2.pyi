@@ -19,6 +19,11 @@ if sys.version_info >= (3, 11):
 else:
     from typing_extensions import TypeAlias as _TypeAlias, Never as _Never
 
+if sys.version_info >= (3, 13):
+    from warnings import deprecated as _deprecated
+else:
+    from typing_extensions import deprecated as _deprecated
+
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class _UnknownWindow:
@@ -538,10 +543,10 @@ class ToolPolicy(_message.Message):
         """
 
     @_builtins.property
+    @_deprecated("""This field has been marked as deprecated using proto field options.""")
     def cancel_wait(self) -> _duration_pb2.Duration:
-        """How long a cancel waits for tools that contextd itself runs (TOOL_EXECUTOR_MCP). This version
-        refuses the field as UNIMPLEMENTED: all calls are closed at once, and those that contextd runs
-        are then cancelled at their server.
+        """Deprecated: refused as UNIMPLEMENTED. A cancel waits for no tool: all calls are closed at once,
+        and those that contextd itself runs (TOOL_EXECUTOR_MCP) are then cancelled at their server.
         """
 
     def __init__(

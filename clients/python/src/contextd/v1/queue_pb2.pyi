@@ -64,6 +64,9 @@ class _IdleActionEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_IdleAction
     IDLE_ACTION_START_TURN: _IdleAction.ValueType  # 2
     """Start a turn with the session's own tools and limits, now or once the running turn is
     COMPLETED. After a cancelled or failed turn the message waits, and the terminal event lists it.
+    While the session's model or policy is not configured the message waits too, until it is again
+    or the session gets another one, the message is withdrawn, or its ttl is over; the server's log
+    has the reason.
     """
 
 class IdleAction(_IdleAction, metaclass=_IdleActionEnumTypeWrapper):
@@ -76,6 +79,9 @@ IDLE_ACTION_HOLD: IdleAction.ValueType  # 1
 IDLE_ACTION_START_TURN: IdleAction.ValueType  # 2
 """Start a turn with the session's own tools and limits, now or once the running turn is
 COMPLETED. After a cancelled or failed turn the message waits, and the terminal event lists it.
+While the session's model or policy is not configured the message waits too, until it is again
+or the session gets another one, the message is withdrawn, or its ttl is over; the server's log
+has the reason.
 """
 Global___IdleAction: _TypeAlias = IdleAction  # noqa: Y015
 

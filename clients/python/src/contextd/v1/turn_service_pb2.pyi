@@ -37,7 +37,9 @@ class _BusyPolicyEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_BusyPolicy
     BUSY_POLICY_ENQUEUE: _BusyPolicy.ValueType  # 1
     """Queue the input. The running turn takes it at its next step boundary; if it ends first, the
     input gets a turn of its own, with this request's tools and limits. The stream shows what
-    happens and ends with the turn that took the input.
+    happens and ends with the turn that took the input. If by then the model or the policy is no
+    longer configured, the input waits until it is again, and the stream has only heartbeats:
+    CancelQueuedMessage withdraws it.
     """
     BUSY_POLICY_REJECT: _BusyPolicy.ValueType  # 2
     """Fail with TURN_IN_PROGRESS."""
@@ -52,7 +54,9 @@ BUSY_POLICY_UNSPECIFIED: BusyPolicy.ValueType  # 0
 BUSY_POLICY_ENQUEUE: BusyPolicy.ValueType  # 1
 """Queue the input. The running turn takes it at its next step boundary; if it ends first, the
 input gets a turn of its own, with this request's tools and limits. The stream shows what
-happens and ends with the turn that took the input.
+happens and ends with the turn that took the input. If by then the model or the policy is no
+longer configured, the input waits until it is again, and the stream has only heartbeats:
+CancelQueuedMessage withdraws it.
 """
 BUSY_POLICY_REJECT: BusyPolicy.ValueType  # 2
 """Fail with TURN_IN_PROGRESS."""

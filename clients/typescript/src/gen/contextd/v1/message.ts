@@ -330,7 +330,7 @@ export interface Message {
    * readable. A summary that was taken back names its own compaction. Not set in events.
    */
   compactedBy: string;
-  /** The seq at which a rollback or retry voided it; 0 when valid. */
+  /** The seq at which a rollback voided it; 0 when valid. */
   voidedAtSeq: number;
 }
 
@@ -438,8 +438,8 @@ export interface Part {
     { $case: "providerItem"; value: ProviderItem }
     | //
     /**
-     * The beginning of a step. Shows structure; not sent to the model. Neither sent nor accepted
-     * (UNIMPLEMENTED) by this version: Message.step has the number.
+     * Deprecated: the server never sends it, and refuses it as UNIMPLEMENTED. Message.step has the
+     * number of the step.
      */
     { $case: "stepStart"; value: StepStart }
     | //

@@ -558,9 +558,10 @@ export interface ToolPolicy {
    */
   outputLimits: { [key: string]: ToolOutputLimits };
   /**
-   * How long a cancel waits for tools that contextd itself runs (TOOL_EXECUTOR_MCP). This version
-   * refuses the field as UNIMPLEMENTED: all calls are closed at once, and those that contextd runs
-   * are then cancelled at their server.
+   * Deprecated: refused as UNIMPLEMENTED. A cancel waits for no tool: all calls are closed at once,
+   * and those that contextd itself runs (TOOL_EXECUTOR_MCP) are then cancelled at their server.
+   *
+   * @deprecated
    */
   cancelWait?: Duration | undefined;
 }

@@ -76,6 +76,9 @@ export const IdleAction = {
   /**
    * START_TURN - Start a turn with the session's own tools and limits, now or once the running turn is
    * COMPLETED. After a cancelled or failed turn the message waits, and the terminal event lists it.
+   * While the session's model or policy is not configured the message waits too, until it is again
+   * or the session gets another one, the message is withdrawn, or its ttl is over; the server's log
+   * has the reason.
    */
   START_TURN: "start_turn",
   UNRECOGNIZED: "unrecognized",

@@ -30,7 +30,9 @@ export const BusyPolicy = {
   /**
    * ENQUEUE - Queue the input. The running turn takes it at its next step boundary; if it ends first, the
    * input gets a turn of its own, with this request's tools and limits. The stream shows what
-   * happens and ends with the turn that took the input.
+   * happens and ends with the turn that took the input. If by then the model or the policy is no
+   * longer configured, the input waits until it is again, and the stream has only heartbeats:
+   * CancelQueuedMessage withdraws it.
    */
   ENQUEUE: "enqueue",
   /** REJECT - Fail with TURN_IN_PROGRESS. */
