@@ -1,7 +1,10 @@
 //! What goes wrong in a run, and when.
 
-use std::sync::{Mutex, PoisonError};
-use std::time::Duration;
+use std::{
+    collections::BTreeSet,
+    sync::{Mutex, PoisonError},
+    time::Duration,
+};
 
 use tonic::{Code, Status};
 use tonic_types::{ErrorDetails, StatusExt as _};
@@ -173,6 +176,8 @@ struct Progress {
     executes: usize,
     messages: usize,
     seq: i64,
+    /// Calls of tools that something is done for while they run.
+    held: BTreeSet<String>,
 }
 
 impl Plan {
@@ -182,6 +187,7 @@ impl Plan {
             executes: 0,
             messages: 0,
             seq: 0,
+            held: BTreeSet::new(),
         };
         Self {
             faults,
@@ -222,6 +228,14 @@ impl Plan {
         progress.messages += 1;
         let new = event.seq > progress.seq;
         progress.seq = progress.seq.max(event.seq);
+        if let Some(Payload::ToolCallRequested(pending)) = &event.payload
+            && let Some(call) = pending
+                .call
+                .as_ref()
+                .filter(|call| self.acts_on(&call.tool_name))
+        {
+            progress.held.insert(call.call_id.clone());
+        }
         let mut actions = Vec::new();
         let mut after = After::GoOn;
         for (index, fault) in self.faults.iter().enumerate() {
@@ -245,6 +259,24 @@ impl Plan {
             }
         }
         (actions, after)
+    }
+
+    /// Whether the call brings the result of a tool that something is done for while it runs.
+    pub(super) fn holds(&self, call: &Call) -> bool {
+        let results = match call {
+            Call::Submit(request) => &request.results,
+            Call::Execute(_) | Call::Watch(_) | Call::Other => return false,
+        };
+        let progress = self.progress();
+        results
+            .iter()
+            .any(|result| progress.held.contains(&result.call_id))
+    }
+
+    fn acts_on(&self, tool_name: &str) -> bool {
+        self.faults
+            .iter()
+            .any(|fault| matches!(fault, Fault::WhenRuns(tool, _) if *tool == tool_name))
     }
 
     /// What is done now that the host runs this tool.

@@ -45,6 +45,8 @@ const MOST_BYTES: usize = 8 * 1024 * 1024;
 const TO_ARRIVE: Duration = Duration::from_millis(60);
 /// Messages that wait for a host.
 const WAITING: usize = 16;
+/// How long the results of a tool wait for what the kit does while the tool runs.
+const TO_ACT: Duration = Duration::from_secs(10);
 /// The longest time between heartbeats, where the host names none.
 const HEARTBEAT: Duration = Duration::from_secs(10);
 /// How much longer than four heartbeats a host may wait in silence.
@@ -87,6 +89,7 @@ impl Proxy {
             replica: tokio::sync::Mutex::new(replica),
             connections: Mutex::default(),
             given_up: CancellationToken::new(),
+            acted: CancellationToken::new(),
         });
         let serving = serve(listener, Arc::clone(&run));
         tokio::spawn(stop.clone().run_until_cancelled_owned(serving));
@@ -102,8 +105,13 @@ impl Proxy {
         let tool = line.tool.clone();
         self.run.record.push(Entry::Line(line));
         if let Some(tool) = tool {
-            for action in self.run.plan.on_tool(&tool) {
+            let actions = self.run.plan.on_tool(&tool);
+            let acts = !actions.is_empty();
+            for action in actions {
                 self.run.perform(action).await;
+            }
+            if acts {
+                self.run.acted.cancel();
             }
         }
     }
@@ -129,6 +137,8 @@ struct Run {
     replica: tokio::sync::Mutex<Option<Replica>>,
     connections: Mutex<CancellationToken>,
     given_up: CancellationToken,
+    /// Fires when what the kit does while a tool runs is done.
+    acted: CancellationToken,
 }
 
 async fn serve(listener: TcpListener, run: Arc<Run>) {
@@ -165,6 +175,10 @@ impl Run {
         if let Verdict::Refuse(how) = verdict {
             self.note(format!("{} in answer to {}", how.words(), head.uri.path()));
             return self.fail(how).await;
+        }
+        if self.plan.holds(&call) {
+            // The tool still runs, as far as the server knows, however quick it was.
+            let _ = timeout(TO_ACT, self.acted.cancelled()).await;
         }
         let path = head.uri.path().to_owned();
         let (upstream, gone) = mpsc::channel(1);
@@ -257,8 +271,10 @@ impl Run {
             true => altered(&event),
             false => framed(&message),
         };
-        if host.send(Ok(Frame::data(data))).await.is_ok() {
+        if let Ok(place) = host.reserve().await {
+            // Written down first: the host may act on it at once.
             self.record.push(Entry::Sent(Box::new(event)));
+            place.send(Ok(Frame::data(data)));
         }
         after
     }

@@ -9,6 +9,7 @@ use crate::pb::{Delivery, event::Payload};
 pub(super) const SCRIPTS: &[(&str, &str)] = &[
     ("turn", include_str!("scripts/turn.json")),
     ("slowly", include_str!("scripts/slowly.json")),
+    ("pauses", include_str!("scripts/pauses.json")),
     ("stopped", include_str!("scripts/stopped.json")),
     ("other", include_str!("scripts/other.json")),
     ("failing", include_str!("scripts/failing.json")),
@@ -346,7 +347,7 @@ fn meanwhile() -> Vec<Scenario> {
             &[("", &[Fault::At(On::Text("end"), Action::Enqueue("Also this.", Delivery::Asap))])],
         )
         .says(
-            "turn",
+            "pauses",
             "Let me add and wait. The sum is 5. In the end it is 42, and all is done. And also noted.",
         )
         .shows(|payload| matches!(payload, Payload::MessagesApplied(_))),

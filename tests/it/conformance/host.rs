@@ -48,6 +48,8 @@ pub(super) enum Fault {
     AddsWrongly,
     RunsOneCallOnly,
     MisreadsArguments,
+    /// Not wrong: its slow tool is quick.
+    HurriesTools,
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -56,11 +58,12 @@ async fn plays_the_host() {
     let named = |name: &str| std::env::var_os(name).unwrap().into_string().unwrap();
     let variable = |name: &str| named(&format!("CONTEXTD_{name}"));
     let fault = named(FAULT);
-    let is_named = |(known, _, _): &&(Fault, &str, &str)| format!("{known:?}") == fault;
     let fault = super::FAULTS
         .iter()
-        .find(is_named)
-        .map_or(Fault::None, |it| it.0);
+        .map(|(fault, _, _)| *fault)
+        .chain([Fault::HurriesTools])
+        .find(|known| format!("{known:?}") == fault)
+        .unwrap_or(Fault::None);
     let channel = Channel::from_shared(variable("URL"))
         .unwrap()
         .connect_lazy();
@@ -123,7 +126,9 @@ impl Shared {
         let output = match call.tool_name.as_str() {
             "add" => (number("a") + number("b") + wrong).to_string(),
             "slow" => {
-                sleep(Duration::from_millis(number("ms"))).await;
+                if !self.has(Fault::HurriesTools) {
+                    sleep(Duration::from_millis(number("ms"))).await;
+                }
                 "done".to_owned()
             }
             "large" => "x".repeat(usize::try_from(number("chars")).unwrap()),
