@@ -162,6 +162,11 @@ impl Servers {
         Ok(Self { by_name })
     }
 
+    /// Whether no server is configured.
+    pub fn is_empty(&self) -> bool {
+        self.by_name.is_empty()
+    }
+
     /// Calls a tool, which takes a place among the calls of its server. The caller bounds the time;
     /// a call that is dropped is cancelled at the server.
     pub async fn call(

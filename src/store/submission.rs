@@ -86,6 +86,8 @@ pub struct NextStep {
 /// Answers to be written.
 #[derive(Debug, Clone)]
 pub struct Submission<'a> {
+    /// Names it to the calls that it requests.
+    pub id: &'a str,
     /// The answers that close a call.
     pub answers: &'a [Answer],
     /// The approvals.
@@ -141,6 +143,7 @@ impl Store {
         submission: &Submission<'_>,
     ) -> Result<Submitted, Error> {
         let Submission {
+            id,
             answers,
             approvals,
             named,
@@ -162,7 +165,8 @@ impl Store {
         values.extend(closing.values());
         values.extend(opening.values());
         values.extend([
-            ("request_id", &request as Param<'_>),
+            ("submission", id as Param<'_>),
+            ("request_id", &request),
             ("request_hash", &idempotency.hash),
             ("owner", &self.replica),
             ("lease", &lease),
@@ -186,6 +190,25 @@ impl Store {
         ];
         let answers = self.database.transact(&queries).await?;
         submitted(&answers, &idempotency.hash)
+    }
+
+    /// The calls of MCP servers that a submission requested, and that wait for their results.
+    pub async fn requested_by(
+        &self,
+        key: &SessionKey,
+        submission: &str,
+    ) -> Result<BTreeSet<CallId>, Error> {
+        const SQL: &str = "-- store::submission::requested_by
+            select c.call_id from tool_calls c
+             where c.tenant_id = $1 and c.session_id = $2 and c.requested_by = $3 and c.status = 0 and c.executor = 2";
+        let key = Key::from(key);
+        let rows = self
+            .database
+            .read(SQL, &[&key.tenant, &key.session, &submission])
+            .await?;
+        rows.iter()
+            .map(|row| Ok(CallId::new(get::<String>(row, "call_id")?)))
+            .collect()
     }
 }
 

@@ -5,6 +5,7 @@
 -- Closing answers: `needed` is the status that an answer is for, or null, `leads_to` the one that it leads to (4 timed out: only past the
 -- deadline, its own or the turn's), `edited` whether the arguments are those of an approver, or null; `blobs` are whole outputs and media,
 -- with commas between them, or null. Approvals: `requests` are payloads of tool_call_requested, `edits` edited arguments or null.
+-- `submission` names this statement to the calls that it requests.
 -- `started` is the payload of the next step_started, null where the turn takes no further step, and `revision` what that step is made
 -- for: when another one is in force the owner begins the step; also where messages wait, which it takes with that step.
 with run as (
@@ -80,11 +81,12 @@ close_calls as (
   update tool_calls c set status = s.becomes, closed_at = now(), closed_by = :request_id, answer_hash = s.hash
     from f, s where c.tenant_id = :tenant and c.session_id = :session and c.call_id = s.call),
 approve_calls as (
-  update tool_calls c set status = 0, requested_at = now(), deadline = now() + c.timeout, edited_arguments = a.edited
+  update tool_calls c set status = 0, requested_at = now(), deadline = now() + c.timeout, edited_arguments = a.edited, requested_by = :submission::text
     from f, a where c.tenant_id = :tenant and c.session_id = :session and c.call_id = a.call),
 ask_next as (
   update tool_calls c
-     set status = case when c.status = 1 then 0 else c.status end, requested_at = now(), deadline = now() + c.timeout, request = null
+     set status = case when c.status = 1 then 0 else c.status end, requested_at = now(), deadline = now() + c.timeout, request = null,
+         requested_by = :submission
     from f, due t where c.tenant_id = :tenant and c.session_id = :session and c.call_id = t.call_id),
 write_results as (
   insert into parts (tenant_id, session_id, message_id, idx, kind, call_id, tool_name, outcome, body, rest, tokens, category, estimator)

@@ -14,7 +14,7 @@ use crate::{
         command::{Idempotency, SubmitToolResults, SubmittedResult},
         event::WaitsFor,
     },
-    store::{Reach, tool_call::OpenCall},
+    store::{self, Reach, tool_call::OpenCall},
     telemetry::{ToolResult, Trace},
     turn::{Error, engine::Engine, tools::synthetic_results::UNKNOWN_WORDS},
 };
@@ -25,6 +25,9 @@ const LOOK: Duration = Duration::from_secs(1);
 /// The pause before the calls are read again that could not be read, and before a result that could
 /// not be stored is stored again.
 const PAUSE: Duration = Duration::from_millis(500);
+
+/// How long a statement whose answer was lost may take to land, with a short outage of the database.
+const LANDS_WITHIN: Duration = Duration::from_mins(1);
 
 /// How long calls are tried to be read. Nearly all have a shorter deadline.
 const MOST_PATIENCE: Duration = Duration::from_hours(1);
@@ -49,6 +52,35 @@ impl Engine {
         let running = async move { engine.begin_mcp_calls_patiently(&key, &requested).await };
         self.tasks
             .spawn(reach.scope(Trace::current().scope(running)));
+    }
+
+    /// Runs the calls that a submission requested whose answer was lost. No other replica does: the
+    /// host that repeats the submission requests nothing by it.
+    pub(super) fn resolve_submission(
+        self: &Arc<Self>,
+        key: &SessionKey,
+        submission: String,
+        error: &store::Error,
+    ) {
+        if self.mcp.is_empty() || !matches!(error, store::Error::Unavailable(_)) {
+            return;
+        }
+        let (engine, key) = (Arc::clone(self), key.clone());
+        let reach = Reach::Tenant(key.tenant.clone());
+        let looking = async move {
+            let until = Instant::now() + LANDS_WITHIN;
+            while Instant::now() < until && !engine.aborting.is_cancelled() {
+                match engine.store.requested_by(&key, &submission).await {
+                    Ok(requested) if !requested.is_empty() => {
+                        return engine.run_mcp_calls(&key, &requested);
+                    }
+                    // It may not have landed yet.
+                    Ok(_) | Err(_) => sleep(PAUSE).await,
+                }
+            }
+        };
+        self.tasks
+            .spawn(reach.scope(Trace::current().scope(looking)));
     }
 
     /// Begins them, again and again while the database cannot be read: no other replica does. Those

@@ -7,6 +7,8 @@ use std::{
     sync::Arc,
 };
 
+use uuid::Uuid;
+
 use crate::{
     context::{
         budget::Budget,
@@ -491,7 +493,9 @@ impl Engine {
             known: _,
             estimator,
         } = *asked;
+        let id = Uuid::now_v7().to_string();
         let submission = Submission {
+            id: &id,
             answers,
             approvals,
             named,
@@ -501,7 +505,9 @@ impl Engine {
             next,
         };
         let mut request = self.leases.request(key);
-        let submitted = request.answered(self.store.submit(key, &submission).await)?;
+        let submitted = request
+            .answered(self.store.submit(key, &submission).await)
+            .inspect_err(|error| self.resolve_submission(key, id.clone(), error))?;
         same_request(submitted.first.as_ref(), idempotency)?;
         self.run_mcp_calls(key, &submitted.requested);
         match &submitted.grant {

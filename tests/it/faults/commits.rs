@@ -1,15 +1,17 @@
 //! Commits whose outcome nobody knows: the connection breaks right before or right behind them.
 
 use contextd::pb::{self, Delivery, event::Payload, queue_service_client::QueueServiceClient};
+use serde_json::json;
 
 use crate::harness::{
     TestDatabase,
     errors::refusal,
     events::{PATIENCE, kinds},
-    host::until,
+    host::{MODEL, call, until},
+    mcp_server::{McpServer, TOKEN},
     process::{Place, Served},
     proxy::{COMMIT, Landed, Link},
-    requests::enqueue,
+    requests::{approve, enqueue, turn},
     survivor::{Survivor, asking, events, is_end, recoveries, slow, two_tools},
 };
 
@@ -133,6 +135,58 @@ async fn a_turn_whose_grant_response_was_lost_starts_soon() {
         let all = events(&served, session).await;
         assert_eq!(recoveries(&all), [], "it was granted once");
     }
+}
+
+/// Row F7: the statement that requested a call of an MCP server has landed, and its replica was not
+/// told. No other replica may begin the call.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_call_of_an_mcp_server_begins_although_the_answer_that_requested_it_was_lost() {
+    let server = McpServer::start().await;
+    let settings = format!(
+        "{PATIENT}\n[mcp.played]\nurl = \"{}\"\ntoken = \"{TOKEN}\"\n",
+        server.url()
+    );
+    let steps = json!({"steps": [
+        {"when": {"call": 0}, "say": [call("echo")]},
+        {"say": [{"text": "{{result:echo}}"}]},
+    ]});
+    let database = TestDatabase::new().await;
+    let place = Place::new(&settings).script("it", &steps);
+    let (link, served) = behind(&place, &database).await;
+    let played = pb::McpServerTools {
+        server: "played".to_owned(),
+        requires_approval: true,
+        ..pb::McpServerTools::default()
+    };
+    let tools = pb::ToolSet {
+        mcp_servers: vec![played],
+        ..pb::ToolSet::default()
+    };
+    let mut host = Survivor::new(pb::ExecuteTurnRequest {
+        tools: Some(tools),
+        ..turn("chat", MODEL, "Hello")
+    });
+    host.send_to(&served).await.unwrap();
+    host.until(|payload| matches!(payload, Payload::ActionRequired(_)))
+        .await;
+    let asked = host.seen.iter().find_map(|event| match &event.payload {
+        Some(Payload::ApprovalRequested(pending)) => pending.call.clone(),
+        _ => None,
+    });
+    let request = pb::SubmitToolResultsRequest {
+        session_id: "chat".to_owned(),
+        approvals: vec![approve(&asked.unwrap().call_id)],
+        ..pb::SubmitToolResultsRequest::default()
+    };
+    link.strand_at(COMMIT, Landed::Yes);
+    let lost = served.turns().await.submit_tool_results(request).await;
+    assert_eq!(refusal(&lost.unwrap_err()).reason, "DATABASE_UNAVAILABLE");
+    link.was_cut(1).await;
+    until("the turn to end", || async {
+        events(&served, "chat").await.iter().any(is_end)
+    })
+    .await;
+    assert_eq!(server.begun(), ["echo"]);
 }
 
 /// Row F6: requests that break are told so at once, and a turn that is begun without an answer goes

@@ -250,7 +250,9 @@ impl Actor {
             size_offset: 10,
             revision: 1,
         };
+        let id = uuid::Uuid::now_v7().to_string();
         let submission = Submission {
+            id: &id,
             answers: &answers,
             approvals: &approvals,
             named: &named,

@@ -444,6 +444,7 @@ async fn submit(
     };
     let ids: Vec<CallId> = calls.iter().map(|call| CallId::new(*call)).collect();
     let submission = Submission {
+        id: "submission",
         answers: &answers,
         approvals: &[],
         named: &ids,
@@ -499,6 +500,7 @@ async fn decide(store: &Store, key: &SessionKey, call: &str, yes: bool) -> Submi
         revision: 1,
     };
     let submission = Submission {
+        id: "submission",
         answers: &answers,
         approvals: &approvals,
         named: &[id],
