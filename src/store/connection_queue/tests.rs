@@ -70,7 +70,7 @@ fn tenants_take_turns_however_many_requests_one_of_them_has() {
             break;
         }
         held = many.iter_mut().find_map(got).unwrap();
-        many.remove(0);
+        drop(many.remove(0));
     }
     assert_eq!(queue.expected_wait(&calm), Duration::ZERO);
 }
