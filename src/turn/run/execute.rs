@@ -170,6 +170,10 @@ impl Engine {
         if self.draining.is_cancelled() {
             return Err(Error::Draining);
         }
+        // A session that has no name yet has no queue where the input could wait.
+        if command.session.is_none() {
+            self.check_room(&key.tenant)?;
+        }
         match (self.store.session(key).await?, &command.create) {
             (Some(session), _) if session.state.is_live() => self.busy(key, command, session).await,
             // Calls that the host appended: the model is asked once their results are there.
