@@ -1,6 +1,6 @@
 //! What a server does with more than it can do: three times as many turns as it finishes at its peak, and a
 //! tenant that asks for far more than its limit beside one that does not. `docs/benchmarks.md` says how to
-//! read it.
+//! read it. The servers are processes of their own; this one is their clients.
 #![expect(
     clippy::unwrap_used,
     clippy::print_stdout,
@@ -10,8 +10,12 @@
 #[path = "place/callers.rs"]
 mod callers;
 mod place;
+#[path = "place/processor.rs"]
+mod processor;
 
 use std::{
+    path::Path,
+    process::{Child, Command, Stdio},
     sync::{
         Arc, Mutex,
         atomic::{AtomicU64, Ordering::Relaxed},
@@ -22,12 +26,18 @@ use std::{
 use callers::{CONNECTIONS, Calling, Key, closed_loop, connect, keys, run};
 use contextd::pb::{self, session_service_client::SessionServiceClient};
 use place::Served;
+use processor::{Processor, Used};
 use tokio::{
     net::TcpListener,
     task::JoinSet,
     time::{Instant, MissedTickBehavior, interval, sleep},
 };
-use tonic::{Code, Status};
+use tokio_stream::wrappers::TcpListenerStream;
+use tonic::{
+    Code, Status,
+    service::Routes,
+    transport::{Endpoint, Server},
+};
 use tonic_health::pb::{HealthCheckRequest, health_client::HealthClient};
 
 /// Each turn says a few words at once.
@@ -36,15 +46,20 @@ const SCRIPT: &str = r#"{ "steps": [{ "say": [{ "text": "one two three four five
 const CLIENTS: [usize; 3] = [8, 16, 32];
 /// Times more turns than at the peak.
 const OVERLOAD: f64 = 3.0;
-/// Runs with and without the burst, in turn.
-const RUNS: usize = 5;
+/// Rounds of everything: a peak and an overload, or runs with and without the burst, in turn.
+const ROUNDS: usize = 5;
+/// Turns per second of the tenant beside the busy one.
+const CALM: f64 = 40.0;
 /// What the busy tenant may ask per second, and what it asks.
 const LIMIT: u32 = 50;
 const BURST: f64 = 1_000.0;
+/// The argument with which this program is the bare server.
+const BARE: &str = "--bare-server";
 
 /// How long things are measured.
 #[derive(Clone, Copy)]
 struct Lengths {
+    search: Duration,
     peak: Duration,
     overload: Duration,
     run: Duration,
@@ -52,24 +67,31 @@ struct Lengths {
 
 #[tokio::main]
 async fn main() {
+    if std::env::args().any(|arg| arg == BARE) {
+        return refuse_everything().await;
+    }
     // `cargo bench` says so; `cargo test` only wants to see that it runs.
     let seconds = Duration::from_secs;
     let lengths = if std::env::args().any(|arg| arg == "--bench") {
         Lengths {
+            search: seconds(3),
             peak: seconds(5),
-            overload: seconds(15),
-            run: seconds(4),
+            overload: seconds(8),
+            run: seconds(18),
         }
     } else {
         let short = Duration::from_millis(200);
         Lengths {
+            search: short,
             peak: short,
             overload: short,
             run: short,
         }
     };
+    let begun = Instant::now();
     overload(lengths).await;
     burst(lengths).await;
+    println!("\n{:.0} s in all", begun.elapsed().as_secs_f64());
 }
 
 /// What came of calls.
@@ -101,8 +123,12 @@ impl Outcomes {
     }
 }
 
+/// The bare server knows no method.
 fn is_refusal(status: &Status) -> bool {
-    matches!(status.code(), Code::Unavailable | Code::ResourceExhausted)
+    matches!(
+        status.code(),
+        Code::Unavailable | Code::ResourceExhausted | Code::Unimplemented
+    )
 }
 
 /// Begins calls at a rate, however long they take; waits for the last of them.
@@ -178,81 +204,226 @@ fn p99(buckets: &[(f64, f64)]) -> f64 {
     of.map_or(0.0, |(bound, _)| bound * 1e3)
 }
 
+/// Serves no method at all: what refusing costs in the least, by the same framework. Ends with its
+/// parent, which holds its standard input.
+async fn refuse_everything() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    println!("{}", listener.local_addr().unwrap());
+    let parent = tokio::task::spawn_blocking(|| {
+        let _ = std::io::copy(&mut std::io::stdin(), &mut std::io::sink());
+    });
+    Server::builder()
+        .add_routes(Routes::default())
+        .serve_with_incoming_shutdown(TcpListenerStream::new(listener), async {
+            let _ = parent.await;
+        })
+        .await
+        .unwrap();
+}
+
+/// The bare server in a process of its own.
+struct Bare {
+    child: Child,
+    channels: Vec<Calling>,
+}
+
+impl Bare {
+    async fn start() -> Self {
+        let mut child = Command::new(std::env::current_exe().unwrap())
+            .arg(BARE)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut address = String::new();
+        let mut stdout = std::io::BufReader::new(child.stdout.take().unwrap());
+        std::io::BufRead::read_line(&mut stdout, &mut address).unwrap();
+        let endpoint = Endpoint::from_shared(format!("http://{}", address.trim())).unwrap();
+        let channels = connect(endpoint, &Key::default()).await;
+        Self { child, channels }
+    }
+}
+
+impl Drop for Bare {
+    fn drop(&mut self) {
+        let _ = self.child.kill().and_then(|()| self.child.wait()); // it may have ended by itself
+    }
+}
+
+/// What is measured in an overload.
+struct Overload {
+    served: Served,
+    admin: u16,
+    channels: Vec<Calling>,
+    processor: Processor,
+    /// Clients at once at the peak.
+    clients: usize,
+}
+
+/// One overload.
+struct Overloaded {
+    goodput: f64,
+    /// Of a refusal, by the server's histogram, in ms.
+    refusal: f64,
+    used: Used,
+    took: f64,
+    outcomes: Arc<Outcomes>,
+    health: Arc<Outcomes>,
+}
+
+impl Overload {
+    async fn start(place: &Path, served: Served, admin: u16, length: Duration) -> Self {
+        let channels = connect(served.endpoint(), &Key::default()).await;
+        closed_loop(&channels, CLIENTS[0], length).await;
+        println!("\npeak, by clients at once");
+        let mut best = (0.0, CLIENTS[0]);
+        for clients in CLIENTS {
+            let rate = closed_loop(&channels, clients, length).await;
+            println!("  {clients:>4} {rate:>10.0} turns/s");
+            if rate > best.0 {
+                best = (rate, clients);
+            }
+        }
+        let processor = Processor::of(served.child.id(), &place.join("data"));
+        Self {
+            served,
+            admin,
+            channels,
+            processor,
+            clients: best.1,
+        }
+    }
+
+    async fn peak(&self, length: Duration) -> (f64, Used) {
+        let before = self.processor.used();
+        let rate = closed_loop(&self.channels, self.clients, length).await;
+        (rate, self.processor.used() - before)
+    }
+
+    /// Turns begun at that rate, and health checks meanwhile.
+    async fn at_rate(&self, per_second: f64, length: Duration) -> Overloaded {
+        let outcomes = Arc::new(Outcomes::default());
+        let health = Arc::new(Outcomes::default());
+        let refused_before = refusals(&scrape(self.admin).await);
+        let used_before = self.processor.used();
+        let begun = Instant::now();
+        let calls = open_loop(per_second, length, &outcomes, |n| {
+            let channel = self.channels[n % CONNECTIONS].clone();
+            async move { run(channel).await.map(drop) }
+        });
+        let probes = open_loop(20.0, length, &health, |_| {
+            let mut health = HealthClient::new(self.channels[0].clone());
+            async move {
+                let checked = health.check(HealthCheckRequest::default()).await;
+                checked.map(drop)
+            }
+        });
+        tokio::join!(calls, probes);
+        let took = begun.elapsed().as_secs_f64();
+        let used = self.processor.used() - used_before;
+        let refused = since(refusals(&scrape(self.admin).await), &refused_before);
+        Overloaded {
+            goodput: outcomes.done.load(Relaxed) as f64 / took,
+            refusal: p99(&refused),
+            used,
+            took,
+            outcomes,
+            health,
+        }
+    }
+
+    /// The turns that clients finish as at the peak while the bare server refuses the surplus.
+    async fn floor(&self, bare: &Bare, surplus: f64, length: Duration) -> (f64, Used) {
+        let refused = Arc::new(Outcomes::default());
+        let before = self.processor.used();
+        let surplus = open_loop(surplus, length, &refused, |n| {
+            let channel = bare.channels[n % CONNECTIONS].clone();
+            async move { run(channel).await.map(drop) }
+        });
+        let turns = closed_loop(&self.channels, self.clients, length);
+        let (rate, ()) = tokio::join!(turns, surplus);
+        (rate, self.processor.used() - before)
+    }
+}
+
+/// What was counted since then. A series that was not there before counts from zero.
+fn since(mut now: Vec<(f64, f64)>, before: &[(f64, f64)]) -> Vec<(f64, f64)> {
+    for bucket in &mut now {
+        let earlier = before.iter().find(|(bound, _)| *bound == bucket.0);
+        bucket.1 -= earlier.map_or(0.0, |(_, count)| *count);
+    }
+    now
+}
+
 async fn overload(lengths: Lengths) {
     let place = place::directory();
     let postgres = place::start_postgres(&place).await;
     let admin = free_port().await;
     let settings = format!("[server]\nadmin_listen = '127.0.0.1:{admin}'\n");
     let served = Served::start(&place, &postgres, SCRIPT, &settings);
-    let channels = connect(served.endpoint(), &Key::default()).await;
-    closed_loop(&channels, 8, lengths.peak).await;
-    let mut peak = 0.0_f64;
-    println!("\npeak, by clients at once");
-    for clients in CLIENTS {
-        let rate = closed_loop(&channels, clients, lengths.peak).await;
-        println!("  {clients:>4} {rate:>10.0} turns/s");
-        peak = peak.max(rate);
-    }
-    let outcomes = Arc::new(Outcomes::default());
-    let health = Arc::new(Outcomes::default());
-    let begun = Instant::now();
-    let before = refusals(&scrape(admin).await);
-    let calls = open_loop(peak * OVERLOAD, lengths.overload, &outcomes, |n| {
-        let channel = channels[n % CONNECTIONS].clone();
-        async move { run(channel).await.map(drop) }
-    });
-    let probes = open_loop(20.0, lengths.overload, &health, |_| {
-        let mut health = HealthClient::new(channels[0].clone());
-        async move {
-            let checked = health.check(HealthCheckRequest::default()).await;
-            checked.map(drop)
-        }
-    });
-    tokio::join!(calls, probes);
-    let took = begun.elapsed().as_secs_f64();
-    let mut refused = refusals(&scrape(admin).await);
-    for (bucket, before) in refused.iter_mut().zip(before) {
-        bucket.1 -= before.1;
-    }
-    let goodput = outcomes.done.load(Relaxed) as f64 / took;
-    let failed = outcomes.failed.lock().unwrap().clone();
+    let overload = Overload::start(place.path(), served, admin, lengths.search).await;
+    let bare = Bare::start().await;
+    let [mut ratios, mut floors, mut refusals, mut turns, mut health] = [const { Vec::new() }; 5];
     println!(
-        "overload: {:.0} turns/s asked, {took:.1} s",
-        peak * OVERLOAD
+        "\n{OVERLOAD} times the peak, {ROUNDS} rounds; seconds of processor time: server, PostgreSQL, clients"
     );
+    for _ in 0..ROUNDS {
+        let (peak, used) = overload.peak(lengths.peak).await;
+        println!("  peak {peak:>5.0} turns/s                              {used}");
+        let over = overload.at_rate(peak * OVERLOAD, lengths.overload).await;
+        let failed = over.outcomes.failed.lock().unwrap().clone();
+        let unanswered =
+            over.health.failed.lock().unwrap().len() as u64 + over.health.refused.load(Relaxed);
+        println!(
+            "    overload {:>5.0} turns/s finished, {} refused, {:.1} s {}",
+            over.goodput,
+            over.outcomes.refused.load(Relaxed),
+            over.took,
+            over.used
+        );
+        println!(
+            "      p99: refusal {:.0} ms, turn {:.0} ms, health {:.0} ms; {unanswered} health checks unanswered, {} failed otherwise {:?}",
+            over.refusal,
+            over.outcomes.p99(),
+            over.health.p99(),
+            failed.len(),
+            failed.first()
+        );
+        let surplus = peak * (OVERLOAD - 1.0);
+        let (floor, used) = overload.floor(&bare, surplus, lengths.peak).await;
+        println!("    a bare server refuses the surplus {floor:>5.0} turns/s {used}");
+        ratios.push(over.goodput / peak);
+        floors.push(floor / peak);
+        refusals.push(over.refusal);
+        turns.push(over.outcomes.p99());
+        health.push(over.health.p99());
+    }
+    println!("medians");
     println!(
         "  goodput / peak             {:>8.2}  (aim 0.9)",
-        goodput / peak
+        median(ratios)
     );
-    println!(
-        "  refused                    {:>8}",
-        outcomes.refused.load(Relaxed)
-    );
-    println!(
-        "  failed otherwise           {:>8}  {:?}",
-        failed.len(),
-        failed.first()
-    );
+    println!("  with a bare server, / peak {:>8.2}", median(floors));
     println!(
         "  p99 of a refusal, server   {:>5.0} ms  (aim 5)",
-        p99(&refused)
+        median(refusals)
     );
-    println!("  p99 of a turn              {:>5.0} ms", outcomes.p99());
-    println!(
-        "  p99 of health              {:>5.0} ms, {} answered, {} not",
-        health.p99(),
-        health.done.load(Relaxed),
-        health.failed.lock().unwrap().len() as u64 + health.refused.load(Relaxed)
-    );
-    drop(served);
+    println!("  p99 of a turn              {:>5.0} ms", median(turns));
+    println!("  p99 of health              {:>5.0} ms", median(health));
+    drop(overload.served);
     postgres.stop().await.unwrap();
+}
+
+fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_by(f64::total_cmp);
+    values[values.len() / 2]
 }
 
 /// The p99 of a tenant's turns, while another one asks too much or nothing.
 async fn calm_tenant(calm: &[Calling], busy: Option<&[Calling]>, length: Duration) -> (f64, u64) {
     let outcomes = Arc::new(Outcomes::default());
     let others = Arc::new(Outcomes::default());
-    let calls = open_loop(40.0, length, &outcomes, |n| {
+    let calls = open_loop(CALM, length, &outcomes, |n| {
         let channel = calm[n % CONNECTIONS].clone();
         async move { run(channel).await.map(drop) }
     });
@@ -283,23 +454,22 @@ async fn burst(lengths: Lengths) {
     let served = Served::start(&place, &postgres, SCRIPT, &settings);
     let calm = connect(served.endpoint(), &calm).await;
     let busy = connect(served.endpoint(), &busy).await;
-    calm_tenant(&calm, Some(&busy), lengths.run).await;
+    calm_tenant(&calm, Some(&busy), lengths.run / 4).await;
     let mut ratios = Vec::new();
     println!("\na burst of {BURST} requests/s by a tenant that may ask {LIMIT}");
-    for _ in 0..RUNS {
+    for _ in 0..ROUNDS {
         let (without, _) = calm_tenant(&calm, None, lengths.run).await;
-        sleep(lengths.run / 8).await;
+        sleep(lengths.run / 36).await;
         let (with, refused) = calm_tenant(&calm, Some(&busy), lengths.run).await;
-        sleep(lengths.run / 8).await;
+        sleep(lengths.run / 36).await;
         println!(
             "  p99 of the other tenant's turns {without:>6.1} ms, with the burst {with:>6.1} ms ({refused} refused)"
         );
         ratios.push(with / without);
     }
-    ratios.sort_by(f64::total_cmp);
     println!(
         "  with / without, median     {:>8.2}  (aim 1.25)",
-        ratios[RUNS / 2]
+        median(ratios)
     );
     drop(served);
     postgres.stop().await.unwrap();

@@ -25,7 +25,7 @@ pub(super) struct RestoreArgs {
 
 pub(super) async fn backup(args: BackupArgs) -> anyhow::Result<ExitCode> {
     let config = args.settings.load()?.config;
-    telemetry::init(&config.telemetry)?;
+    let _log = telemetry::init(&config.telemetry)?;
     let progress = Progress::to_terminal(config.telemetry.log_format);
     let outcome = app::backup::backup(&config, &args.file, &progress).await;
     outcome.map(|()| ExitCode::SUCCESS)
@@ -33,7 +33,7 @@ pub(super) async fn backup(args: BackupArgs) -> anyhow::Result<ExitCode> {
 
 pub(super) async fn restore(args: RestoreArgs) -> anyhow::Result<ExitCode> {
     let config = args.settings.load()?.config;
-    telemetry::init(&config.telemetry)?;
+    let _log = telemetry::init(&config.telemetry)?;
     let progress = Progress::to_terminal(config.telemetry.log_format);
     let outcome = app::backup::restore(&config, &args.file, &progress).await;
     outcome.map(|()| ExitCode::SUCCESS)

@@ -15,7 +15,7 @@ pub(super) struct Args {
 
 pub(super) async fn run(args: Args) -> anyhow::Result<ExitCode> {
     let config = args.settings.load()?.config;
-    telemetry::init(&config.telemetry)?;
+    let _log = telemetry::init(&config.telemetry)?;
     let progress = Progress::to_terminal(config.telemetry.log_format);
     let outcome = app::migrate(&config, &progress).await;
     outcome.map(|()| ExitCode::SUCCESS)

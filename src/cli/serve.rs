@@ -26,7 +26,7 @@ pub(super) async fn run(args: Args) -> anyhow::Result<ExitCode> {
     } = args.settings.load()?;
     // Before anything that a signal should stop.
     let mut signals = StopSignals::listen()?;
-    telemetry::init(&config.telemetry)?;
+    let log = telemetry::init(&config.telemetry)?;
     let progress = Progress::to_terminal(config.telemetry.log_format);
     for service in services {
         progress.step(format!(
@@ -42,7 +42,10 @@ pub(super) async fn run(args: Args) -> anyhow::Result<ExitCode> {
     let serving = Box::pin(app::serve(config, progress.clone(), shutdown.clone()));
     let outcome = tokio::select! {
         outcome = serving => outcome,
-        code = signals.drain_then_stop(&shutdown, &progress) => std::process::exit(code),
+        code = signals.drain_then_stop(&shutdown, &progress) => {
+            drop(log);
+            std::process::exit(code)
+        }
     };
     outcome.map(|()| ExitCode::SUCCESS)
 }

@@ -1,10 +1,7 @@
-//! The access that each RPC takes, read from the option `contextd.v1.access` of the protos. What has
-//! none is refused to everybody.
+//! The RPCs that there are, each with the access that it takes, read from the option
+//! `contextd.v1.access` of the protos. What has none is refused to everybody.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    sync::LazyLock,
-};
+use std::{collections::HashMap, sync::LazyLock};
 
 use crate::{codec::description::POOL, model::Access, pb};
 
@@ -22,8 +19,28 @@ pub enum Needs {
     NotOurs,
 }
 
-/// The option of each RPC by its path, such as `/contextd.v1.TurnService/ExecuteTurn`.
-static DECLARED: LazyLock<BTreeMap<String, Option<Access>>> = LazyLock::new(|| {
+/// An RPC of ours.
+#[derive(Debug)]
+pub struct Method {
+    name: String,
+    access: Option<Access>,
+    streams: bool,
+}
+
+impl Method {
+    /// Its full name, such as `contextd.v1.TurnService/ExecuteTurn`.
+    pub fn name(&'static self) -> &'static str {
+        &self.name
+    }
+
+    /// What it takes. `None`: the proto says nothing of it.
+    pub fn access(&self) -> Option<Access> {
+        self.access
+    }
+}
+
+/// Each RPC by its path, such as `/contextd.v1.TurnService/ExecuteTurn`.
+static METHODS: LazyLock<HashMap<String, Method>> = LazyLock::new(|| {
     let option = POOL
         .get_extension_by_name("contextd.v1.access")
         .expect("the proto has the option");
@@ -32,34 +49,34 @@ static DECLARED: LazyLock<BTreeMap<String, Option<Access>>> = LazyLock::new(|| {
         .flat_map(|service| service.methods().collect::<Vec<_>>());
     methods
         .map(|method| {
-            let path = format!("/{}/{}", method.parent_service().full_name(), method.name());
+            let name = format!("{}/{}", method.parent_service().full_name(), method.name());
             let options = method.options();
             let number = options.get_extension(&option).as_enum_number();
-            (path, number.and_then(of_number))
+            let path = format!("/{name}");
+            let method = Method {
+                name,
+                access: number.and_then(of_number),
+                streams: method.is_server_streaming(),
+            };
+            (path, method)
         })
         .collect()
 });
 
-/// The paths of RPCs that answer with a stream.
-static STREAMS: LazyLock<BTreeSet<String>> = LazyLock::new(|| {
-    let methods = POOL
-        .services()
-        .flat_map(|service| service.methods().collect::<Vec<_>>());
-    methods
-        .filter(prost_reflect::MethodDescriptor::is_server_streaming)
-        .map(|method| format!("/{}/{}", method.parent_service().full_name(), method.name()))
-        .collect()
-});
+/// The RPC of a path. `None` if it is none of ours.
+pub fn method(path: &str) -> Option<&'static Method> {
+    METHODS.get(path)
+}
 
 /// Whether the RPC of a path answers with a stream.
 pub fn streams(path: &str) -> bool {
-    STREAMS.contains(path)
+    method(path).is_some_and(|method| method.streams)
 }
 
 /// What the RPC of a path takes.
 pub fn needs(path: &str) -> Needs {
-    match DECLARED.get(path) {
-        Some(Some(access)) => Needs::Access(*access),
+    match method(path).map(Method::access) {
+        Some(Some(access)) => Needs::Access(access),
         Some(None) => Needs::Undeclared,
         None => Needs::NotOurs,
     }
@@ -92,8 +109,9 @@ mod tests {
 
     #[test]
     fn every_rpc_declares_the_access_it_takes() {
-        assert!(DECLARED.len() > 30);
-        for (path, access) in &*DECLARED {
+        assert!(METHODS.len() > 30);
+        for (path, method) in &*METHODS {
+            let access = method.access;
             assert!(access.is_some(), "{path} has no option contextd.v1.access");
         }
         let check = |path: &str, expected: Needs| assert_eq!(needs(path), expected, "{path}");

@@ -18,7 +18,11 @@ use tokio::time::Instant;
 use tonic::{Status, body::Body};
 use tower::{Layer, Service};
 
-use super::{access, status, unread::Unread};
+use super::{
+    access,
+    status::{self, Overloaded},
+    unread::Unread,
+};
 use crate::{
     model::{Access, Principal, TenantId, quota::has_fair_room},
     store::NewRequest,
@@ -91,29 +95,28 @@ impl Admission {
         }
     }
 
-    fn admit(&self, caller: &Principal, path: &str) -> Result<Admittance, Status> {
+    fn admit(&self, caller: &Principal, path: &str) -> Result<Admittance, Refusal> {
         let tenant = &caller.tenant;
         let quotas = self.engine.quotas();
         let operates = caller.access == Access::Operator && path.starts_with(access::ADMIN);
         if !operates && quotas.is_deleted(tenant) {
-            return Err(status::tenant_being_deleted(tenant));
+            return Err(status::tenant_being_deleted(tenant).into());
         }
+        let taken = quotas.request(tenant);
+        taken.map_err(|exceeded| status::limit_reached(&exceeded))?;
         let is_new = !operates && !FINISHING.contains(&path);
         if is_new && self.engine.store().expected_wait(tenant) > self.database_wait {
-            return Err(status::overloaded());
+            return Err(Refusal::Overloaded);
         }
         self.unread.drop_overdue(Instant::now());
-        let enter = |room: &Arc<Room>| room.enter(tenant).ok_or_else(status::overloaded);
-        let admittance = Admittance {
+        let enter = |room: &Arc<Room>| room.enter(tenant).ok_or(Refusal::Overloaded);
+        Ok(Admittance {
             request: enter(&self.requests)?,
             stream: access::streams(path)
                 .then(|| enter(&self.streams))
                 .transpose()?,
             new: is_new.then(|| NewRequest::new(tenant.clone())),
-        };
-        let taken = quotas.request(tenant);
-        taken.map_err(|exceeded| status::limit_reached(&exceeded))?;
-        Ok(admittance)
+        })
     }
 
     /// The answer, which keeps its place.
@@ -133,6 +136,29 @@ impl Admission {
             }),
             None => self.unread.hold(body, request),
         })
+    }
+}
+
+/// Why a request is not admitted.
+enum Refusal {
+    /// The server has as much to do as it may.
+    Overloaded,
+    /// Another reason.
+    Status(Status),
+}
+
+impl From<Status> for Refusal {
+    fn from(status: Status) -> Self {
+        Self::Status(status)
+    }
+}
+
+impl Refusal {
+    fn answer(self) -> Response<Body> {
+        match self {
+            Self::Overloaded => Overloaded::answer(),
+            Self::Status(status) => status.into_http(),
+        }
     }
 }
 
@@ -236,7 +262,7 @@ where
                     Ok(admission.hold(answer, admittance))
                 })
             }
-            Err(refusal) => Box::pin(async move { Ok(refusal.into_http()) }),
+            Err(refusal) => Box::pin(std::future::ready(Ok(refusal.answer()))),
         }
     }
 }

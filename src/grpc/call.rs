@@ -2,8 +2,10 @@
 //! and turn, or tenant and key, how it ended and how long it took. Those that are no RPCs of ours, such
 //! as probes, are for debugging. `audit` is true for calls that may change something, and for those
 //! that were refused: these have a target of their own, and are written at any level of the log.
+//! Calls that are refused because the server has too much to do share a line ([`super::overload_log`]).
 
 use std::{
+    borrow::Cow,
     pin::Pin,
     sync::{Arc, OnceLock},
     task::{Context, Poll},
@@ -19,8 +21,10 @@ use tower::{Layer, Service};
 use uuid::Uuid;
 
 use super::{
-    access::{self, Needs},
+    access::{self, Method},
     connection::{OpenCall, Peer},
+    overload_log::OverloadLog,
+    status::Overloaded,
 };
 use crate::{
     auth::Denied,
@@ -37,7 +41,7 @@ const METHOD_SHOWN: usize = 200;
 /// RPCs of others that are served here.
 const HEALTH: [&str; 2] = ["grpc.health.v1.Health/Check", "grpc.health.v1.Health/Watch"];
 /// The target of these lines, and of those with `audit`.
-const CALLS: &str = "contextd::calls";
+pub(super) const CALLS: &str = "contextd::calls";
 const AUDIT: &str = "contextd::audit";
 
 /// Writes the line of a call: the target of a line is fixed where it is written.
@@ -45,7 +49,8 @@ macro_rules! line {
     ($target:expr, $call:expr, $code:expr, $ids:expr, $audit:literal) => {{
         let Call {
             id,
-            method,
+            method: _,
+            name,
             remote,
             begun,
             caller,
@@ -59,7 +64,7 @@ macro_rules! line {
         tracing::info!(
             target: $target,
             audit = $audit,
-            rpc.method = %method,
+            rpc.method = %name,
             rpc.code = code_name($code),
             duration_ms = begun.elapsed().as_micros() as f64 / 1000.0, // to the microsecond
             request.id = %id,
@@ -79,13 +84,13 @@ macro_rules! line {
 }
 
 tokio::task_local! {
-    static CURRENT: String;
+    static CURRENT: Arc<Call>;
 }
 
 /// The id of the request that this task answers; a new one where it answers none.
 pub fn request_id() -> String {
     CURRENT
-        .try_with(Clone::clone)
+        .try_with(|call| call.id.clone())
         .unwrap_or_else(|_| Uuid::now_v7().to_string())
 }
 
@@ -93,7 +98,10 @@ pub fn request_id() -> String {
 #[derive(Debug)]
 pub struct Call {
     id: String,
-    method: String,
+    /// The RPC, if it is one of ours.
+    method: Option<&'static Method>,
+    /// Its name, as far as it is shown.
+    name: Cow<'static, str>,
     remote: String,
     begun: Instant,
     caller: OnceLock<Principal>,
@@ -107,11 +115,13 @@ pub struct Call {
 
 impl Call {
     fn of<Q>(request: &Request<Q>) -> Self {
-        let path = request.uri().path().trim_start_matches('/');
+        let path = request.uri().path();
+        let method = access::method(path);
         let peer = request.extensions().get::<Peer>();
         Self {
             id: given_id(request.headers()).unwrap_or_else(|| Uuid::now_v7().to_string()),
-            method: path.chars().take(METHOD_SHOWN).collect(),
+            method,
+            name: name(path, method),
             remote: peer.map(Peer::address).unwrap_or_default(),
             begun: Instant::now(),
             caller: OnceLock::new(),
@@ -147,12 +157,11 @@ impl Call {
     }
 
     /// The method, if it is an RPC that is served here.
-    fn known_method(&self) -> Option<&str> {
-        let known = match access::needs(&format!("/{}", self.method)) {
-            Needs::Access(_) | Needs::Undeclared => true,
-            Needs::NotOurs => HEALTH.contains(&self.method.as_str()),
-        };
-        known.then_some(self.method.as_str())
+    fn known_method(&self) -> Option<&'static str> {
+        match &self.name {
+            Cow::Borrowed(name) => Some(name),
+            Cow::Owned(_) => None,
+        }
     }
 
     /// Why a call was refused that an other caller, or a later one, may have answered: the reason of
@@ -190,11 +199,11 @@ impl Call {
     /// Whether it is audited; `None` for what is no RPC of ours and was not refused.
     fn is_audited(&self, code: Code) -> Option<bool> {
         let refused = matches!(code, Code::Unauthenticated | Code::PermissionDenied);
-        match access::needs(&format!("/{}", self.method)) {
-            Needs::Access(needed) => Some(refused || needed > Access::Read),
-            Needs::Undeclared => Some(refused),
-            Needs::NotOurs => refused.then_some(true),
-        }
+        let Some(method) = self.method else {
+            return refused.then_some(true);
+        };
+        let changes = method.access().is_some_and(|access| access > Access::Read);
+        Some(refused || changes)
     }
 
     fn log(&self, code: Code, ids: Option<(String, String)>) {
@@ -203,7 +212,7 @@ impl Call {
             Some(false) => line!(CALLS, self, code, ids, false),
             None => {
                 let code = code_name(code);
-                tracing::debug!(target: CALLS, audit = false, rpc.method = %self.method, rpc.code = code, "call");
+                tracing::debug!(target: CALLS, audit = false, rpc.method = %self.name, rpc.code = code, "call");
             }
         }
     }
@@ -219,10 +228,20 @@ fn note(place: &OnceLock<String>, id: &str) {
 /// Notes and logs calls.
 #[derive(Debug, Clone)]
 pub struct Calls {
-    /// Where they are counted.
-    pub metrics: Metrics,
-    /// What makes their spans.
-    pub traces: Traces,
+    metrics: Metrics,
+    traces: Traces,
+    overload: Arc<OverloadLog>,
+}
+
+impl Calls {
+    /// Counts them and makes their spans there.
+    pub fn new(metrics: Metrics, traces: Traces) -> Self {
+        Self {
+            metrics,
+            traces,
+            overload: Arc::default(),
+        }
+    }
 }
 
 impl<S> Layer<S> for Calls {
@@ -231,8 +250,7 @@ impl<S> Layer<S> for Calls {
     fn layer(&self, inner: S) -> Self::Service {
         Noted {
             inner,
-            metrics: self.metrics.clone(),
-            traces: self.traces.clone(),
+            calls: self.clone(),
         }
     }
 }
@@ -241,8 +259,7 @@ impl<S> Layer<S> for Calls {
 #[derive(Debug, Clone)]
 pub struct Noted<S> {
     inner: S,
-    metrics: Metrics,
-    traces: Traces,
+    calls: Calls,
 }
 
 impl<S, Q> Service<Request<Q>> for Noted<S>
@@ -262,11 +279,11 @@ where
     fn call(&mut self, mut request: Request<Q>) -> Self::Future {
         let call = Arc::new(Call::of(&request));
         request.extensions_mut().insert(Arc::clone(&call));
-        let caller = self.traces.of_caller(request.headers());
-        let line = Line::new(call, &caller, self.metrics.clone());
+        let caller = self.calls.traces.of_caller(request.headers());
+        let line = Line::new(call, &caller, &self.calls);
         let trace = line.trace(caller);
         let answer = self.inner.call(request);
-        let doing = CURRENT.scope(line.call.id.clone(), async move {
+        let doing = CURRENT.scope(Arc::clone(&line.call), async move {
             let mut line = line;
             let mut answer = answer.await?;
             if let Some((name, value)) = Trace::current().traceparent() {
@@ -275,10 +292,20 @@ where
             if let Ok(id) = HeaderValue::from_str(&line.call.id) {
                 answer.headers_mut().insert(REQUEST_ID, id);
             }
-            line.read(answer.headers());
+            line.note(&answer);
             Ok(answer.map(|inner| Body::new(Ending { inner, line })))
         });
         Box::pin(trace.scope(doing))
+    }
+}
+
+/// The name of an RPC by its path; of what is none, as much as is shown.
+fn name(path: &str, method: Option<&'static Method>) -> Cow<'static, str> {
+    let path = path.trim_start_matches('/');
+    let of_others = || HEALTH.into_iter().find(|known| *known == path);
+    match method.map(Method::name).or_else(of_others) {
+        Some(name) => Cow::Borrowed(name),
+        None => Cow::Owned(path.chars().take(METHOD_SHOWN).collect()),
     }
 }
 
@@ -294,21 +321,25 @@ fn given_id(headers: &HeaderMap) -> Option<String> {
 struct Line {
     call: Arc<Call>,
     code: Option<Code>,
+    is_overload: bool,
     metrics: Metrics,
+    overload: Arc<OverloadLog>,
     /// Of an RPC of ours, and of what is none; probes have none.
     span: Option<Span>,
 }
 
 impl Line {
-    fn new(call: Arc<Call>, caller: &Trace, metrics: Metrics) -> Self {
+    fn new(call: Arc<Call>, caller: &Trace, calls: &Calls) -> Self {
         let method = call.known_method();
-        metrics.rpc_started(method);
+        calls.metrics.rpc_started(method);
         let is_probe = method.is_some_and(|method| HEALTH.contains(&method));
         Self {
             span: (!is_probe).then(|| caller.rpc(method)),
             call,
             code: None,
-            metrics,
+            is_overload: false,
+            metrics: calls.metrics.clone(),
+            overload: Arc::clone(&calls.overload),
         }
     }
 
@@ -319,12 +350,30 @@ impl Line {
             .map_or(caller, |span| span.trace().clone())
     }
 
+    /// Notes how an answer ends whose end is in its headers.
+    fn note<B>(&mut self, answer: &Response<B>) {
+        // What was refused here is not decoded again.
+        if answer.extensions().get::<Overloaded>().is_some() {
+            self.is_overload = true;
+            self.code = Some(Overloaded::CODE);
+            self.metrics.rpc_rejected(Overloaded::REASON);
+        } else if let Some(status) = answer.extensions().get::<Status>() {
+            self.ended(status);
+        } else {
+            self.read(answer.headers());
+        }
+    }
+
     fn read(&mut self, headers: &HeaderMap) {
         if let Some(status) = Status::from_header_map(headers) {
-            self.code = Some(status.code());
-            if let Some(reason) = self.call.rejection(&status) {
-                self.metrics.rpc_rejected(&reason);
-            }
+            self.ended(&status);
+        }
+    }
+
+    fn ended(&mut self, status: &Status) {
+        self.code = Some(status.code());
+        if let Some(reason) = self.call.rejection(status) {
+            self.metrics.rpc_rejected(&reason);
         }
     }
 }
@@ -339,7 +388,12 @@ impl Drop for Line {
         if let Some(span) = &self.span {
             span.answered(code_name(code), is_fault(code));
         }
-        self.call.log(code, ids);
+        if self.is_overload {
+            self.overload.refused();
+        } else {
+            self.call.log(code, ids);
+        }
+        self.overload.log_if_due();
     }
 }
 

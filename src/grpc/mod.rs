@@ -22,6 +22,7 @@ pub mod health;
 pub mod model;
 mod names;
 mod nearly_full;
+mod overload_log;
 pub mod page;
 pub mod preview;
 mod prompt;

@@ -110,10 +110,7 @@ pub async fn serve(
     stop: impl Future<Output = ()>,
 ) -> anyhow::Result<()> {
     let metrics = engine.metrics().clone();
-    let calls = Calls {
-        metrics: metrics.clone(),
-        traces: engine.traces().clone(),
-    };
+    let calls = Calls::new(metrics.clone(), engine.traces().clone());
     let read = bounds.max_request_bytes;
     let write = MAX_RESPONSE_BYTES;
     let Entrance { gate, auth, tls } = entrance;

@@ -4,9 +4,10 @@
 //! What goes out is safe to show. Internals are logged here, once, under an id that the client gets
 //! instead of them.
 
-use std::{fmt::Display, time::Duration};
+use std::{fmt::Display, sync::LazyLock, time::Duration};
 
-use tonic::Status;
+use http::Response;
+use tonic::{Code, Status, body::Body};
 
 use self::code::Row;
 use super::{
@@ -128,6 +129,28 @@ pub fn overloaded() -> Status {
     Row::new(ErrorReason::Overloaded, "the server is overloaded")
         .retry_after(RETRY_BUSY)
         .status()
+}
+
+/// Marks an answer that refuses a call because the server has as much to do as it may.
+#[derive(Debug, Clone, Copy)]
+pub struct Overloaded;
+
+impl Overloaded {
+    /// Its code.
+    pub const CODE: Code = code::code(ErrorReason::Overloaded);
+    /// Its reason, as metrics and the log have it.
+    pub const REASON: &'static str = "overloaded";
+
+    /// The answer. Its headers are written once: in an overload there are many.
+    pub fn answer() -> Response<Body> {
+        static ANSWER: LazyLock<Response<()>> = LazyLock::new(|| {
+            let mut answer = overloaded().into_http();
+            answer.extensions_mut().remove::<Status>();
+            answer.extensions_mut().insert(Overloaded);
+            answer
+        });
+        ANSWER.clone().map(|()| Body::empty())
+    }
 }
 
 /// The caller's deadline passed.

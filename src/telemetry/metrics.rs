@@ -265,12 +265,12 @@ impl Metrics {
     }
 
     /// An RPC came; `method` is fully qualified, `None` for what is no RPC of ours.
-    pub fn rpc_started(&self, method: Option<&str>) {
+    pub fn rpc_started(&self, method: Option<&'static str>) {
         self.0.rpc_active.add(1, &[rpc_method(method)]);
     }
 
     /// It was answered.
-    pub fn rpc_ended(&self, method: Option<&str>, code: &'static str, took: Duration) {
+    pub fn rpc_ended(&self, method: Option<&'static str>, code: &'static str, took: Duration) {
         self.0.rpc_active.add(-1, &[rpc_method(method)]);
         let mut attributes = vec![
             KeyValue::new(attribute::RPC_SYSTEM, "grpc"),
@@ -506,8 +506,8 @@ impl Metrics {
     }
 }
 
-fn rpc_method(method: Option<&str>) -> KeyValue {
-    KeyValue::new(attribute::RPC_METHOD, method.unwrap_or(OTHER).to_owned())
+fn rpc_method(method: Option<&'static str>) -> KeyValue {
+    KeyValue::new(attribute::RPC_METHOD, method.unwrap_or(OTHER))
 }
 
 fn counter(meter: &Meter, instrument: &Instrument) -> Counter<u64> {

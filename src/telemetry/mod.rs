@@ -13,6 +13,7 @@ pub mod export;
 pub mod instruments;
 mod labels;
 mod log;
+mod log_writer;
 pub mod metrics;
 pub mod names;
 pub mod progress;
@@ -20,6 +21,7 @@ pub mod spans;
 pub mod traces;
 
 pub use export::Telemetry;
+pub use log_writer::Log;
 pub use metrics::{ConnectionEnd, Metrics, ToolResult};
 pub use traces::{Span, Trace, Traces};
 
@@ -35,6 +37,9 @@ pub enum TelemetryError {
     /// The collector cannot be reached as it is configured.
     #[error("OTLP cannot be set up: {0}")]
     Otlp(String),
+    /// The thread that writes the log cannot be started.
+    #[error("the log cannot be written")]
+    Log(#[from] std::io::Error),
     /// Telemetry was set up before.
     #[error("telemetry is already set up")]
     SetUpTwice(#[from] tracing_subscriber::util::TryInitError),
@@ -45,9 +50,10 @@ pub enum TelemetryError {
 /// servers, notices of the database) are silent.
 const DIRECTIVES: &str = "contextd::audit=info,rmcp=off,tokio_postgres=off";
 
-/// Starts logs on stderr.
-pub fn init(config: &TelemetryConfig) -> Result<(), TelemetryError> {
-    let mut lines = tracing_subscriber::fmt::layer().with_writer(std::io::stderr);
+/// Starts logs on stderr. The last lines are written when what it returns is dropped.
+pub fn init(config: &TelemetryConfig) -> Result<Log, TelemetryError> {
+    let (writer, log) = log_writer::start(std::io::stderr())?;
+    let mut lines = tracing_subscriber::fmt::layer().with_writer(move || writer.clone());
     if !std::io::stderr().is_terminal() {
         lines.set_ansi(false);
     }
@@ -63,7 +69,7 @@ pub fn init(config: &TelemetryConfig) -> Result<(), TelemetryError> {
     tracing_subscriber::registry()
         .with(lines.with_filter(filter(&config.log)?))
         .try_init()?;
-    Ok(())
+    Ok(log)
 }
 
 fn filter(directives: &str) -> Result<EnvFilter, tracing_subscriber::filter::ParseError> {

@@ -34,11 +34,11 @@ pub struct ModelAnswer<'a> {
 
 impl Trace {
     /// An RPC that is answered; `None` for what is no RPC of ours.
-    pub fn rpc(&self, method: Option<&str>) -> Span {
-        let method = method.unwrap_or(OTHER).to_owned();
+    pub fn rpc(&self, method: Option<&'static str>) -> Span {
+        let method = method.unwrap_or(OTHER);
         let attributes = vec![
             KeyValue::new(attribute::RPC_SYSTEM, "grpc"),
-            KeyValue::new(attribute::RPC_METHOD, method.clone()),
+            KeyValue::new(attribute::RPC_METHOD, method),
         ];
         self.span(method, Role::Server, attributes)
     }

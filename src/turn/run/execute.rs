@@ -189,6 +189,10 @@ impl Engine {
         if self.draining.is_cancelled() {
             return Err(Error::Draining);
         }
+        // A session that has no name yet has no queue where the input could wait.
+        if command.session.is_none() {
+            self.check_room(&key.tenant)?;
+        }
         let session = self.store.session(key).await?;
         if caller.has_left() {
             return Err(Error::DeadlinePassed);
