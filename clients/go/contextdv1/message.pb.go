@@ -955,8 +955,8 @@ type Part_ProviderItem struct {
 }
 
 type Part_StepStart struct {
-	// Deprecated: the server never sends it, and refuses it as UNIMPLEMENTED. Message.step has the
-	// number of the step.
+	// Deprecated. Neither sent nor accepted: a request with it is refused as UNIMPLEMENTED. Message.step
+	// has the number of the step.
 	//
 	// Deprecated: Marked as deprecated in contextd/v1/message.proto.
 	StepStart *StepStart `protobuf:"bytes,8,opt,name=step_start,json=stepStart,proto3,oneof"`

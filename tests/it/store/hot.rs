@@ -146,6 +146,7 @@ fn of_any_transition(name: &str) -> &'static str {
         "stay" => "30",
         "unused_for" => "null",
         // A result, and an approval.
+        "submission" => "'submission'",
         "closed_calls" => "array['d1']",
         "outcomes" => "array[1]::smallint[]",
         "bodies" => "array['seen']",

@@ -551,8 +551,8 @@ class Part(_message.Message):
     @_builtins.property
     @_deprecated("""This field has been marked as deprecated using proto field options.""")
     def step_start(self) -> Global___StepStart:
-        """Deprecated: the server never sends it, and refuses it as UNIMPLEMENTED. Message.step has the
-        number of the step.
+        """Deprecated. Neither sent nor accepted: a request with it is refused as UNIMPLEMENTED. Message.step
+        has the number of the step.
         """
 
     @_builtins.property

@@ -438,8 +438,8 @@ export interface Part {
     { $case: "providerItem"; value: ProviderItem }
     | //
     /**
-     * Deprecated: the server never sends it, and refuses it as UNIMPLEMENTED. Message.step has the
-     * number of the step.
+     * Deprecated. Neither sent nor accepted: a request with it is refused as UNIMPLEMENTED. Message.step
+     * has the number of the step.
      */
     { $case: "stepStart"; value: StepStart }
     | //
