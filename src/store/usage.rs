@@ -117,6 +117,7 @@ impl Store {
             reasoning,
             cache_read,
             cache_write,
+            provider_tool_calls: _,
             provider_json: _,
         } = report.usage;
         let [input, output, reasoning, cache_read, cache_write] =

@@ -178,6 +178,7 @@ impl Span {
                 reasoning,
                 cache_read,
                 cache_write,
+                provider_tool_calls: _,
                 provider_json: _,
             } = usage;
             let counts = [
