@@ -34,7 +34,7 @@ use crate::{
 const CANARY: &str = "canary-7f3a";
 
 /// The value of one series, 0 if it is not there. Each of `labels` is in it.
-pub(crate) fn value(scrape: &str, name: &str, labels: &[&str]) -> f64 {
+fn value(scrape: &str, name: &str, labels: &[&str]) -> f64 {
     let series = scrape.lines().filter(|line| {
         let named = line
             .strip_prefix(name)
