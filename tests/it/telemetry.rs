@@ -309,7 +309,7 @@ async fn no_metric_shows_what_callers_choose_and_spans_only_the_session() {
     assert!(!metrics.contains(CANARY), "{metrics}");
 
     // Spans come when there are enough of them, or some seconds later.
-    eventually("the spans of both calls and of the turn were exported", || async {
+    eventually("the spans of both calls were exported", || async {
         let spans = collector.spans();
         let named = |name: &str| spans.iter().filter(|span| span.name == name).count();
         named("_OTHER") == 1
