@@ -11,7 +11,7 @@ use crate::config::{LogFormat, TelemetryConfig};
 mod collector;
 pub mod export;
 pub mod instruments;
-mod labels;
+mod label_values;
 mod log;
 mod log_writer;
 pub mod metrics;
