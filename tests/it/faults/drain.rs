@@ -2,20 +2,28 @@
 //! in time whatever its clients and its database do.
 
 use std::{
-    sync::atomic::{AtomicBool, Ordering},
+    sync::{
+        Arc, Condvar, Mutex,
+        atomic::{AtomicBool, Ordering},
+    },
     time::{Duration, Instant},
 };
 
-use contextd::pb::{self, event::Payload};
+use contextd::{
+    model::{Arrangement, FinishReason, Message, Prompt, Usage},
+    pb::{self, event::Payload},
+    provider::{Answer, Chunk, Finish, ModelInfo, Provider},
+};
 use serde_json::json;
 use tokio::{io::AsyncWriteExt as _, net::TcpStream};
 use tonic::Code;
 use tonic_health::pb::health_check_response::ServingStatus;
 
 use crate::harness::{
-    TestDatabase,
+    Host, Options, TestDatabase,
     errors::refusal,
     events::{kinds, messages, said},
+    host::until,
     process::{Place, Served},
     proxy::Traffic,
     requests::turn,
@@ -159,6 +167,78 @@ async fn an_unresponsive_database_does_not_delay_a_drain() {
     served.terminate();
     let took = ends_well(served).await;
     assert!(took < Duration::from_secs(12), "it took {took:?}");
+}
+
+/// A model service whose prompts take for ever to count once it was called.
+#[derive(Debug, Default)]
+struct Uncountable {
+    called: AtomicBool,
+    counts: AtomicBool,
+    released: (Mutex<bool>, Condvar),
+}
+
+impl Provider for Uncountable {
+    fn kind(&self) -> &'static str {
+        "uncountable"
+    }
+
+    fn model(&self, name: &str) -> Option<ModelInfo> {
+        Some(ModelInfo::unknown(name))
+    }
+
+    fn models(&self) -> Vec<ModelInfo> {
+        Vec::new()
+    }
+
+    fn arrangement(&self, _system: &str, _messages: &[Message]) -> Arrangement {
+        if self.called.load(Ordering::SeqCst) {
+            self.counts.store(true, Ordering::SeqCst);
+            let (released, changed) = &self.released;
+            let held = changed.wait_while(released.lock().unwrap(), |released| !*released);
+            drop(held.unwrap());
+        }
+        Arrangement::default()
+    }
+
+    fn call(&self, _prompt: Arc<Prompt>) -> Answer {
+        self.called.store(true, Ordering::SeqCst);
+        let usage = Usage {
+            input: 100,
+            output: 10,
+            ..Usage::default()
+        };
+        let finish = Finish {
+            reason: FinishReason::Stop,
+            provider_reason: String::new(),
+            usage: Some(usage),
+            provider_model: String::new(),
+            response_id: String::new(),
+            metadata: None,
+            prompt_fingerprint: None,
+        };
+        Box::pin(tokio_stream::iter([
+            Ok(Chunk::Text("Fine.".to_owned())),
+            Ok(Chunk::Finished(finish)),
+        ]))
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn counting_what_a_call_taught_does_not_delay_a_drain() {
+    let service = Arc::new(Uncountable::default());
+    let provider = Arc::clone(&service) as Arc<dyn Provider>;
+    let host = Host::with(Options::default().provider("slow", provider)).await;
+    host.run(turn("s", "slow/any", "Hello")).await;
+    until("the prompt is being counted", || async {
+        service.counts.load(Ordering::SeqCst)
+    })
+    .await;
+    let begun = Instant::now();
+    host.replica.drain(Duration::from_secs(20)).await;
+    let took = begun.elapsed();
+    *service.released.0.lock().unwrap() = true;
+    service.released.1.notify_all();
+    assert!(took < Duration::from_secs(10), "it took {took:?}");
 }
 
 /// Row F27
