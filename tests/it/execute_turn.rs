@@ -184,7 +184,7 @@ async fn tools_that_another_provider_runs_are_left_out_and_reported() {
     assert_eq!(prompt.provider_tools, [r#"{"type":"web_search"}"#]);
 }
 
-/// Row D1
+/// Rows D1 and I11
 #[tokio::test(flavor = "multi_thread")]
 async fn max_steps_bounds_the_model_calls() {
     let host = Host::scripted(&[

@@ -152,6 +152,7 @@ async fn an_answer_without_an_end_marker_is_never_complete() {
     }
 }
 
+/// Row I11
 #[tokio::test(flavor = "multi_thread")]
 async fn an_answer_over_the_size_limit_fails_the_turn() {
     let host = failing(

@@ -212,6 +212,7 @@ async fn a_result_over_the_tools_limits_is_cut_and_kept_whole() {
     assert!(text.starts_with("line\nline\nline"), "{text}");
 }
 
+/// Row I11
 #[tokio::test(flavor = "multi_thread")]
 async fn an_answer_over_the_servers_bound_is_not_read() {
     let server = McpServer::start().await;

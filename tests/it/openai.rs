@@ -424,7 +424,7 @@ async fn oversized_call_arguments_fail_before_they_are_buffered() {
     assert_eq!(upstream.requests().len(), 1);
 }
 
-/// Row F21
+/// Rows F21 and I11
 #[tokio::test(flavor = "multi_thread")]
 async fn an_endless_sse_event_is_not_buffered_without_bound() {
     let upstream = Upstream::start().await;

@@ -309,6 +309,7 @@ async fn sessions(host: &Host) -> Vec<Vec<String>> {
     }
 }
 
+/// Row I11
 #[tokio::test(flavor = "multi_thread")]
 async fn a_page_of_sessions_reads_and_shows_a_bounded_number_of_bytes() {
     let host = Host::with(Options::default().script("it", TALKS)).await;

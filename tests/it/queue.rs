@@ -275,6 +275,7 @@ async fn take_policy_decides_how_many_queued_messages_are_applied() {
     assert_eq!(check("latest", pb::TakeMode::Latest).await, (vec![1], 2));
 }
 
+/// Row I11
 #[tokio::test(flavor = "multi_thread")]
 async fn a_full_queue_is_refused_with_its_limit_and_a_retry_delay() {
     let host = Host::with(options()).await;

@@ -343,7 +343,7 @@ async fn steps_continue_after_a_retry_and_no_tool_runs_twice() {
     }
 }
 
-/// Rows D20, D27
+/// Rows D20, D27 and I11
 #[tokio::test(flavor = "multi_thread")]
 async fn call_attempts_are_bounded_and_the_last_failure_ends_the_turn() {
     let service = {

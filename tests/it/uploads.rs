@@ -516,6 +516,7 @@ async fn a_stalled_or_slow_upload_is_aborted() {
     }
 }
 
+/// Row I11
 #[tokio::test(flavor = "multi_thread")]
 async fn uploads_over_the_limit_are_refused_with_a_retry_delay() {
     let uploads = UploadBounds {

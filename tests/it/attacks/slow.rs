@@ -115,6 +115,7 @@ async fn calls_without_window(target: Target, key: String) -> Tally {
     tally
 }
 
+/// Row I11
 /// Of four connections to the database, a slow client holds none; of 64 places for requests, one tenant
 /// leaves some to the other.
 #[tokio::test(flavor = "multi_thread")]
