@@ -61,7 +61,9 @@ impl Served {
         script: &str,
         settings: &str,
     ) -> Self {
-        Self::logging(place, postgres, script, settings, "error", Stdio::inherit())
+        // Audit lines are written at any level.
+        let levels = "error,contextd::audit=off";
+        Self::logging(place, postgres, script, settings, levels, Stdio::inherit())
     }
 
     /// The same with a log of these levels, which goes there.
