@@ -27,6 +27,13 @@ pub struct TokenCount {
     pub estimator: String,
 }
 
+impl TokenCount {
+    /// What triggers compare: the number, and as much as it may be more.
+    pub fn at_most(&self) -> u32 {
+        self.tokens.saturating_add(self.margin)
+    }
+}
+
 /// What a piece of the context window is spent on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Category {

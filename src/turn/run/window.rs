@@ -7,6 +7,7 @@ use crate::{
     context::{
         prompt::{self, Asked},
         prune::{choose, is_due},
+        size::ReportedCall,
         stats::{Whole, breakdown},
     },
     model::{
@@ -231,26 +232,19 @@ pub(super) fn measured(
     answer: &NewMessage,
     of_loop: u32,
 ) -> Anchor {
-    let kept = message_tokens(answer).saturating_sub(scene.estimator.frame());
-    let kept = if answer.parts.is_empty() { 0 } else { kept };
-    let dropped = reasoning::dropped(scene.model, &answer.parts, usage);
-    let of_loop = if reasoning::ends_loop(&answer.parts) {
-        of_loop
-    } else {
-        0
-    };
-    Anchor {
-        model: scene.model.reference.clone(),
-        version: scene.owned.context_version,
-        input: usage.input,
-        output: usage.output.saturating_sub(dropped),
-        estimated_at_anchor: scene.context.estimated_tokens()
-            + i64::from(kept)
-            + i64::from(of_loop),
-        cached: usage.cache_read.saturating_add(usage.cache_write),
-        estimated: scene.size.count.tokens,
-        basis: scene.size.count.basis,
-    }
+    let was_appended = !answer.parts.is_empty();
+    let ends_loop = reasoning::ends_loop(&answer.parts);
+    scene.context.anchor_after(ReportedCall {
+        model: &scene.model.reference,
+        usage,
+        message_tokens: if was_appended {
+            message_tokens(answer)
+        } else {
+            0
+        },
+        dropped_output: reasoning::dropped(scene.model, &answer.parts, usage),
+        dropped_input: if ends_loop { of_loop } else { 0 },
+    })
 }
 
 fn largest_first(shares: Vec<Share>) -> Vec<Share> {
