@@ -28,12 +28,10 @@ use self::{key_file::FileKey, secret::Hash, token::Tokens};
 use crate::{
     clock::Clock,
     config::{AuthConfig, GrantConfig},
-    model::{Access, Principal, TenantId},
+    model::{Access, Principal, TenantId, access::DEFAULT_TENANT},
     store::{Store, api_key::LiveKey},
 };
 
-/// The tenant of callers where authentication is not required.
-pub const DEFAULT_TENANT: &str = "default";
 /// The longest credential that is looked at, in bytes.
 const LONGEST_CREDENTIAL: usize = 16 * 1024;
 /// The scheme of the `authorization` header, in small letters.

@@ -7,7 +7,11 @@
 use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
 use sha2::{Digest, Sha256};
 
-use super::PAGE_BYTES;
+/// Bytes that a page of a list may have; a page with one item may have more.
+pub(super) const PAGE_BYTES: usize = 2 * 1024 * 1024;
+/// Bytes that are read from the database at once for a page, as they are stored; one item may have
+/// more.
+pub(super) const READ_BYTES: i64 = 8 * 1024 * 1024;
 
 /// First byte of every token; a change of the layout changes it.
 const VERSION: u8 = 1;

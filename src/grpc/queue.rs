@@ -5,7 +5,11 @@ use std::sync::Arc;
 use prost::Message as _;
 use tonic::{Request, Response, Status};
 
-use super::{PAGE_BYTES, READ_BYTES, decode, encode, page, tenant};
+use super::{
+    caller::tenant,
+    decode, encode,
+    page::{self, PAGE_BYTES, READ_BYTES},
+};
 use crate::{
     codec,
     model::{Delivery, SessionKey},

@@ -7,12 +7,12 @@ use tonic::{Request, Response, Status};
 use uuid::Uuid;
 
 use super::{
-    PAGE_BYTES, READ_BYTES,
+    caller::tenant,
     decode::{self, MessageView},
     encode::{self, Detail},
-    page::{self, Room},
+    page::{self, PAGE_BYTES, READ_BYTES, Room},
     preview::fit_message,
-    status, tenant,
+    status,
 };
 use crate::{
     codec,

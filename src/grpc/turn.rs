@@ -6,15 +6,15 @@ use prost::Message as _;
 use tonic::{Request, Response, Status};
 
 use super::{
-    PAGE_BYTES, READ_BYTES, deadline,
+    caller::tenant,
+    deadline,
     decode::{self, PageRequest},
     encode,
-    page::{self, Room},
+    page::{self, PAGE_BYTES, READ_BYTES, Room},
     preview::fit_event,
     session::position,
     status,
     stream::{EventStream, Reader, Waiting},
-    tenant,
 };
 use crate::{
     codec,

@@ -6,8 +6,9 @@ use std::time::Duration;
 use opentelemetry::KeyValue;
 
 use super::{
+    labels::ToolResult,
     labels::{self, OTHER},
-    metrics::{ModelCall, ToolResult},
+    metrics::ModelCall,
     names::{attribute, span},
     traces::{Role, Span, Trace},
 };

@@ -2,9 +2,9 @@
 
 use super::{
     Findings, Path, answers,
+    findings::Stored,
     hash::{idempotency, request_hash},
-    id, ignored, input, json, labels,
-    media::{self, Stored},
+    id, ignored, input, json, labels, media,
     messages_json::{self, Imported, Place},
     number, part, provided, response,
     text::{self, AtMost, MIB},

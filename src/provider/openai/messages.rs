@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 use super::{
     KIND, details,
     dialect::{Dialect, ReasoningBack},
-    encode::Form,
+    form::Form,
     media, order, wire,
 };
 use crate::{

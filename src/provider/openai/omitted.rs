@@ -2,7 +2,7 @@
 //! their answers in words.
 
 use super::{
-    encode::Form,
+    form::Form,
     messages::{Back, is_sendable, texts},
 };
 use crate::model::{Content, Message, Prompt, PromptNote, PromptNoteKind, Role, transcript};

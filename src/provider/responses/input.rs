@@ -3,7 +3,7 @@
 use std::{borrow::Cow, collections::BTreeSet};
 
 use super::{
-    encode::Form,
+    form::Form,
     media,
     said::{Answer, answer},
     wire::{Content as Piece, Input, Message as Said, Text},

@@ -3,7 +3,7 @@
 
 use super::{
     dialect::CALL_IDS,
-    encode::Form,
+    form::Form,
     input,
     said::{Answer, answer},
 };
