@@ -51,6 +51,15 @@ pub fn encode(list: &str, filter: &str, position: &str) -> String {
     URL_SAFE_NO_PAD.encode(bytes)
 }
 
+/// The token of what follows a page; empty if there is no more.
+pub fn next(more: bool, list: &str, filter: &str, position: &str) -> String {
+    if more {
+        encode(list, filter, position)
+    } else {
+        String::new()
+    }
+}
+
 /// Reads the position out of a token that this list gave out for this filter.
 pub fn decode(token: &str, list: &str, filter: &str) -> Result<String, BadToken> {
     if token.len() > LONGEST {

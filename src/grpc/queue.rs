@@ -8,7 +8,7 @@ use tonic::{Request, Response, Status};
 use super::{
     caller::tenant,
     decode, encode,
-    page::{self, PAGE_BYTES, READ_BYTES},
+    page::{self, READ_BYTES, Room},
 };
 use crate::{
     codec,
@@ -48,7 +48,7 @@ impl Queue {
             None => 0,
         };
         let mut queued_messages = Vec::new();
-        let mut bytes = 0;
+        let mut room = Room::default();
         let batch = READ.min(size.saturating_add(1));
         let more = 'page: loop {
             let read = self
@@ -59,10 +59,7 @@ impl Queue {
             for queued in read.items {
                 let cursor = queued.cursor;
                 let shown = queued_message(queued, key);
-                bytes += shown.encoded_len();
-                if queued_messages.len() == size as usize
-                    || (bytes > PAGE_BYTES && !queued_messages.is_empty())
-                {
+                if queued_messages.len() == size as usize || !room.takes(shown.encoded_len()) {
                     break 'page true;
                 }
                 at = cursor;
@@ -72,11 +69,7 @@ impl Queue {
                 break false;
             }
         };
-        let next_page_token = if more {
-            page::encode(LIST, &filter, &at.to_string())
-        } else {
-            String::new()
-        };
+        let next_page_token = page::next(more, LIST, &filter, &at.to_string());
         Ok(pb::ListQueuedMessagesResponse {
             queued_messages,
             next_page_token,

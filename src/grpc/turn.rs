@@ -192,11 +192,7 @@ impl Turns {
             last = turn.first_seq;
             turns.push(shown);
         }
-        let next_page_token = if more {
-            page::encode(LIST, &filter, &last.to_string())
-        } else {
-            String::new()
-        };
+        let next_page_token = page::next(more, LIST, &filter, &last.to_string());
         Ok(pb::ListTurnsResponse {
             turns,
             next_page_token,

@@ -16,6 +16,7 @@ pub mod gemini;
 pub mod http;
 pub mod info;
 mod inserted;
+mod omissions;
 pub mod openai;
 mod own;
 mod prefix;

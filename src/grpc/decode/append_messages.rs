@@ -311,13 +311,7 @@ fn resulted(at: Path<'_>, is_foreign: bool, part: pb::Part, found: &mut Findings
         preview_of: _,
         sanitized: _,
     } = part;
-    if !citations.is_empty() {
-        found.invalid(
-            at.field("citations"),
-            FieldReason::Unsupported,
-            "belong to the model's text",
-        );
-    }
+    part::refuse_citations(at, &citations, found);
     let metadata = at.field("provider_metadata_json");
     let provider_metadata = json::optional_object(metadata, provider_metadata_json, found);
     let other = match content {

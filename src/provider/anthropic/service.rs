@@ -194,18 +194,7 @@ impl Provider for Anthropic {
             let Encoded { body, headers, .. } =
                 encode::question(&prompt, &provider.manner(&prompt.model));
             match provider.client.question(COUNT_PATH, &headers, body).await {
-                Ok(answer) => {
-                    let tokens = answer["input_tokens"].as_u64();
-                    let tokens = tokens.and_then(|tokens| u32::try_from(tokens).ok());
-                    let unreadable = || {
-                        Error::new(
-                            Kind::Broken,
-                            &provider.name,
-                            "its count of tokens cannot be read",
-                        )
-                    };
-                    tokens.map(Some).ok_or_else(unreadable)
-                }
+                Ok(answer) => provider.client.counted(&answer["input_tokens"]).map(Some),
                 // Others who speak the protocol do not count.
                 Err(error) if error.status == NOT_FOUND => Ok(None),
                 Err(error) => Err(error),

@@ -14,10 +14,9 @@ use super::{
 use crate::{
     model::{Declared, Generation, Media, Prompt, PromptShape, Role, generation::Unsupported},
     provider::{
-        Answer, Count, Error, ModelInfo, Provider, Refresh, Request,
+        Answer, Count, ModelInfo, Provider, Refresh, Request,
         catalog::Catalog,
         discovery::Family,
-        error::Kind,
         http::{Call, Client, Settings, Unusable},
     },
 };
@@ -132,15 +131,7 @@ impl Provider for Gemini {
             let path = format!("{}:countTokens", encode::resource(&prompt.model));
             let client = &provider.client;
             match client.question(&path, &HeaderMap::new(), body).await {
-                Ok(answer) => {
-                    let tokens = answer["totalTokens"].as_u64();
-                    let tokens = tokens.and_then(|tokens| u32::try_from(tokens).ok());
-                    let unreadable = || {
-                        let words = "its count of tokens cannot be read";
-                        Error::new(Kind::Broken, &provider.name, words)
-                    };
-                    tokens.map(Some).ok_or_else(unreadable)
-                }
+                Ok(answer) => client.counted(&answer["totalTokens"]).map(Some),
                 // Others who speak the protocol do not count.
                 Err(error) if error.status == NOT_FOUND => Ok(None),
                 Err(error) => Err(error),

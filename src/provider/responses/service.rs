@@ -166,12 +166,7 @@ impl Provider for Responses {
             let path = format!("{COUNT_PATH}{}", provider.query);
             let client = &provider.client;
             let answer = client.question(&path, &HeaderMap::new(), body).await?;
-            let tokens = answer["input_tokens"].as_u64();
-            let tokens = tokens.and_then(|tokens| u32::try_from(tokens).ok());
-            tokens.map(Some).ok_or_else(|| {
-                let message = "its count of tokens cannot be read";
-                Error::new(Kind::Broken, provider.name.as_str(), message)
-            })
+            client.counted(&answer["input_tokens"]).map(Some)
         })
     }
 

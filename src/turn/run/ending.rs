@@ -10,7 +10,8 @@ use crate::{
     },
     store::{
         Rows,
-        following::Starters,
+        admission::Admission,
+        following::{NextTurn, Starters},
         grant::Grant,
         session::SessionState,
         turn::{End, StepCost},
@@ -36,6 +37,14 @@ struct Ahead {
     waiting: bool,
     /// What follows it.
     next: Option<Planned>,
+}
+
+impl Ahead {
+    /// The turn that follows, as it is admitted.
+    fn next_turn<'a>(&'a self, admission: Option<&'a Admission<'a>>) -> Option<NextTurn<'a>> {
+        let (next, admission) = self.next.as_ref().zip(admission)?;
+        Some(next.next(admission))
+    }
 }
 
 impl Run<'_> {
@@ -66,11 +75,7 @@ impl Run<'_> {
             return self.after(written);
         }
         let admission = ahead.next.as_ref().map(Planned::admission);
-        let next = ahead
-            .next
-            .as_ref()
-            .zip(admission.as_ref())
-            .map(|(next, admission)| next.next(admission));
+        let next = ahead.next_turn(admission.as_ref());
         let mut request = self.engine.leases.request(self.key);
         let store = &self.engine.store;
         let ended = store
@@ -106,11 +111,7 @@ impl Run<'_> {
         };
         let ahead = self.ahead(scene, starters).await?;
         let admission = ahead.next.as_ref().map(Planned::admission);
-        let next = ahead
-            .next
-            .as_ref()
-            .zip(admission.as_ref())
-            .map(|(next, admission)| next.next(admission));
+        let next = ahead.next_turn(admission.as_ref());
         let mut request = self.engine.leases.request(self.key);
         let store = &self.engine.store;
         let ended = store
