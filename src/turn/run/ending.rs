@@ -25,7 +25,7 @@ use crate::{
         run::{
             cause::Cause,
             ground::Ground,
-            state::{Flow, Run, Scene},
+            state::{Flow, Run, StepContext},
         },
         tools::synthetic_results::synthetic,
     },
@@ -51,7 +51,7 @@ impl Run<'_> {
     /// Ends the turn as the model wants, unless messages wait for it or a cancel was requested.
     pub(super) async fn finish(
         &mut self,
-        scene: &Scene<'_>,
+        scene: &StepContext<'_>,
         rows: Rows,
         cost: Option<StepCost<'_>>,
         finish: Option<FinishReason>,
@@ -88,7 +88,7 @@ impl Run<'_> {
     /// Ends the turn, whatever waits.
     pub(super) async fn stop(
         &mut self,
-        scene: &Scene<'_>,
+        scene: &StepContext<'_>,
         rows: Rows,
         cost: Option<StepCost<'_>>,
         ending: Ending,
@@ -123,7 +123,7 @@ impl Run<'_> {
 
     /// What the end of the turn has to reckon with: messages that hold it up, and the turn that
     /// follows it.
-    async fn ahead(&self, scene: &Scene<'_>, starters: Starters) -> Result<Ahead, Error> {
+    async fn ahead(&self, scene: &StepContext<'_>, starters: Starters) -> Result<Ahead, Error> {
         let found = self
             .patiently(|| self.engine.store.ahead(self.key, starters))
             .await?;
@@ -276,7 +276,7 @@ impl Run<'_> {
     /// What came of the turn, this step included.
     fn result(
         &self,
-        scene: &Scene<'_>,
+        scene: &StepContext<'_>,
         cost: &StepCost<'_>,
         finish: Option<FinishReason>,
     ) -> TurnResult {
