@@ -1,5 +1,5 @@
-//! What a reader costs the server in memory: streams on which nothing happens, and readers that do
-//! not read. `docs/benchmarks.md` says how to read it.
+//! What a server takes in memory when nothing runs, for a reader (of a stream on which nothing happens, and
+//! one that does not read), and for a turn whose model is silent. `docs/benchmarks.md` says how to read it.
 #![expect(
     clippy::unwrap_used,
     clippy::print_stdout,
@@ -25,9 +25,15 @@ const TURNS: usize = 20;
 /// read.
 const IDLE: f64 = 32.0 * 1024.0;
 const STALLED: f64 = 128.0 * 1024.0;
-/// Each turn says 20 kB.
-const SCRIPT: &str =
-    r#"{ "steps": [{ "say": [{ "repeat": { "text": "word ", "times": 4000 } }] }] }"#;
+/// Turns that run at once.
+const RUNNING: usize = 400;
+/// Bytes of their context.
+const CONTEXTS: [usize; 2] = [1_000, 200_000];
+/// Each turn says 20 kB, or a word and then nothing.
+const SCRIPT: &str = r#"{ "context_window": 200000, "steps": [
+    { "when": { "user_contains": "silence" }, "say": [{ "text": "Hm." }, { "stall": true }] },
+    { "say": [{ "repeat": { "text": "word ", "times": 4000 } }] }
+] }"#;
 /// Long enough for everything that was begun to come to rest.
 const REST: Duration = Duration::from_secs(3);
 
@@ -41,7 +47,8 @@ async fn main() {
     let place = place::directory();
     let postgres = place::start_postgres(&place).await;
     let served = Served::start(&place, &postgres, SCRIPT, "");
-    let Some(_) = resident(&served) else {
+    tokio::time::sleep(REST).await;
+    let Some(at_rest) = resident(&served) else {
         println!("skipped: there is no /proc");
         return postgres.stop().await.unwrap();
     };
@@ -59,7 +66,7 @@ async fn main() {
     .await;
     // A process of its own: what the first one gave free would not show.
     drop(served);
-    let served = Served::start(&place, &postgres, SCRIPT, "");
+    let mut served = Served::start(&place, &postgres, SCRIPT, "");
     let mut turns = TurnServiceClient::connect(served.url()).await.unwrap();
     run(&mut turns, "busy").await;
     let stalled = measure(
@@ -73,7 +80,24 @@ async fn main() {
         },
     )
     .await;
-    println!("\n{readers} readers of each kind");
+    let mut running = Vec::new();
+    for bytes in CONTEXTS {
+        drop(std::mem::replace(
+            &mut served,
+            Served::start(&place, &postgres, SCRIPT, ""),
+        ));
+        running.push((
+            bytes,
+            silent_turns(&served, readers.min(RUNNING), bytes).await,
+        ));
+    }
+    println!("\n{:.0} MB when nothing runs", at_rest as f64 / 1e6);
+    for (context, bytes) in running {
+        println!(
+            "{bytes:>9.0} bytes for a turn whose model is silent, with a context of {context} bytes"
+        );
+    }
+    println!("{readers} readers of each kind");
     println!("  {:<52} {:>9}  {:>8}", "", "bytes", "of aim");
     for (name, bytes, aim) in [
         ("a stream on which nothing happens", idle, IDLE),
@@ -92,6 +116,34 @@ async fn run(turns: &mut TurnServiceClient<Channel>, session: &str) {
         .unwrap()
         .into_inner();
     while stream.message().await.unwrap().is_some() {}
+}
+
+/// How many bytes the server grows by for each turn that has begun to answer and goes no further.
+async fn silent_turns(served: &Served, turns: usize, context: usize) -> f64 {
+    let mut client = narrow(served).await;
+    run(&mut client, &format!("warm-{context}")).await;
+    tokio::time::sleep(REST).await;
+    let before = resident(served).unwrap();
+    let text = "silence ".repeat(context / 8);
+    let mut open = Vec::with_capacity(turns);
+    for n in 0..turns {
+        if n % PER_CONNECTION == 0 {
+            client = narrow(served).await;
+        }
+        let mut request = turn(&format!("silent-{context}-{n}"));
+        let part = &mut request.input.as_mut().unwrap().parts[0];
+        part.content = Some(pb::part::Content::Text(text.clone()));
+        let mut stream = client.execute_turn(request).await.unwrap().into_inner();
+        while let Some(message) = stream.message().await.unwrap() {
+            let event = message.event.and_then(|event| event.payload);
+            if matches!(event, Some(Payload::TextDelta(_))) {
+                break;
+            }
+        }
+        open.push(stream);
+    }
+    tokio::time::sleep(REST).await;
+    resident(served).unwrap().saturating_sub(before) as f64 / turns as f64
 }
 
 /// How many bytes the server grows by for each reader that is opened, once something has happened.

@@ -14,6 +14,7 @@ use contextd::{
     pb::{self, event::Payload, turn_service_client::TurnServiceClient},
     postgres::{DATABASE, Postgres},
 };
+use futures_util::{StreamExt as _, stream};
 use nix::{
     sys::signal::{Signal, kill},
     unistd::Pid,
@@ -30,21 +31,10 @@ const SETTINGS: &str = "[turn]\nlease_ttl = '2s'\n[server]\ndrain_timeout = '0s'
 const LEASE: Duration = Duration::from_secs(2);
 /// Turns that lose their owner at once.
 const ORPHANS: usize = 1000;
+/// How many of them are begun at the same time.
+const BEGUN_AT_ONCE: usize = 16;
 /// Says nothing.
 const SILENT: &str = r#"{ "steps": [{ "say": [{ "wait_for": "nobody" }, { "text": "word" }] }] }"#;
-/// Copies of a session with all its rows, each without an owner.
-const COPIES: &str = "
-    update session_run set lease_until = '-infinity' where session_id = 'orphan';
-    do $$ declare t text; cols text; begin
-      foreach t in array array['sessions', 'session_run', 'session_context', 'session_activity', 'session_revisions', 'turns', 'events',
-                               'messages', 'parts'] loop
-        select string_agg(quote_ident(column_name), ', ') into cols from information_schema.columns
-         where table_schema = 'public' and table_name = t and is_generated = 'NEVER' and column_name <> 'session_id';
-        execute format('insert into %1$I (session_id, %2$s) select %3$L || n, %2$s from %1$I, generate_series(1, ORPHANS) n
-                         where session_id = %4$L', t, cols, 'orphan-', 'orphan');
-      end loop;
-      delete from session_run where session_id = 'orphan';
-    end $$";
 /// Speaks for far longer than a round lasts.
 const SCRIPT: &str = r#"{ "steps": [{ "say": [{ "repeat": { "text": "word ", "times": 100000 }, "delay_ms": 20 }] }] }"#;
 
@@ -89,53 +79,56 @@ async fn main() {
     let orphans = if rounds == ROUNDS { ORPHANS } else { ROUNDS };
     let took = all_taken_over(&place, &postgres, orphans).await;
     println!(
-        "  {orphans} turns without an owner, until the last one has one on one replica: {took:.2?}"
+        "  kill -9 of a replica with {orphans} turns: the last one stands still for {took:.2?} beyond its lease"
     );
     postgres.stop().await.unwrap();
 }
 
-/// How long a replica takes until it owns so many turns whose leases have run out, from the first
-/// one that it takes over.
+/// How long the last of so many turns stands still, beyond the leases of their replica, when that is
+/// killed while another one serves beside it.
 async fn all_taken_over(place: &TempDir, postgres: &Postgres, orphans: usize) -> Duration {
-    let first = Served::start(place, postgres, SILENT, SETTINGS);
-    let mut turns = TurnServiceClient::connect(first.url()).await.unwrap();
-    let mut stream = turns
-        .execute_turn(turn("orphan"))
-        .await
-        .unwrap()
-        .into_inner();
-    while let Some(message) = stream.message().await.unwrap() {
-        if matches!(
-            message.event.and_then(|event| event.payload),
-            Some(Payload::StepStarted(_))
-        ) {
-            break;
-        }
-    }
+    let settings = SETTINGS.replace("[turn]\n", "[turn]\nmax_running_turns = 2000\n");
+    let first = Served::start(place, postgres, SILENT, &settings);
+    let _other = Served::start(place, postgres, SILENT, &settings);
+    let turns = TurnServiceClient::connect(first.url()).await.unwrap();
+    stream::iter(0..orphans)
+        .for_each_concurrent(BEGUN_AT_ONCE, |n| {
+            let mut turns = turns.clone();
+            async move {
+                let request = turn(&format!("orphan-{n}"));
+                let mut events = turns.execute_turn(request).await.unwrap().into_inner();
+                // A turn goes on without its reader.
+                while let Some(message) = events.message().await.unwrap() {
+                    if matches!(
+                        message.event.and_then(|event| event.payload),
+                        Some(Payload::StepStarted(_))
+                    ) {
+                        break;
+                    }
+                }
+            }
+        })
+        .await;
+    let (client, connection) = postgres.config(DATABASE).connect(NoTls).await.unwrap();
+    tokio::spawn(connection);
+    let running = "select count(*) from session_run where session_id like 'orphan-%' and epoch = 1
+                      and owner is not null";
+    let running: i64 = client.query_one(running, &[]).await.unwrap().get(0);
+    assert_eq!(running, i64::try_from(orphans).unwrap());
     kill(
         Pid::from_raw(i32::try_from(first.child.id()).unwrap()),
         Signal::SIGKILL,
     )
     .unwrap();
-    let (client, connection) = postgres.config(DATABASE).connect(NoTls).await.unwrap();
-    tokio::spawn(connection);
-    client
-        .batch_execute(&COPIES.replace("ORPHANS", &orphans.to_string()))
-        .await
-        .unwrap();
-    let _other = Served::start(place, postgres, SILENT, SETTINGS);
-    let left = async || {
-        let left = "select count(*) from session_run where session_id like 'orphan-%' and lease_until < now()";
-        usize::try_from(client.query_one(left, &[]).await.unwrap().get::<_, i64>(0)).unwrap()
-    };
-    while left().await == orphans {
+    let lease = "select extract(epoch from max(lease_until) - clock_timestamp())::float8
+                   from session_run where session_id like 'orphan-%'";
+    let lease: f64 = client.query_one(lease, &[]).await.unwrap().get(0);
+    let ended = Instant::now() + Duration::from_secs_f64(lease.max(0.0));
+    let left = "select count(*) from session_run where session_id like 'orphan-%' and epoch = 1";
+    while client.query_one(left, &[]).await.unwrap().get::<_, i64>(0) > 0 {
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
-    let begun = Instant::now();
-    while left().await > 0 {
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
-    begun.elapsed()
+    ended.elapsed()
 }
 
 /// How long it takes until readers elsewhere see the turn go on, from the signal to its replica.

@@ -22,7 +22,13 @@ fn run(cli: Cli) -> ExitCode {
         .enable_all()
         .build()
     {
-        Ok(runtime) => runtime.block_on(cli.run()),
+        Ok(runtime) => {
+            let code = runtime.block_on(cli.run());
+            // To drop the runtime is to wait for what its blocking threads do, and counting the tokens
+            // of a long prompt must not hold the process.
+            runtime.shutdown_background();
+            code
+        }
         Err(error) => {
             eprintln!("contextd: cannot start the runtime: {error}");
             ExitCode::FAILURE

@@ -284,6 +284,7 @@ pub(crate) fn ending(session: &str, turn: &str) -> Values {
         reasoning: 0,
         cache_read: 0,
         cache_write: 0,
+        provider_tool_calls: 0,
         provider_json: String::new(),
     };
     let estimate = Estimate {

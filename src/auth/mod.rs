@@ -32,6 +32,11 @@ use crate::{
     store::{Store, api_key::LiveKey},
 };
 
+/// How often a replica asks whether API keys have changed. They are promised to take effect on every
+/// replica within 5 s.
+pub const KEYS_REFRESH: Duration = Duration::from_secs(2);
+/// How old the keys of the issuer of tokens may become before they are read again.
+pub const ISSUER_REFRESH: Duration = Duration::from_mins(5);
 /// The longest credential that is looked at, in bytes.
 const LONGEST_CREDENTIAL: usize = 16 * 1024;
 /// The scheme of the `authorization` header, in small letters.
@@ -138,7 +143,7 @@ impl Auth {
 
     /// Reads again what may have changed. What cannot be read stays as it was.
     pub async fn refresh(&self) -> Result<(), Error> {
-        let ((), keys) = tokio::join!(self.refresh_issuer(token::REFRESH), self.refresh_keys());
+        let ((), keys) = tokio::join!(self.refresh_issuer(ISSUER_REFRESH), self.refresh_keys());
         keys
     }
 

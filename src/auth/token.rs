@@ -21,8 +21,6 @@ use crate::{
     model::{Access, Principal, TenantId, access::is_tenant},
 };
 
-/// How old the issuer's keys may become before they are read again.
-pub const REFRESH: Duration = Duration::from_mins(5);
 /// How soon they are read again for a token whose key is not among them: tokens with made-up keys
 /// cost the issuer no more than that.
 const SOONEST: Duration = Duration::from_secs(10);

@@ -181,16 +181,22 @@ fn truncation() -> impl Strategy<Value = Truncation> {
 }
 
 pub(super) fn usage() -> impl Strategy<Value = Usage> {
-    (tokens(), tokens(), tokens(), tokens(), tokens(), text()).prop_map(
-        |(input, output, reasoning, cache_read, cache_write, provider_json)| Usage {
-            input,
-            output,
-            reasoning,
-            cache_read,
-            cache_write,
-            provider_json,
-        },
+    (
+        [tokens(), tokens(), tokens(), tokens(), tokens(), tokens()],
+        text(),
     )
+        .prop_map(|(counts, provider_json)| {
+            let [input, output, reasoning, cache_read, cache_write, calls] = counts;
+            Usage {
+                input,
+                output,
+                reasoning,
+                cache_read,
+                cache_write,
+                provider_tool_calls: calls,
+                provider_json,
+            }
+        })
 }
 
 pub(super) fn failure() -> impl Strategy<Value = Failure> {

@@ -18,6 +18,7 @@ pub fn to_pb(usage: &Usage) -> pb::Usage {
         reasoning,
         cache_read,
         cache_write,
+        provider_tool_calls,
         provider_json,
     } = usage;
     pb::Usage {
@@ -28,6 +29,7 @@ pub fn to_pb(usage: &Usage) -> pb::Usage {
         cache_write_tokens: signed(*cache_write),
         total_tokens: signed(input.saturating_add(*output)),
         provider_usage_json: provider_json.clone(),
+        provider_tool_calls: signed(*provider_tool_calls),
     }
 }
 
@@ -41,6 +43,7 @@ pub fn from_pb(usage: pb::Usage) -> Result<Usage, DecodeError> {
         cache_write_tokens,
         total_tokens: _,
         provider_usage_json,
+        provider_tool_calls,
     } = usage;
     Ok(Usage {
         input: unsigned("usage", input_tokens)?,
@@ -48,6 +51,7 @@ pub fn from_pb(usage: pb::Usage) -> Result<Usage, DecodeError> {
         reasoning: unsigned("usage", reasoning_tokens)?,
         cache_read: unsigned("usage", cache_read_tokens)?,
         cache_write: unsigned("usage", cache_write_tokens)?,
+        provider_tool_calls: unsigned("usage", provider_tool_calls)?,
         provider_json: provider_usage_json,
     })
 }

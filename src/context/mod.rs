@@ -10,7 +10,7 @@ pub mod estimator;
 pub mod generation;
 pub mod media;
 pub mod notes;
-pub mod picture;
+pub mod picture_size;
 pub mod predict;
 pub mod prompt;
 pub mod prune;

@@ -21,7 +21,7 @@ use tower::{Layer, Service};
 use super::{
     access,
     status::{self, Overloaded},
-    unread::Unread,
+    unread_answers::Unread,
 };
 use crate::{
     model::{Access, Principal, TenantId, quota::has_fair_room},

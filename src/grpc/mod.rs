@@ -39,7 +39,7 @@ pub mod status;
 pub mod stream;
 pub mod tls;
 pub mod turn;
-mod unread;
+mod unread_answers;
 pub mod violations;
 pub mod whole_body;
 pub mod wire_errors;

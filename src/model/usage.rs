@@ -104,6 +104,8 @@ pub struct Usage {
     pub cache_read: u32,
     /// Part of `input` written to the provider's cache.
     pub cache_write: u32,
+    /// Calls of the provider's own tools.
+    pub provider_tool_calls: u32,
     /// The provider's own usage object as JSON, unchanged; empty when there is none.
     pub provider_json: String,
 }

@@ -169,7 +169,10 @@ impl Assembly {
     }
 
     /// The complete answer. A call without arguments has those of an empty object.
-    pub fn finish(mut self, finish: Finish) -> Assembled {
+    pub fn finish(mut self, mut finish: Finish) -> Assembled {
+        if let Some(usage) = &mut finish.usage {
+            usage.provider_tool_calls = usage.provider_tool_calls.max(self.provider_tool_calls());
+        }
         for draft in &mut self.parts {
             if matches!(draft.kind, DraftKind::Call { .. }) && draft.text.trim().is_empty() {
                 draft.text = "{}".to_owned();
@@ -181,6 +184,15 @@ impl Assembly {
             calls,
             finish,
         }
+    }
+
+    /// Calls among the provider's items.
+    fn provider_tool_calls(&self) -> u32 {
+        let calls = self.parts.iter().filter(|draft| match &draft.kind {
+            DraftKind::Item(item) => is_tool_call(&item.kind),
+            DraftKind::Said(_) | DraftKind::Call { .. } => false,
+        });
+        narrow(calls.count())
     }
 
     /// More text of some kind. An empty piece writes nothing and splits nothing.
@@ -456,4 +468,10 @@ fn storable(text: &str) -> String {
 /// An index or offset; both are far below the limit.
 fn narrow(number: usize) -> u32 {
     u32::try_from(number).unwrap_or(u32::MAX)
+}
+
+/// Whether an item of that kind is a call of the provider's own tool, as the protocols name them.
+fn is_tool_call(kind: &str) -> bool {
+    let gemini = ["executableCode", "toolCall"];
+    kind.ends_with("_tool_use") || kind.ends_with("_call") || gemini.contains(&kind)
 }

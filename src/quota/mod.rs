@@ -187,7 +187,7 @@ impl Quotas {
         let Some(limit) = self.limits(tenant).tokens_per_minute else {
             return Ok(());
         };
-        let retry_after = self.wait_for_tokens(tenant);
+        let retry_after = self.token_wait(tenant);
         if limit > 0 && retry_after.is_none() {
             return Ok(());
         }
@@ -239,7 +239,7 @@ impl Quotas {
     }
 
     /// How long a tenant has to wait before it may call a model again.
-    pub fn wait_for_tokens(&self, tenant: &TenantId) -> Option<Duration> {
+    pub fn token_wait(&self, tenant: &TenantId) -> Option<Duration> {
         self.limits(tenant).tokens_per_minute?;
         let wait = self.with(tenant, |used, now| used.tokens.wait(now, TOKEN_BURST));
         (!wait.is_zero()).then_some(wait)
@@ -249,7 +249,7 @@ impl Quotas {
     pub async fn tokens_available(&self, tenant: &TenantId) {
         loop {
             let changed = self.changed.notified();
-            let Some(wait) = self.wait_for_tokens(tenant) else {
+            let Some(wait) = self.token_wait(tenant) else {
                 return;
             };
             tokio::select! {

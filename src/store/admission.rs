@@ -71,7 +71,7 @@ pub(super) static ADMIT: LazyLock<Vec<Named>> = named![
     "sql/admit/request.sql",
     "sql/admit/turn.sql",
     "sql/admit/queue.sql",
-    "sql/rows/touch.sql",
+    "sql/rows/session_used.sql",
     "sql/rows/context.sql",
 ];
 
@@ -87,7 +87,7 @@ pub(super) static ADMIT_NEW: LazyLock<Vec<Named>> = named![
     "sql/admit_new/turn.sql",
     "sql/rows/toolset.sql",
     "sql/rows/revision.sql",
-    "sql/admit_new/activity.sql",
+    "sql/admit_new/session_used.sql",
     "sql/admit_new/context.sql",
 ];
 

@@ -105,7 +105,7 @@ pub(super) static IMPORT: LazyLock<Vec<Named>> = named![
     "sql/import/answers.sql",
     "sql/import/blobs.sql",
     "sql/import/context.sql",
-    "sql/rows/touch.sql",
+    "sql/rows/session_used.sql",
 ];
 
 pub(super) static TAIL: LazyLock<Named> = named_alone!("sql/import/tail.sql");

@@ -195,7 +195,7 @@ pub(super) static FINISH: LazyLock<Vec<Named>> = named![
     "sql/rows/context.sql",
     "sql/rows/spend.sql",
     "sql/rows/chunks.sql",
-    "sql/finish/activity.sql",
+    "sql/finish/session_used.sql",
 ];
 /// After the gate and the row lock. The calls that are open stay so until all that counts them was
 /// written.
@@ -215,7 +215,7 @@ pub(super) static STOP: LazyLock<Vec<Named>> = named![
     "sql/stop/calls.sql",
     "sql/rows/spend.sql",
     "sql/rows/chunks.sql",
-    "sql/rows/touch.sql",
+    "sql/rows/session_used.sql",
     "sql/stop/queue.sql",
 ];
 pub(super) const SETTLE: &str = "-- store::turn::settle

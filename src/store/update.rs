@@ -48,7 +48,7 @@ pub(super) static UPDATE: LazyLock<Vec<Named>> = named![
     "sql/rows/revision.sql",
     "sql/update/events.sql",
     "sql/update/request.sql",
-    "sql/update/activity.sql",
+    "sql/update/session_used.sql",
 ];
 
 impl Store {

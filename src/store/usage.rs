@@ -61,7 +61,7 @@ pub(super) static RECORD: LazyLock<Vec<Named>> = named![
     "sql/record_usage/spend.sql",
     "sql/rows/event.sql",
     "sql/record_usage/message.sql",
-    "sql/rows/touch.sql",
+    "sql/rows/session_used.sql",
 ];
 
 pub(super) static SINCE: LazyLock<Named> = named_alone!("sql/record_usage/since.sql");
@@ -117,6 +117,7 @@ impl Store {
             reasoning,
             cache_read,
             cache_write,
+            provider_tool_calls: _,
             provider_json: _,
         } = report.usage;
         let [input, output, reasoning, cache_read, cache_write] =

@@ -11,7 +11,7 @@ use opentelemetry_sdk::metrics::SdkMeterProvider;
 
 use super::{
     instruments::{self, Instrument},
-    labels::{self, Bounded, ConnectionEnd, OTHER, ToolResult},
+    label_values::{self, Bounded, ConnectionEnd, OTHER, ToolResult},
     names::{self, attribute, span},
 };
 use crate::model::{Compaction, CompactionState, Ending, Usage, UsagePurpose};
@@ -252,7 +252,7 @@ impl Metrics {
     }
 
     fn count_connection_ended(&self, connections: u64, why: ConnectionEnd) {
-        let why = KeyValue::new(attribute::REASON, labels::connection_end(why));
+        let why = KeyValue::new(attribute::REASON, label_values::connection_end(why));
         self.0.connections_ended.add(connections, &[why]);
     }
 
@@ -272,7 +272,7 @@ impl Metrics {
 
     /// A turn was ended by this replica.
     pub fn turn_ended(&self, ending: &Ending) {
-        let (state, reason) = labels::ending(ending);
+        let (state, reason) = label_values::ending(ending);
         let attributes = [
             KeyValue::new(attribute::TURN_STATE, state),
             KeyValue::new(attribute::REASON, reason),
@@ -338,7 +338,7 @@ impl Metrics {
             KeyValue::new(attribute::OPERATION, "chat"),
             KeyValue::new(attribute::PROVIDER, provider.to_owned()),
             KeyValue::new(attribute::MODEL, self.0.models.label(model)),
-            KeyValue::new(attribute::PURPOSE, labels::purpose(purpose)),
+            KeyValue::new(attribute::PURPOSE, label_values::purpose(purpose)),
         ]
     }
 
@@ -347,7 +347,7 @@ impl Metrics {
         let attributes = [
             KeyValue::new(attribute::OPERATION, span::EXECUTE_TOOL),
             KeyValue::new(attribute::MCP_SERVER, self.0.servers.label(server)),
-            KeyValue::new(attribute::RESULT, labels::tool_result(result)),
+            KeyValue::new(attribute::RESULT, label_values::tool_result(result)),
         ];
         self.0.tool_duration.record(took.as_secs_f64(), &attributes);
     }
@@ -386,7 +386,7 @@ impl Metrics {
     }
 
     fn count_compaction(&self, compactions: u64, state: CompactionState) {
-        let result = KeyValue::new(attribute::RESULT, labels::compaction(state));
+        let result = KeyValue::new(attribute::RESULT, label_values::compaction(state));
         self.0.compactions.add(compactions, &[result]);
     }
 

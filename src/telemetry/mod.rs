@@ -11,7 +11,7 @@ use crate::config::{LogFormat, TelemetryConfig};
 mod collector;
 pub mod export;
 pub mod instruments;
-mod labels;
+mod label_values;
 mod log;
 mod log_writer;
 pub mod metrics;
@@ -21,7 +21,7 @@ pub mod spans;
 pub mod traces;
 
 pub use export::Telemetry;
-pub use labels::{ConnectionEnd, ToolResult};
+pub use label_values::{ConnectionEnd, ToolResult};
 pub use log_writer::Log;
 pub use metrics::Metrics;
 pub use traces::{Span, Trace, Traces};

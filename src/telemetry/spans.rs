@@ -6,8 +6,7 @@ use std::time::Duration;
 use opentelemetry::KeyValue;
 
 use super::{
-    labels::ToolResult,
-    labels::{self, OTHER},
+    label_values::{self, OTHER, ToolResult},
     metrics::ModelCall,
     names::{attribute, span},
     traces::{Role, Span, Trace},
@@ -74,7 +73,7 @@ impl Trace {
             KeyValue::new(attribute::OPERATION, span::CHAT),
             KeyValue::new(attribute::PROVIDER, provider.to_owned()),
             KeyValue::new(attribute::MODEL, model.to_owned()),
-            KeyValue::new(attribute::PURPOSE, labels::purpose(purpose)),
+            KeyValue::new(attribute::PURPOSE, label_values::purpose(purpose)),
         ];
         let name = format!("{} {model}", span::CHAT);
         self.span(name, Role::Client, attributes)
@@ -134,7 +133,7 @@ impl Span {
 
     /// A turn ended here.
     pub fn turn_ended(&self, ending: &Ending) {
-        let (state, reason) = labels::ending(ending);
+        let (state, reason) = label_values::ending(ending);
         self.set([
             KeyValue::new(attribute::TURN_STATE, state),
             KeyValue::new(attribute::REASON, reason),
@@ -165,7 +164,7 @@ impl Span {
             }
         }
         if let Some(finish) = finish {
-            let reasons = opentelemetry::Array::String(vec![labels::finish(finish).into()]);
+            let reasons = opentelemetry::Array::String(vec![label_values::finish(finish).into()]);
             let reasons = opentelemetry::Value::Array(reasons);
             self.set([KeyValue::new(attribute::FINISH_REASONS, reasons)]);
         }
@@ -179,6 +178,7 @@ impl Span {
                 reasoning,
                 cache_read,
                 cache_write,
+                provider_tool_calls: _,
                 provider_json: _,
             } = usage;
             let counts = [
@@ -197,7 +197,7 @@ impl Span {
 
     /// A call of a tool came to its end.
     pub fn tool_answered(&self, result: ToolResult) {
-        let label = labels::tool_result(result);
+        let label = label_values::tool_result(result);
         self.set([KeyValue::new(attribute::RESULT, label)]);
         match result {
             ToolResult::Success => {}
@@ -209,7 +209,7 @@ impl Span {
 
     /// A compaction came to its end.
     pub fn compacted(&self, compaction: &Compaction) {
-        let result = labels::compaction(compaction.state);
+        let result = label_values::compaction(compaction.state);
         self.set([
             KeyValue::new(attribute::RESULT, result),
             KeyValue::new(

@@ -156,7 +156,9 @@ impl Engine {
             self.aborting.cancel();
             let _ = tokio::time::timeout_at(end, self.tasks.wait()).await;
         }
-        // What the last calls taught, which only this replica knows.
+        // What the last calls taught, which only this replica knows. A count that takes long is given up.
+        let counting = self.calibration_memory.counted();
+        let _ = tokio::time::timeout_at(end - LAST_WRITES / 2, counting).await;
         match tokio::time::timeout_at(end, self.save_calibrations()).await {
             Ok(Ok(())) => {}
             Ok(Err(error)) => {

@@ -212,7 +212,7 @@ impl Run<'_> {
     ) -> Result<Flow, Error> {
         match (next, transcript) {
             (Step::Call, Some(transcript)) => {
-                if let Some(delay) = self.engine.quotas.wait_for_tokens(&self.key.tenant) {
+                if let Some(delay) = self.engine.quotas.token_wait(&self.key.tenant) {
                     self.wait_for_tokens(scene, delay).await;
                     return Ok(Flow::On);
                 }

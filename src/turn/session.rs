@@ -7,6 +7,6 @@ pub mod delete;
 pub mod erase;
 pub mod fork;
 pub mod purge;
-pub mod retention;
+pub mod sweep;
 pub mod update;
 pub mod upload;

@@ -39,10 +39,6 @@ const LESSONS: Duration = Duration::from_secs(30);
 /// How often the messages that wait are counted, by each replica.
 const BACKLOG: Duration = Duration::from_secs(15);
 
-/// How often it is asked whether keys of callers have changed. They are promised to take effect on
-/// every replica within 5 s.
-const CREDENTIALS: Duration = Duration::from_secs(2);
-
 /// The share of the poll interval after which a poll comes at the soonest, and at the latest. The
 /// rest is for doing what was found, so that the interval bounds both; what is between is drawn, so
 /// that replicas do not all look at the same moment.
@@ -153,12 +149,12 @@ pub fn start(
 /// Keeps the keys of callers as they are in the database and the keys file, and, beside that, those of
 /// the issuer of tokens.
 pub fn keep_credentials(tasks: &TaskTracker, auth: &Arc<Auth>, stop: &CancellationToken) {
-    let pace = Pace::Each(CREDENTIALS);
+    let pace = Pace::Each(auth::KEYS_REFRESH);
     let keys = |auth: Arc<Auth>| async move { auth.refresh_keys().await };
     let whose = Arc::clone(auth);
     tasks.spawn(every("credentials", pace, stop.clone(), whose, keys));
     let issuer = |auth: Arc<Auth>| async move {
-        auth.refresh_issuer(auth::token::REFRESH).await;
+        auth.refresh_issuer(auth::ISSUER_REFRESH).await;
         Ok::<_, auth::Error>(())
     };
     let whose = Arc::clone(auth);

@@ -2,7 +2,7 @@
 //! the public API.
 
 use contextd::{
-    model::config::ContextPolicy,
+    model::{TenantId, config::ContextPolicy},
     pb::{
         self, ContextCategory as C, TokenBasis, event::Payload,
         model_service_client::ModelServiceClient,
@@ -12,9 +12,9 @@ use serde_json::{Value, json};
 use tonic::Code;
 
 use crate::harness::{
-    Host, Options,
+    Host, Options, as_worker,
     events::{PATIENCE, requested, until, until_action, until_written},
-    host::{MODEL, answering, call, refusal},
+    host::{MODEL, answering, call, refusal, until as eventually},
     log::Logged,
     requests::{result, text, tools, turn},
     transcripts::{message, one_turn},
@@ -282,6 +282,13 @@ async fn calibration_of_a_model_survives_a_restart_and_corrects_counts() {
     );
     told(&host, "s2").await;
     told(&host, "s3").await;
+    let tenant = TenantId::new("default");
+    eventually("three calls have taught something", || async {
+        let engine = &host.replica.engine;
+        let known = as_worker(engine.calibrations(&tenant, &[MODEL])).await;
+        known.unwrap().get(MODEL).is_some_and(|it| it.calls == 3)
+    })
+    .await;
     host.replica.drain(PATIENCE).await;
 
     let next = host.beside(options()).await;

@@ -14,6 +14,7 @@ use crate::harness::{
     Options, Replica, TestDatabase, as_worker,
     errors::refusal,
     events::{PATIENCE, all},
+    host::until as eventually,
     process::Place,
     requests::{tools, turn},
     transcripts::{calls, results, says},
@@ -253,18 +254,16 @@ async fn calls_update_the_calibration() {
         .unwrap()
         .into_inner())
     .await;
-    // What is learnt aside is there when nothing runs any more.
+    // What is learnt is counted aside from the turn.
+    let client = database.client().await;
+    let stored = "select model, ratio, calls from tenant_calibration where tenant_id = 'default'";
+    eventually("what the call taught is written", || async {
+        as_worker(replica.engine.save_calibrations()).await.unwrap();
+        !client.query(stored, &[]).await.unwrap().is_empty()
+    })
+    .await;
     replica.drain(PATIENCE).await;
-    as_worker(replica.engine.save_calibrations()).await.unwrap();
-    let row = database
-        .client()
-        .await
-        .query_one(
-            "select model, ratio, calls from tenant_calibration where tenant_id = 'default'",
-            &[],
-        )
-        .await
-        .unwrap();
+    let row = client.query_one(stored, &[]).await.unwrap();
     let (model, ratio, calls): (&str, f64, i64) = (row.get(0), row.get(1), row.get(2));
     assert_eq!((model, calls), ("scripted/large", 1));
     assert!((1.6..1.7).contains(&ratio), "{ratio}");

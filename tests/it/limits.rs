@@ -377,21 +377,26 @@ async fn a_remote_or_returning_reader_keeps_a_turn_alive() {
 /// Row D19: I8.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_disconnect_cancels_nothing_unless_requested() {
-    let host =
-        Host::scripted(&[json!([{"text": "So far"}, {"wait_for": "go"}, {"text": " so good."}])])
-            .await;
+    let first = json!([{"text": "So far"}, {"wait_for": "go"}, {"text": " so good."}]);
+    let (options, request) = read_by_somebody(first);
+    let requested = pb::ExecuteTurnRequest {
+        session_id: "requested".to_owned(),
+        ..request
+    };
+    let host = Host::with(options).await;
     let mut stream = host.execute(turn("s", MODEL, "Go")).await;
     let head = until_written(&mut stream, "So far").await;
-    drop(stream);
-    let id = turn_id(&head);
-    let channel = host.replica.engine.hub();
-    eventually("the client to be gone", || async {
-        channel
-            .channels()
-            .iter()
-            .all(|channel| !channel.has_readers())
+    let mut other = host.execute(requested).await;
+    let other_head = until_written(&mut other, "So far").await;
+    drop((stream, other));
+    // By then nobody has read either turn for long enough.
+    eventually("the turn that requested it to be cancelled", || async {
+        let turn = host.turn("requested", &turn_id(&other_head)).await;
+        turn.state() == TurnState::Cancelled
     })
     .await;
+    let id = turn_id(&head);
+    assert_eq!(host.turn("s", &id).await.state(), TurnState::Running);
     host.release("go");
     ends_as(&host, &id, TurnState::Completed).await;
     assert_eq!(said(&host.messages("s").await[1]), "So far so good.");

@@ -1,4 +1,5 @@
-//! Turns whose model or policy is no longer configured, and turns that cannot be taken over.
+//! Turns whose model or policy is no longer configured, turns that cannot be taken over, and many
+//! turns that can.
 
 use std::time::Duration;
 
@@ -213,6 +214,25 @@ async fn a_thousand_turns_that_cannot_be_taken_over_do_not_crowd_out_one_that_ca
         host.turn("fine", &turn).await.state() == TurnState::Completed
     })
     .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn one_round_takes_over_all_turns_that_need_an_owner() {
+    let idle = || Options {
+        workers: false,
+        ..options()
+    };
+    let before = Host::with(idle()).await;
+    waiting(&before, "s").await;
+    copy(&before, "s", 200).await;
+    let host = before.beside(idle()).await;
+    time_passes(&host).await;
+    as_worker(host.replica.engine.take_over()).await.unwrap();
+    let client = host.database.client().await;
+    let left = "select count(*) from session_run where state = 2";
+    let left: i64 = client.query_one(left, &[]).await.unwrap().get(0);
+    assert_eq!(left, 0, "turns wait for the next round");
+    host.at_rest().await;
 }
 
 /// An idle session with a queued message that asks for a turn.

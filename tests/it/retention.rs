@@ -934,7 +934,7 @@ async fn each_retention_sweep_uses_an_index() {
         ("tool_sets", "'', '', 500, 3600"),
         ("unlabelled", "500"),
     ]);
-    for (name, sql) in contextd::store::retention::statements() {
+    for (name, sql) in contextd::store::sweep::statements() {
         client.batch_execute("deallocate all").await.unwrap();
         client
             .batch_execute(&format!("prepare it as {sql}"))

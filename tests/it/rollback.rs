@@ -19,6 +19,7 @@ fn options() -> Options {
     let script = json!({"steps": [
         {"when": {"user_contains": "slowly"}, "say": [{"text": "So far"}, {"wait_for": "go"}, {"text": " so good."}]},
         {"when": {"user_contains": "think"}, "say": [{"wait_for": "go"}]},
+        {"when": {"user_contains": "fail"}, "say": [{"error": {"kind": "bad_request", "message": "No."}}]},
         {"when": {"user_contains": "tools", "call": 0}, "say": [{"text": "Hm."}, call("look"), call("list")]},
         {"when": {"user_contains": "tools", "call": 1}, "say": [call("look")]},
         {"say": [{"text": "Hello."}]},
@@ -217,15 +218,44 @@ async fn a_late_result_of_a_rolled_back_turn_is_stale() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_rollback_of_a_turn_that_has_ended_changes_nothing() {
     let host = Host::with(options()).await;
-    let ended = turn_id(&host.ask("s", "Hello").await);
-    let before = host.database.row_counts().await;
-    let answer = roll_back(&host, &ended).await;
+    let completed_before = turn_id(&host.ask("s", "Hello").await);
+    let failed_before = turn_id(&host.ask("s", "Please fail").await);
+    let mut stream = host.execute(asks("Speak slowly")).await;
+    let stopped_before = turn_id(&until_written(&mut stream, "So far").await);
+    host.cancel("s", &stopped_before).await;
+    all(&mut stream).await;
+    let mut running = host.execute(asks("Speak slowly")).await;
+    until_written(&mut running, "So far").await;
+
+    let stored = async || {
+        let messages = host.messages("s").await;
+        (
+            messages,
+            counted(&host).await,
+            host.database.row_counts().await,
+        )
+    };
+    let before = stored().await;
+    for (turn, state) in [
+        (completed_before, TurnState::Completed),
+        (failed_before, TurnState::Failed),
+        (stopped_before, TurnState::Cancelled),
+    ] {
+        let ended = host.turn("s", &turn).await;
+        assert_eq!(ended.state(), state);
+        let answer = roll_back(&host, &turn).await;
+        assert_eq!(answer.outcome(), CancelOutcome::None, "{state:?}");
+        assert_eq!(answer.turn, Some(ended));
+        assert_eq!(stored().await, before, "{state:?}");
+    }
+    host.release("go");
+    let rest = all(&mut running).await;
     assert_eq!(
-        (answer.turn.as_ref().unwrap().state(), answer.outcome()),
-        (TurnState::Completed, CancelOutcome::None)
+        completed(&rest).reason(),
+        CompletionReason::Stop,
+        "the turn that runs is another one"
     );
-    assert_eq!(host.database.row_counts().await, before);
-    assert_eq!(seen_by_the_model(&host).await.len(), 2);
+    assert_eq!(seen_by_the_model(&host).await.len(), 7);
 }
 
 /// Row D18

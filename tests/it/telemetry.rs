@@ -14,6 +14,7 @@ use contextd::{
     telemetry::{export::prometheus_names, instruments},
     turn::Retention,
 };
+use prost::Message as _;
 use serde_json::json;
 
 use crate::{
@@ -276,7 +277,7 @@ async fn the_ends_of_turns_and_takeovers_are_counted_where_they_happen() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn no_metric_shows_what_callers_choose() {
+async fn no_metric_shows_what_callers_choose_and_spans_only_the_session() {
     let collector = Collector::start().await;
     let options = Options {
         otlp: Some(collector.endpoint()),
@@ -304,7 +305,29 @@ async fn no_metric_shows_what_callers_choose() {
         collector.counter("contextd.turn.ended", "stop") == Some(1)
     })
     .await;
-    assert!(!collector.dump().contains(CANARY));
+    let metrics = collector.metrics_dump();
+    assert!(!metrics.contains(CANARY), "{metrics}");
+
+    // Spans come when there are enough of them, or some seconds later.
+    eventually("the spans of both calls were exported", || async {
+        let spans = collector.spans();
+        let named = |name: &str| spans.iter().filter(|span| span.name == name).count();
+        named("_OTHER") == 1
+            && named("invoke_agent") == 2
+            && named("contextd.v1.TurnService/ExecuteTurn") == 2
+    })
+    .await;
+    for span in collector.spans() {
+        let mut shown = span.clone();
+        shown
+            .attributes
+            .retain(|it| it.key != "gen_ai.conversation.id");
+        let bytes = shown.encode_to_vec();
+        assert!(
+            !String::from_utf8_lossy(&bytes).contains(CANARY),
+            "{span:?}"
+        );
+    }
 }
 
 #[test]

@@ -1,7 +1,10 @@
 //! An upgrade and its roll-back under load: the program before, a newer schema, and the program of
 //! today beside each other. The older program is built by `script/upgrade-check`, which runs this.
 
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::{
+    sync::atomic::{AtomicBool, AtomicUsize, Ordering},
+    time::{Duration, Instant},
+};
 
 use contextd::pb;
 
@@ -9,14 +12,18 @@ use crate::harness::{
     TestDatabase,
     process::{Place, Served},
     survivor::{Survivor, asking, recoveries, slow, two_tools},
+    unary::unary_calls,
 };
 
 /// Names the older program.
 const OLD_PROGRAM: &str = "CONTEXTD_OLD_PROGRAM";
 /// Clients that run one turn after the other.
 const CLIENTS: usize = 6;
-/// Every replica hands its turns over when it stops, and keeps its leases meanwhile.
-const SETTINGS: &str = "[turn]\nlease_ttl = '1m'\npoll_interval = '50ms'\n[server]\ndrain_delay = '0s'\ndrain_timeout = '300ms'\n";
+/// Clients that make unary calls beside them, 200 a second together where the machine allows it.
+const CALLERS: usize = 4;
+const PACE: Duration = Duration::from_millis(20);
+/// Every replica serves on for a while when it stops, hands its turns over, and keeps its leases meanwhile.
+const SETTINGS: &str = "[turn]\nlease_ttl = '1m'\npoll_interval = '50ms'\n[server]\ndrain_delay = '2s'\ndrain_timeout = '300ms'\n";
 
 fn with_scripts(place: Place) -> Place {
     place.script("slow", &slow()).script("tools", &two_tools())
@@ -91,9 +98,20 @@ async fn the_previous_version_serves_the_new_schema_alongside_the_new_one_and_al
         (one, two)
     };
     let clients = futures_util::future::join_all((0..CLIENTS).map(client));
-    let ((one, two), hosts) = tokio::join!(upgrade, clients);
+    let callers =
+        (0..CALLERS).map(async |n| unary_calls(&n.to_string(), addresses, PACE, &enough).await);
+    let callers = futures_util::future::join_all(callers);
+    let begun = Instant::now();
+    let ((one, two), hosts, calls) = tokio::join!(upgrade, clients, callers);
+    let seconds = begun.elapsed().as_secs_f64();
     let hosts: Vec<Survivor> = hosts.into_iter().flatten().collect();
-    eprintln!("{} turns", hosts.len());
+    let calls: usize = calls.into_iter().flatten().sum();
+    eprintln!(
+        "{} turns, and {calls} unary calls of which none failed, in {seconds:.0} s: {:.0} a second",
+        hosts.len(),
+        calls as f64 / seconds
+    );
+    assert!(calls > hosts.len(), "{calls} calls");
     for host in &hosts {
         host.check_outline(&one).await;
         for (cause, _) in recoveries(&host.seen) {

@@ -341,6 +341,10 @@ type Usage struct {
 	// The provider's own usage object, unchanged: prices, tiers, kinds of cache and modalities that
 	// have no field here.
 	ProviderUsageJson string `protobuf:"bytes,7,opt,name=provider_usage_json,json=providerUsageJson,proto3" json:"provider_usage_json,omitempty"`
+	// Calls of the provider's own tools (web search, code execution) that the answer took, which
+	// providers charge beside tokens: as many as the answer holds, or as the provider reports if that
+	// is more. Not part of UsageTotals.
+	ProviderToolCalls int32 `protobuf:"varint,8,opt,name=provider_tool_calls,json=providerToolCalls,proto3" json:"provider_tool_calls,omitempty"`
 	unknownFields     protoimpl.UnknownFields
 	sizeCache         protoimpl.SizeCache
 }
@@ -422,6 +426,13 @@ func (x *Usage) GetProviderUsageJson() string {
 		return x.ProviderUsageJson
 	}
 	return ""
+}
+
+func (x *Usage) GetProviderToolCalls() int32 {
+	if x != nil {
+		return x.ProviderToolCalls
+	}
+	return 0
 }
 
 // Sums of Usage over several model calls. 64 bits, because a long session passes two billion
@@ -690,7 +701,7 @@ const file_contextd_v1_usage_proto_rawDesc = "" +
 	"\x06tokens\x18\x01 \x01(\x05R\x06tokens\x12-\n" +
 	"\x05basis\x18\x02 \x01(\x0e2\x17.contextd.v1.TokenBasisR\x05basis\x12\x16\n" +
 	"\x06margin\x18\x03 \x01(\x05R\x06margin\x12\x1c\n" +
-	"\testimator\x18\x04 \x01(\tR\testimator\"\xa7\x02\n" +
+	"\testimator\x18\x04 \x01(\tR\testimator\"\xd7\x02\n" +
 	"\x05Usage\x12!\n" +
 	"\finput_tokens\x18\x01 \x01(\x05R\vinputTokens\x12#\n" +
 	"\routput_tokens\x18\x02 \x01(\x05R\foutputTokens\x12)\n" +
@@ -698,7 +709,8 @@ const file_contextd_v1_usage_proto_rawDesc = "" +
 	"\x11cache_read_tokens\x18\x04 \x01(\x05R\x0fcacheReadTokens\x12,\n" +
 	"\x12cache_write_tokens\x18\x05 \x01(\x05R\x10cacheWriteTokens\x12!\n" +
 	"\ftotal_tokens\x18\x06 \x01(\x05R\vtotalTokens\x12.\n" +
-	"\x13provider_usage_json\x18\a \x01(\tR\x11providerUsageJson\"\x93\x02\n" +
+	"\x13provider_usage_json\x18\a \x01(\tR\x11providerUsageJson\x12.\n" +
+	"\x13provider_tool_calls\x18\b \x01(\x05R\x11providerToolCalls\"\x93\x02\n" +
 	"\vUsageTotals\x12\x14\n" +
 	"\x05calls\x18\x01 \x01(\x03R\x05calls\x12!\n" +
 	"\finput_tokens\x18\x02 \x01(\x03R\vinputTokens\x12#\n" +

@@ -1,8 +1,8 @@
 /**
  * A turn of three steps with tools, through kills, drains, cuts and times without a server: every word, every event and
  * every call once. CONTEXTD_FAULT_ROUNDS says how many rounds of each (3 by default), CONTEXTD_FAULT_AWAY for how many
- * seconds there is no server (3 by default), CONTEXTD_FAULT_FLEETS how many rounds run at the same time, each with
- * servers of its own (1 by default).
+ * seconds there is no server (3 by default), CONTEXTD_FAULT_PARALLEL how many rounds of a fault run at the same time,
+ * each with servers of its own (1 by default).
  */
 import assert from "node:assert/strict";
 import { after, before, test } from "node:test";
@@ -13,7 +13,7 @@ import { cutting, Fleet, Server, WORDS } from "./server.js";
 const number = (name: string, usual: number) => Number(process.env[name] || usual);
 const ROUNDS = number("CONTEXTD_FAULT_ROUNDS", 3);
 const AWAY = number("CONTEXTD_FAULT_AWAY", 3) * 1_000;
-const FLEETS = number("CONTEXTD_FAULT_FLEETS", 1);
+const PARALLEL = number("CONTEXTD_FAULT_PARALLEL", 1);
 /** What a turn of the script takes by itself, a little less. */
 const TURN = 1_000;
 /** After which a round has failed. */
@@ -21,7 +21,7 @@ const PATIENCE = 180_000 + AWAY;
 const fleets: Fleet[] = [];
 
 before(async () => {
-  while (fleets.length < Math.min(FLEETS, ROUNDS)) fleets.push(await Fleet.start());
+  while (fleets.length < Math.min(PARALLEL, ROUNDS)) fleets.push(await Fleet.start());
 });
 after(() => Promise.all(fleets.map((it) => it.close())));
 
@@ -97,19 +97,25 @@ async function within<T>(ms: number, work: Promise<T>): Promise<T> {
   return Promise.race([work, limit]).finally(() => late.abort());
 }
 
-/** Runs the rounds, as many at the same time as there are fleets. */
-async function rounds(work: (fleet: Fleet, at: number) => Promise<Seen>): Promise<void> {
+/** Runs all rounds, as many at the same time as there are fleets, and fails if one of them does. */
+async function rounds(name: string, work: (fleet: Fleet, at: number) => Promise<Seen>): Promise<void> {
   let next = 0;
   const failed: Error[] = [];
   const each = async (fleet: Fleet) => {
-    while (next < ROUNDS && failed.length === 0) {
+    while (next < ROUNDS) {
       const at = next++;
       await fleet.up();
-      await work(fleet, at).catch((error) => failed.push(new Error(`round ${at}: ${error.message}`, { cause: error })));
+      try {
+        const { reconnects } = await work(fleet, at);
+        console.log(`${name}-${at}: ${reconnects} reconnects`);
+      } catch (error) {
+        console.log(`${name}-${at} failed, its servers:\n${fleet.logs()}`);
+        failed.push(new Error(`${name}-${at}`, { cause: error }));
+      }
     }
   };
   await Promise.all(fleets.map(each));
-  if (failed[0]) throw failed[0];
+  if (failed.length > 0) throw new AggregateError(failed, `${failed.length} of ${ROUNDS} rounds failed`);
 }
 
 const someTime = () => sleep(50 + Math.random() * TURN);
@@ -117,7 +123,7 @@ const someTime = () => sleep(50 + Math.random() * TURN);
 const inTurn = ({ replicas }: Fleet, at: number) => (at % 2 ? replicas : replicas.toReversed());
 
 test("a turn goes on after kill -9 of its replica", () =>
-  rounds((fleet, at) =>
+  rounds("kill", (fleet, at) =>
     through(fleet.url, async () => {
       await someTime();
       for (const victim of inTurn(fleet, at)) {
@@ -129,7 +135,7 @@ test("a turn goes on after kill -9 of its replica", () =>
   ));
 
 test("a turn goes on after a drain", () =>
-  rounds((fleet, at) =>
+  rounds("drain", (fleet, at) =>
     through(fleet.url, async () => {
       await someTime();
       for (const victim of inTurn(fleet, at)) {
@@ -140,7 +146,7 @@ test("a turn goes on after a drain", () =>
   ));
 
 test("a turn goes on over connections that are cut every 200 ms", () =>
-  rounds(async (fleet, at) => {
+  rounds("cut", async (fleet, at) => {
     const proxy = await cutting(fleet.replicas[at % 2]?.port ?? 0, 200);
     try {
       const seen = await through(proxy.url, async () => {});
@@ -152,7 +158,7 @@ test("a turn goes on over connections that are cut every 200 ms", () =>
   }));
 
 test("a turn goes on after a time without a server", () =>
-  rounds((fleet) =>
+  rounds("away", (fleet) =>
     through(fleet.url, async () => {
       await someTime();
       await Promise.all(fleet.replicas.map((it) => it.down("SIGKILL")));

@@ -1,9 +1,9 @@
 /** The package as users get it: packed, installed into a fresh folder, with README's quick start and the examples. */
 import assert from "node:assert/strict";
 import { execFile } from "node:child_process";
-import { cpSync, mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { cpSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
-import { join, resolve } from "node:path";
+import { basename, join, resolve } from "node:path";
 import { after, before, test } from "node:test";
 import { promisify } from "node:util";
 import { Server } from "./server.js";
@@ -20,25 +20,59 @@ async function run(file: string, ...args: string[]): Promise<string> {
   return stdout;
 }
 
-/** What README's blocks need beside the package. */
-const READMES = ["@modelcontextprotocol/sdk", "openai"];
-const GIVEN = `import type { Session, Tool } from "contextd";
+/** What the blocks of the pages need beside the package, and what they name and do not declare. */
+const PACKAGES = ["@modelcontextprotocol/sdk", "openai", "ai@7"];
+const GIVEN: Record<string, string> = {
+  "README.md": `import type { Session, Tool } from "contextd";
 import type OpenAI from "openai";
 declare const session: Session;
 declare const weather: Tool;
 declare const openai: OpenAI;
-`;
-const [quickStart = "", ...others] = [...readFileSync("README.md", "utf8").matchAll(/^```js\n([\s\S]*?)^```/gm)].map(
-  (block) => block[1] ?? "",
+`,
+  "../../docs/migrating/ai-sdk.md": `import * as ai from "ai";
+import type { Contextd, Session, Tool } from "contextd";
+import { uiMessageStream } from "./ai-sdk.js";
+const { convertToModelMessages, createUIMessageStreamResponse, stepCountIs, streamText } = ai;
+declare const client: Contextd;
+declare const session: Session;
+declare const weather: Tool & ai.Tool;
+declare const openai: (model: string) => ai.LanguageModel;
+declare const kept: ai.UIMessage[];
+declare const chatId: string, text: string;
+`,
+  "../../docs/import.md": `import { jsonSchema, type LanguageModel, streamText } from "ai";
+import type { Prompt } from "contextd/proto";
+declare const prompt: Prompt;
+declare const model: LanguageModel;
+`,
+};
+
+/** The blocks of a page, but those that are a file of the examples to the letter. */
+function blocksOf(page: string): string[] {
+  const found = readFileSync(page, "utf8").matchAll(/^(<!-- check: is .*\n)?```(?:js|ts)\n([\s\S]*?)^```/gm);
+  return [...found].filter(([, is]) => !is).map(([, , text = ""]) => text);
+}
+
+const docs = readdirSync("../../docs", { recursive: true, encoding: "utf8" })
+  .filter((page) => page.endsWith(".md"))
+  .map((page) => `../../docs/${page}`);
+const quickStart = blocksOf("README.md")[0] ?? "";
+/** As modules by their names. A block that imports nothing has a scope of its own, so that it may declare what others are given. */
+const blocks = ["README.md", ...docs].flatMap((page) =>
+  blocksOf(page)
+    .filter((block) => block !== quickStart)
+    .map((block, at): [string, string] => [
+      `${basename(page, ".md")}-block${at}.ts`,
+      `${GIVEN[page] ?? ""}${/^import /m.test(block) ? block : `{\n${block}}`}\nexport {};\n`,
+    ]),
 );
-const blocks = others.map((block) => GIVEN + block);
 
 before(async () => {
   server = await Server.start({ model: "scripted/demo" });
   const packed = await execute("npm", ["pack", "--silent", "--ignore-scripts", "--pack-destination", place]);
   const tarball = packed.stdout.trim().split("\n").at(-1) ?? "";
   writeFileSync(join(place, "package.json"), '{ "type": "module", "private": true }');
-  await run("npm", "install", "--silent", "--no-audit", "--no-fund", `./${tarball}`, "zod", "ai@7", ...READMES);
+  await run("npm", "install", "--silent", "--no-audit", "--no-fund", `./${tarball}`, "zod", ...PACKAGES);
   const examples = ["agent.ts", "coding-agent.ts", "ai-sdk.ts", "contacts.ts"];
   for (const name of examples) cpSync(`../../examples/typescript/${name}`, join(place, name));
   const types = ["--typeRoots", resolve("node_modules/@types"), "--types", "node"];
@@ -52,11 +86,9 @@ before(async () => {
     "--lib",
     "es2023,esnext.disposable",
   ];
-  blocks.forEach((block, at) => {
-    writeFileSync(join(place, `readme${at}.ts`), block);
-  });
-  const readme = blocks.map((_, at) => `readme${at}.ts`);
-  await run(resolve("node_modules/.bin/tsc"), ...strict, ...types, ...examples, ...readme);
+  for (const [name, block] of blocks) writeFileSync(join(place, name), block);
+  const pages = blocks.map(([name]) => name);
+  await run(resolve("node_modules/.bin/tsc"), ...strict, ...types, ...examples, ...pages);
 });
 after(async () => {
   await server.close();
@@ -68,8 +100,8 @@ test("README's quick start runs as it stands", async () => {
   assert.match(await run("node", "trip.mjs"), /18 °C and sunny in Paris[\s\S]*\[stop\] \d+ tokens/);
 });
 
-test("README's other blocks are compiled against the package", () => {
-  assert.equal(blocks.length, 2);
+test("the blocks of README and of the documentation are compiled against the package", () => {
+  assert.ok(blocks.length >= 6);
 });
 
 test("the package names its repository, which publishing with provenance compares", () => {

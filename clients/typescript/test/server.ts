@@ -133,6 +133,11 @@ export class Server {
     return `postgres://contextd@localhost/contextd?host=${lines[4]}`;
   }
 
+  /** The newest lines of its log. */
+  log(): string {
+    return readFileSync(join(this.place, "log"), "utf8").slice(-20_000);
+  }
+
   private get runs(): boolean {
     return this.process !== undefined && this.process.exitCode === null && this.process.signalCode === null;
   }
@@ -168,6 +173,10 @@ export class Fleet {
 
   get url(): string {
     return this.replicas.map((it) => it.url).join(",");
+  }
+
+  logs(): string {
+    return [this.keeper, ...this.replicas].map((it) => it.log()).join("\n");
   }
 
   async up(): Promise<void> {

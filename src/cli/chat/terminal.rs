@@ -141,7 +141,10 @@ impl Keyboard {
         }
         let config = Config::builder().max_history_size(HISTORY)?.build();
         let editor = rustyline::Editor::<(), _>::with_history(config, MemHistory::new())?;
-        // One thing at a time is wanted.
+        #[expect(
+            clippy::disallowed_methods,
+            reason = "one thing at a time is wanted of a person"
+        )]
         let (wanted, asked) = mpsc::unbounded_channel();
         thread::Builder::new()
             .name("keyboard".to_owned())

@@ -19,7 +19,7 @@ mod definitions;
 mod family;
 mod lookup;
 mod memo;
-mod pictures;
+mod picture_tokens;
 mod table;
 mod terms;
 
@@ -28,7 +28,7 @@ mod tests;
 
 pub use definitions::Definitions;
 pub use family::Template;
-pub use pictures::Pictures;
+pub use picture_tokens::Pictures;
 pub use terms::{Costs, TERMS, Term, Terms};
 
 impl Template {

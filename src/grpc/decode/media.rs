@@ -7,7 +7,7 @@ use super::{
     text::{self, AtMost, MIB},
 };
 use crate::{
-    context::picture,
+    context::picture_size,
     model::{
         BlobId, Media, NewContent,
         media::{Kept, Source},
@@ -147,7 +147,7 @@ fn data_source(
         );
         return None;
     }
-    let pixels = picture::pixels(&data);
+    let pixels = picture_size::pixels(&data);
     let bytes = data.len() as u64;
     let content = NewContent::new(media_type.to_owned(), data);
     let id = content.id().clone();

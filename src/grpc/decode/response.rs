@@ -97,6 +97,7 @@ fn check_usage(at: Path<'_>, usage: pb::Usage, found: &mut Findings) {
         cache_write_tokens,
         total_tokens: _,
         provider_usage_json,
+        provider_tool_calls,
     } = usage;
     let counts = [
         ("input_tokens", input_tokens),
@@ -104,6 +105,7 @@ fn check_usage(at: Path<'_>, usage: pb::Usage, found: &mut Findings) {
         ("reasoning_tokens", reasoning_tokens),
         ("cache_read_tokens", cache_read_tokens),
         ("cache_write_tokens", cache_write_tokens),
+        ("provider_tool_calls", provider_tool_calls),
     ];
     for (field, count) in counts {
         number::not_negative(at.field(field), count.into(), found);

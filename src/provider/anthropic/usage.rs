@@ -46,14 +46,15 @@ impl Report {
             .unwrap_or(0)
             .saturating_add(cache_read)
             .saturating_add(cache_write);
-        let whole = to_raw_value(&self.0);
+        let whole = to_raw_value(&self.0).ok();
         Some(Usage {
             input: tokens(input),
             output: tokens(output),
             reasoning: tokens(thinking.unwrap_or(0).min(output)),
             cache_read: tokens(cache_read),
             cache_write: tokens(cache_write),
-            provider_json: whole.map(|whole| report::kept(&whole)).unwrap_or_default(),
+            provider_tool_calls: whole.as_deref().map_or(0, report::tool_calls),
+            provider_json: whole.as_deref().map(report::kept).unwrap_or_default(),
         })
     }
 }

@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::model::FinishReason;
+use crate::model::{FinishReason, Usage};
 
 fn text(text: &str) -> Chunk {
     Chunk::Text(text.to_owned())
@@ -388,4 +388,31 @@ fn a_citation_belongs_to_the_text_that_was_written_last() {
         run(&[], 1_000, vec![reasoning("r"), cite("1")]).unwrap_err(),
         Malformed::StrayCitation
     );
+}
+
+#[test]
+fn calls_of_the_providers_tools_are_counted_with_the_usage() {
+    let check = |kinds: &[&str], reported: u32, expected: u32| {
+        let finish = Finish {
+            usage: Some(Usage {
+                provider_tool_calls: reported,
+                ..Usage::default()
+            }),
+            ..finish()
+        };
+        let chunks = kinds.iter().map(|kind| item(kind)).collect();
+        let (assembly, _) = run(&[], usize::MAX, chunks).expect("an answer");
+        let answer = assembly.finish(finish);
+        let counted = answer.finish.usage.map(|usage| usage.provider_tool_calls);
+        assert_eq!(counted, Some(expected), "{kinds:?}, {reported} reported");
+    };
+    check(&["server_tool_use", "web_search_tool_result"], 0, 1);
+    check(
+        &["web_search_call", "reasoning", "code_interpreter_call"],
+        1,
+        2,
+    );
+    check(&["executableCode", "codeExecutionResult", "toolCall"], 0, 2);
+    check(&["mcp_list_tools", "mcp_approval_request"], 0, 0);
+    check(&[], 3, 3);
 }

@@ -52,6 +52,7 @@ impl Report {
             reasoning: tokens(thoughts),
             cache_read: tokens(cached.min(input)),
             cache_write: 0,
+            provider_tool_calls: 0, // not reported; the answer has them
             provider_json: whole.map(|whole| report::kept(&whole)).unwrap_or_default(),
         })
     }

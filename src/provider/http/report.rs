@@ -14,6 +14,18 @@ pub fn count(report: &RawValue, path: &str) -> Option<u64> {
     lenient::count(path.split('/').skip(1).try_fold(report, member)?)
 }
 
+/// Calls of the service's own tools: as Anthropic's and `OpenRouter`'s reports count them by kind, and
+/// xAI's together.
+pub fn tool_calls(report: &RawValue) -> u32 {
+    let kinds = [
+        "/server_tool_use/web_search_requests",
+        "/server_tool_use/web_fetch_requests",
+        "/num_server_side_tools_used",
+    ];
+    let counts = kinds.iter().filter_map(|path| count(report, path));
+    tokens(counts.fold(0, u64::saturating_add))
+}
+
 /// A member of an object. The others are not read: whatever they are, they cannot matter.
 pub fn member<'a>(object: &'a RawValue, key: &str) -> Option<&'a RawValue> {
     serde_json::from_str::<BTreeMap<String, &'a RawValue>>(object.get())
@@ -34,4 +46,27 @@ pub fn kept(report: &RawValue) -> String {
         .filter(|json| json.len() <= MAX_REPORT_BYTES)
         .unwrap_or_default()
         .to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn calls_of_the_services_tools_are_read_of_each_kind_of_report() {
+        let check = |report: &str, expected: u32| {
+            let raw = RawValue::from_string(report.to_owned()).expect("JSON");
+            assert_eq!(tool_calls(&raw), expected, "{report}");
+        };
+        check(r#"{"input_tokens": 9}"#, 0);
+        check(
+            r#"{"server_tool_use": {"web_search_requests": 2, "web_fetch_requests": 1}}"#,
+            3,
+        );
+        check(
+            r#"{"server_tool_use": null, "num_server_side_tools_used": 4}"#,
+            4,
+        );
+        check(r#"{"server_tool_use": {"web_search_requests": "2"}}"#, 2);
+    }
 }

@@ -6,7 +6,7 @@ use serde_json::value::RawValue;
 use super::dialect::Dialect;
 use crate::{
     model::Usage,
-    provider::http::report::{count, kept, member, tokens},
+    provider::http::report::{count, kept, member, tokens, tool_calls},
 };
 
 /// The report in Groq's own corner of an event.
@@ -58,6 +58,7 @@ pub(super) fn read(report: &RawValue, dialect: &Dialect) -> Option<Usage> {
         reasoning: tokens(reasoning.min(output)),
         cache_read: tokens(cache_read.min(input)),
         cache_write: tokens(cache_write.min(input)),
+        provider_tool_calls: tool_calls(report),
         provider_json: kept(report),
     })
 }

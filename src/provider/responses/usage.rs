@@ -5,7 +5,7 @@ use serde_json::value::RawValue;
 
 use crate::{
     model::Usage,
-    provider::http::report::{count, kept, tokens},
+    provider::http::report::{count, kept, tokens, tool_calls},
 };
 
 /// The usage in a report; `None` if it reports nothing.
@@ -25,6 +25,7 @@ pub(super) fn read(report: &RawValue) -> Option<Usage> {
         reasoning: part_of(output, "/output_tokens_details/reasoning_tokens"),
         cache_read: part_of(input, "/input_tokens_details/cached_tokens"),
         cache_write: part_of(input, "/input_tokens_details/cache_write_tokens"),
+        provider_tool_calls: tool_calls(report),
         provider_json: kept(report),
     })
 }

@@ -299,6 +299,7 @@ impl UsageFile {
             reasoning,
             cache_read,
             cache_write,
+            provider_tool_calls: 0,
             provider_json: String::new(),
         }
     }

@@ -586,6 +586,7 @@ fn usage_is_estimated_given_or_not_reported() {
                 reasoning: 2,
                 cache_read: 4,
                 cache_write: 1,
+                provider_tool_calls: 0,
                 provider_json: String::new(),
             }),
         ),

@@ -44,7 +44,7 @@ impl Engine {
         let engine = Arc::clone(self);
         let model = model.clone();
         let tenant = tenant.clone();
-        self.tasks.spawn_blocking(move || {
+        self.calibration_memory.counts.spawn_blocking(move || {
             let predicted = predicted(&model, &prompt);
             let subject = (tenant, model.reference);
             engine.calibration_memory.note(subject, predicted, reported);

@@ -6,7 +6,7 @@ use std::{collections::BTreeMap, sync::Arc};
 use crate::{
     context::{
         media::{Replaced, leave_out},
-        picture,
+        picture_size,
     },
     model::{
         BlobId, Closed, Contents, Media, Message, NewContent, Payload, PromptNote, PromptNoteKind,
@@ -73,7 +73,7 @@ impl Engine {
                          bytes,
                          beginning,
                      }| {
-            let pixels = picture::pixels(&beginning);
+            let pixels = picture_size::pixels(&beginning);
             (BlobId::clone(&id), Kept { id, bytes, pixels })
         };
         Ok(self

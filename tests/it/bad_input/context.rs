@@ -164,6 +164,7 @@ fn host_calls(s: &Scene) -> Vec<Row> {
         reasoning_tokens: -1,
         cache_read_tokens: -1,
         cache_write_tokens: -1,
+        provider_tool_calls: -1,
         provider_usage_json: "[]".into(),
         ..Default::default()
     };
@@ -233,6 +234,7 @@ fn host_calls(s: &Scene) -> Vec<Row> {
                 ("usage.reasoning_tokens", F::OutOfRange),
                 ("usage.cache_read_tokens", F::OutOfRange),
                 ("usage.cache_write_tokens", F::OutOfRange),
+                ("usage.provider_tool_calls", F::OutOfRange),
                 ("usage.provider_usage_json", F::NotJson),
             ],
         ),

@@ -237,7 +237,7 @@ async fn a_streaming_answer_survives_a_database_disconnect_without_an_error() {
         .await;
     link.close();
     until("the turn to need the database", || async {
-        ["reading a turn again", "a turn cannot go on here"]
+        ["reading a turn again", "turn stopped on this replica"]
             .iter()
             .any(|words| served.said().contains(words))
     })

@@ -2,29 +2,35 @@
 //! in time whatever its clients and its database do.
 
 use std::{
-    net::SocketAddr,
-    sync::atomic::{AtomicBool, Ordering},
+    sync::{
+        Arc, Condvar, Mutex,
+        atomic::{AtomicBool, Ordering},
+    },
     time::{Duration, Instant},
 };
 
-use contextd::pb::{self, event::Payload, session_service_client::SessionServiceClient};
+use contextd::{
+    model::{Arrangement, FinishReason, Message, Prompt, Usage},
+    pb::{self, event::Payload},
+    provider::{Answer, Chunk, Finish, ModelInfo, Provider},
+};
 use serde_json::json;
 use tokio::{io::AsyncWriteExt as _, net::TcpStream};
-use tonic::{Code, transport::Channel};
-use tonic_health::pb::{
-    HealthCheckRequest, health_check_response::ServingStatus, health_client::HealthClient,
-};
+use tonic::Code;
+use tonic_health::pb::health_check_response::ServingStatus;
 
 use crate::harness::{
-    TestDatabase,
+    Host, Options, TestDatabase,
     errors::refusal,
     events::{kinds, messages, said},
-    process::{Place, Served, try_channel},
+    host::until,
+    process::{Place, Served},
     proxy::Traffic,
     requests::turn,
     survivor::{
         LONG_LEASE, SHORT_LEASE, Survivor, asking, becomes, pair, recoveries, slow, two_tools,
     },
+    unary::unary_calls,
 };
 
 use super::{all, check_slow, commits::behind};
@@ -163,6 +169,78 @@ async fn an_unresponsive_database_does_not_delay_a_drain() {
     assert!(took < Duration::from_secs(12), "it took {took:?}");
 }
 
+/// A model service whose prompts take for ever to count once it was called.
+#[derive(Debug, Default)]
+struct Uncountable {
+    called: AtomicBool,
+    counts: AtomicBool,
+    released: (Mutex<bool>, Condvar),
+}
+
+impl Provider for Uncountable {
+    fn kind(&self) -> &'static str {
+        "uncountable"
+    }
+
+    fn model(&self, name: &str) -> Option<ModelInfo> {
+        Some(ModelInfo::unknown(name))
+    }
+
+    fn models(&self) -> Vec<ModelInfo> {
+        Vec::new()
+    }
+
+    fn arrangement(&self, _system: &str, _messages: &[Message]) -> Arrangement {
+        if self.called.load(Ordering::SeqCst) {
+            self.counts.store(true, Ordering::SeqCst);
+            let (released, changed) = &self.released;
+            let held = changed.wait_while(released.lock().unwrap(), |released| !*released);
+            drop(held.unwrap());
+        }
+        Arrangement::default()
+    }
+
+    fn call(&self, _prompt: Arc<Prompt>) -> Answer {
+        self.called.store(true, Ordering::SeqCst);
+        let usage = Usage {
+            input: 100,
+            output: 10,
+            ..Usage::default()
+        };
+        let finish = Finish {
+            reason: FinishReason::Stop,
+            provider_reason: String::new(),
+            usage: Some(usage),
+            provider_model: String::new(),
+            response_id: String::new(),
+            metadata: None,
+            prompt_fingerprint: None,
+        };
+        Box::pin(tokio_stream::iter([
+            Ok(Chunk::Text("Fine.".to_owned())),
+            Ok(Chunk::Finished(finish)),
+        ]))
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn counting_what_a_call_taught_does_not_delay_a_drain() {
+    let service = Arc::new(Uncountable::default());
+    let provider = Arc::clone(&service) as Arc<dyn Provider>;
+    let host = Host::with(Options::default().provider("slow", provider)).await;
+    host.run(turn("s", "slow/any", "Hello")).await;
+    until("the prompt is being counted", || async {
+        service.counts.load(Ordering::SeqCst)
+    })
+    .await;
+    let begun = Instant::now();
+    host.replica.drain(Duration::from_secs(20)).await;
+    let took = begun.elapsed();
+    *service.released.0.lock().unwrap() = true;
+    service.released.1.notify_all();
+    assert!(took < Duration::from_secs(10), "it took {took:?}");
+}
+
 /// Row F27
 #[tokio::test(flavor = "multi_thread")]
 async fn a_rolling_restart_under_load_costs_no_turn_an_attempt() {
@@ -210,52 +288,10 @@ async fn a_rolling_restart_under_load_costs_no_turn_an_attempt() {
 const DELAY: Duration = Duration::from_secs(3);
 /// How long their turns may then take to a step boundary.
 const TIMEOUT: Duration = Duration::from_millis(500);
+/// Between two calls of a caller.
+const PACE: Duration = Duration::from_millis(5);
 /// What the chart adds to these for a pod's grace period (`drain.reserve`).
 const RESERVE: Duration = Duration::from_secs(10);
-
-/// Calls whichever replica is ready, as a load balancer would, and repeats nothing. Returns how many calls each has served.
-async fn unary_calls(name: &str, addresses: [SocketAddr; 2], enough: &AtomicBool) -> [usize; 2] {
-    let mut served = [0; 2];
-    while !enough.load(Ordering::Relaxed) {
-        for (address, served) in addresses.iter().zip(&mut served) {
-            let Ok(channel) = try_channel(*address).await else {
-                continue;
-            };
-            let service = "readiness".to_owned();
-            let health = HealthClient::new(channel.clone())
-                .check(HealthCheckRequest { service })
-                .await;
-            let ready = i32::from(ServingStatus::Serving);
-            if health.is_ok_and(|health| health.get_ref().status == ready) {
-                unary_call(channel, &format!("{name}-{address}-{served}")).await;
-                *served += 1;
-            }
-        }
-    }
-    served
-}
-
-/// Makes a session and reads it back.
-async fn unary_call(channel: Channel, session_id: &str) {
-    let mut sessions = SessionServiceClient::new(channel);
-    let session = pb::Session {
-        session_id: session_id.to_owned(),
-        ..Default::default()
-    };
-    let request = pb::CreateSessionRequest {
-        session: Some(session),
-        request_id: String::new(),
-    };
-    sessions
-        .create_session(request)
-        .await
-        .unwrap_or_else(|status| panic!("{session_id} was not made: {status}"));
-    let session_id = session_id.to_owned();
-    sessions
-        .get_session(pb::GetSessionRequest { session_id })
-        .await
-        .unwrap_or_else(|status| panic!("a session was not read: {status}"));
-}
 
 /// Rows F27, and H11 of the chart
 #[tokio::test(flavor = "multi_thread")]
@@ -294,7 +330,7 @@ async fn a_rolling_restart_of_two_replicas_fails_no_unary_call_and_ends_in_the_g
         enough.store(true, Ordering::Relaxed);
         fresh
     };
-    let callers = all((0..2).map(|n| unary_calls(["left", "right"][n], addresses, &enough)));
+    let callers = all((0..2).map(|n| unary_calls(["left", "right"][n], addresses, PACE, &enough)));
     let mut hosts: Vec<Survivor> = (0..4)
         .map(|n| Survivor::new(asking("scripted/slow", &format!("chat-{n}"))))
         .collect();

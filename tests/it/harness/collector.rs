@@ -64,6 +64,15 @@ impl Collector {
         texts.collect()
     }
 
+    /// All metrics that came, with everything that is in them, as text.
+    pub fn metrics_dump(&self) -> String {
+        let received = self.received.lock().unwrap();
+        let bytes = received.metrics.iter().map(|it| it.encode_to_vec());
+        bytes
+            .map(|it| String::from_utf8_lossy(&it).into_owned())
+            .collect()
+    }
+
     /// The newest value of a counter, over all its attributes but those of these values.
     pub fn counter(&self, name: &str, value: &str) -> Option<i64> {
         let received = self.received.lock().unwrap();

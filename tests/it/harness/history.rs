@@ -98,6 +98,7 @@ impl<'a> History<'a> {
             vec![says(pb::Role::User, "void"), answer("void too")],
         )
         .await;
+        history.note("what a rollback will void").await;
         history.void(last + 1, last + 2).await;
         history.note("a rollback").await;
         history.compact("k2", 1, 9, None).await;

@@ -29,6 +29,7 @@ pub mod strict;
 pub mod survivor;
 pub mod terminal;
 pub mod transcripts;
+pub mod unary;
 pub mod upstream;
 pub mod validate;
 

@@ -1,16 +1,23 @@
 //! Calls that are dropped at each point where they wait: nothing is left half done, and no
 //! connection is left spoiled.
 
+use std::time::{Duration, Instant};
+
 use futures_util::future::join_all;
+use tokio_postgres::Client;
 use tonic::Status;
 
 use super::{ALL, Case, Rpc, options};
-use crate::harness::{Host, dice::polled, events::PATIENCE};
+use crate::harness::{Host, Options, dice::polled, events::PATIENCE, host::until};
 
 /// How often a call is asked for its answer at most.
 const POLLS: usize = 60;
 /// Statements at once that show that every connection still works.
 const CONNECTIONS: usize = 8;
+/// A statement waits for a lock for two seconds at most.
+const LOCK_WAIT: Duration = Duration::from_millis(1_500);
+/// By then a server that ends what a client left has ended it.
+const LEFT: Duration = Duration::from_millis(400);
 
 /// Drops the call of each RPC after 1, 2, 3 ... polls, until it is through. After each the same
 /// request is sent again.
@@ -82,4 +89,64 @@ async fn a_client_disconnect_at_any_point_leaves_no_partial_state() {
         async move { Some(case.ask(host).await) }
     })
     .await;
+}
+
+/// Sends a request, and leaves while what it writes waits for a lock. The case, unless that took so
+/// long that the wait was given up.
+async fn leaves_while_it_waits(
+    host: &Host,
+    lock: &Client,
+    rpc: Rpc,
+    session: String,
+) -> Option<Case> {
+    let case = Case::prepare(host, rpc, session).await;
+    host.at_rest().await;
+    let look = host.database.client().await;
+    let waits = "select exists (select from pg_stat_activity
+                                 where datname = current_database() and wait_event_type = 'Lock')";
+    lock.batch_execute("begin; lock table sessions, session_run in exclusive mode")
+        .await
+        .unwrap();
+    let begun = Instant::now();
+    tokio::select! {
+        answer = case.ask(host) => panic!("{rpc:?} did not wait: {answer:?}"),
+        () = until("the request to wait for the lock", || async {
+            look.query_one(waits, &[]).await.unwrap().get(0)
+        }) => {}
+    }
+    tokio::time::sleep(LEFT).await;
+    lock.batch_execute("rollback").await.unwrap();
+    (begun.elapsed() < LOCK_WAIT).then_some(case)
+}
+
+/// Row I8
+#[tokio::test(flavor = "multi_thread")]
+async fn a_request_is_carried_out_although_its_client_left() {
+    // Nothing else waits for the lock.
+    let host = Host::with(Options {
+        workers: false,
+        ..options()
+    })
+    .await;
+    let client = host.database.client().await;
+    let lock = host.database.client().await;
+    for rpc in ALL {
+        // An upload ends with its stream, and a turn is not begun for a caller that is not there.
+        if [Rpc::PutBlob, Rpc::ExecuteTurn].contains(&rpc) {
+            continue;
+        }
+        for attempt in 0.. {
+            let session = format!("left-{rpc:?}-{attempt}");
+            if let Some(case) = leaves_while_it_waits(&host, &lock, rpc, session).await {
+                until(&format!("{rpc:?} to be carried out"), || async {
+                    case.effects(&client).await == 1
+                })
+                .await;
+                break;
+            }
+            assert!(attempt < 20, "{rpc:?} never left in time");
+        }
+    }
+    host.at_rest().await;
+    crate::protocol::assert_sound(&client).await;
 }

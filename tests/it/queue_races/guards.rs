@@ -25,7 +25,7 @@ pub(super) fn without_gate(sql: &'static str) -> &'static str {
         return "-- store::turn::gate, not taken
             select 1 from sessions where tenant_id = $1 and session_id = $2";
     }
-    if is(sql, "turn::end_activity") || is(sql, "turn::stop_turn") {
+    if is(sql, "turn::session_used") || is(sql, "turn::stop_turn") {
         return changed(sql, |sql| {
             format!("{sql} and pg_sleep(0.1)::text is not null")
         });

@@ -7,6 +7,7 @@ use std::{
 };
 
 use tokio::sync::Semaphore;
+use tokio_util::task::TaskTracker;
 
 use crate::model::{Calibration, TenantId};
 
@@ -27,6 +28,8 @@ const MOST_MODELS: usize = 1_000;
 pub(in crate::turn) struct CalibrationMemory {
     pub(super) taught: Mutex<Taught>,
     pub(in crate::turn) places: Arc<Semaphore>,
+    /// Prompts of turns that are being counted, aside from the turns.
+    pub(super) counts: TaskTracker,
 }
 
 /// Number and mean ratio of calls, by tenant and model.
@@ -67,11 +70,18 @@ impl Default for CalibrationMemory {
         Self {
             taught: Mutex::default(),
             places: Arc::new(Semaphore::new(AT_ONCE)),
+            counts: TaskTracker::new(),
         }
     }
 }
 
 impl CalibrationMemory {
+    /// Waits until everything that turns have given to count is counted.
+    pub(in crate::turn) async fn counted(&self) {
+        self.counts.close();
+        self.counts.wait().await;
+    }
+
     pub(in crate::turn) fn note(&self, subject: Subject, predicted: u32, reported: u32) {
         let Some(call) = Calibration::of_call(predicted, reported) else {
             return;

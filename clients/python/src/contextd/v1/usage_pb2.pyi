@@ -212,6 +212,7 @@ class Usage(_message.Message):
     CACHE_WRITE_TOKENS_FIELD_NUMBER: _builtins.int
     TOTAL_TOKENS_FIELD_NUMBER: _builtins.int
     PROVIDER_USAGE_JSON_FIELD_NUMBER: _builtins.int
+    PROVIDER_TOOL_CALLS_FIELD_NUMBER: _builtins.int
     input_tokens: _builtins.int
     """Whole prompt, cached tokens included. What occupied the context window."""
     output_tokens: _builtins.int
@@ -228,6 +229,11 @@ class Usage(_message.Message):
     """The provider's own usage object, unchanged: prices, tiers, kinds of cache and modalities that
     have no field here.
     """
+    provider_tool_calls: _builtins.int
+    """Calls of the provider's own tools (web search, code execution) that the answer took, which
+    providers charge beside tokens: as many as the answer holds, or as the provider reports if that
+    is more. Not part of UsageTotals.
+    """
     def __init__(
         self,
         *,
@@ -238,10 +244,11 @@ class Usage(_message.Message):
         cache_write_tokens: _builtins.int = ...,
         total_tokens: _builtins.int = ...,
         provider_usage_json: _builtins.str = ...,
+        provider_tool_calls: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["cache_read_tokens", b"cache_read_tokens", "cache_write_tokens", b"cache_write_tokens", "input_tokens", b"input_tokens", "output_tokens", b"output_tokens", "provider_usage_json", b"provider_usage_json", "reasoning_tokens", b"reasoning_tokens", "total_tokens", b"total_tokens"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cache_read_tokens", b"cache_read_tokens", "cache_write_tokens", b"cache_write_tokens", "input_tokens", b"input_tokens", "output_tokens", b"output_tokens", "provider_tool_calls", b"provider_tool_calls", "provider_usage_json", b"provider_usage_json", "reasoning_tokens", b"reasoning_tokens", "total_tokens", b"total_tokens"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -308,6 +308,12 @@ export interface Usage {
    * have no field here.
    */
   providerUsageJson: string;
+  /**
+   * Calls of the provider's own tools (web search, code execution) that the answer took, which
+   * providers charge beside tokens: as many as the answer holds, or as the provider reports if that
+   * is more. Not part of UsageTotals.
+   */
+  providerToolCalls: number;
 }
 
 /**
@@ -457,6 +463,7 @@ function createBaseUsage(): Usage {
     cacheWriteTokens: 0,
     totalTokens: 0,
     providerUsageJson: "",
+    providerToolCalls: 0,
   };
 }
 
@@ -482,6 +489,9 @@ export const Usage: MessageFns<Usage> = {
     }
     if (message.providerUsageJson !== "") {
       writer.uint32(58).string(message.providerUsageJson);
+    }
+    if (message.providerToolCalls !== 0) {
+      writer.uint32(64).int32(message.providerToolCalls);
     }
     return writer;
   },
@@ -555,6 +565,14 @@ export const Usage: MessageFns<Usage> = {
             message.providerUsageJson = reader.string();
             continue;
           }
+          case 8: {
+            if (tag !== 64) {
+              break;
+            }
+
+            message.providerToolCalls = reader.int32();
+            continue;
+          }
         }
         if ((tag & 7) === 4 || tag === 0) {
           break;
@@ -579,6 +597,7 @@ export const Usage: MessageFns<Usage> = {
     message.cacheWriteTokens = object.cacheWriteTokens ?? 0;
     message.totalTokens = object.totalTokens ?? 0;
     message.providerUsageJson = object.providerUsageJson ?? "";
+    message.providerToolCalls = object.providerToolCalls ?? 0;
     return message;
   },
 };

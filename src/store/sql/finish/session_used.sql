@@ -1,4 +1,4 @@
--- store::turn::end_activity
+-- store::turn::session_used
 update session_activity a
    set updated_at = now()
   from session_run r

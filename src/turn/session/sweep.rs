@@ -12,7 +12,7 @@ use crate::{
         self,
         blob::Walk,
         delete::Deletion,
-        retention::{Swept, ToolSetWalk, UNLIMITED},
+        sweep::{Swept, ToolSetWalk, UNLIMITED},
     },
     turn::{Error, engine::Engine, settings::Retention},
 };
