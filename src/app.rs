@@ -23,8 +23,10 @@ use crate::{
     config::{Config, Environment, LimitsConfig},
     grpc::{
         admin_port, admission, connection,
-        gate::{Closed, Gate, Readiness},
-        health, server,
+        gate::Gate,
+        health,
+        readiness::{Closed, Readiness},
+        server,
         stream::Waiting,
         tls::{self, Tls},
     },

@@ -3,7 +3,10 @@
 use std::time::{Duration, Instant};
 
 use crate::{
-    grpc::gate::{Closed, Gate, Readiness},
+    grpc::{
+        gate::Gate,
+        readiness::{Closed, Readiness},
+    },
     store::{Database, Error, migrate},
     telemetry::progress::Progress,
 };

@@ -6,11 +6,11 @@ use std::{io, path::Path};
 use jiff::Timestamp;
 use serde::Deserialize;
 
-use super::{
-    DEFAULT_TENANT,
-    secret::{self, Hash},
+use super::secret::{self, Hash};
+use crate::model::{
+    Access, TenantId,
+    access::{DEFAULT_TENANT, is_tenant},
 };
-use crate::model::{Access, TenantId, access::is_tenant};
 
 /// Bytes of a keys file: about ten thousand keys.
 const MOST_BYTES: u64 = 4 << 20;

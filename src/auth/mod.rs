@@ -28,12 +28,10 @@ use self::{key_file::FileKey, secret::Hash, token::Tokens};
 use crate::{
     clock::Clock,
     config::{AuthConfig, GrantConfig},
-    model::{Access, Principal, TenantId},
+    model::{Access, Principal, TenantId, access::DEFAULT_TENANT},
     store::{Store, api_key::LiveKey},
 };
 
-/// The tenant of callers where authentication is not required.
-pub const DEFAULT_TENANT: &str = "default";
 /// How often a replica asks whether API keys have changed. They are promised to take effect on every
 /// replica within 5 s.
 pub const KEYS_REFRESH: Duration = Duration::from_secs(2);

@@ -7,7 +7,7 @@ use std::{process::ExitCode, time::Duration};
 use clap::Subcommand;
 
 use super::{
-    chat::describe,
+    chat::answered,
     output::say,
     server::{Connection, Server},
 };
@@ -254,12 +254,6 @@ pub(super) async fn run(args: Args) -> anyhow::Result<ExitCode> {
 
 async fn client(server: &Server) -> anyhow::Result<AdminServiceClient<Connection>> {
     Ok(AdminServiceClient::new(server.connect().await?))
-}
-
-fn answered<T>(answer: Result<tonic::Response<T>, tonic::Status>) -> anyhow::Result<T> {
-    answer
-        .map(tonic::Response::into_inner)
-        .map_err(|status| anyhow::anyhow!("{}", describe(&status)))
 }
 
 async fn info(server: &Server) -> anyhow::Result<()> {

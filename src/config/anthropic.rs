@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use crate::model::Declared;
 
 use super::check::Checks;
-use super::http::{self, HttpConfig};
+use super::http::{self, HttpConfig, OfKind};
 
 /// Where Anthropic itself is.
 const ANTHROPIC: &str = "https://api.anthropic.com/v1";
@@ -56,6 +56,13 @@ impl Default for AnthropicConfig {
     }
 }
 
+/// The service that defined the protocol.
+const OF_KIND: OfKind = OfKind {
+    base_url: ANTHROPIC,
+    header: "x-api-key",
+    variable: "ANTHROPIC_API_KEY",
+};
+
 impl AnthropicConfig {
     pub(super) fn check(&self, checks: &mut Checks, prefix: &str) {
         let Self {
@@ -66,16 +73,8 @@ impl AnthropicConfig {
             models,
         } = self;
         let key = |name: &str| format!("{prefix}.{name}");
-        http::check_url(checks, &key("base_url"), base_url);
-        http.check(checks, prefix);
-        checks.require(
-            base_url != ANTHROPIC || http.has_key("x-api-key"),
-            &key("api_key_env"),
-            || format!("{ANTHROPIC} wants a key; name the variable that holds it, such as \"ANTHROPIC_API_KEY\""),
-        );
+        http::check_service(checks, prefix, base_url, http, &OF_KIND);
         checks.require(http::sendable(version), &key("version"), http::not_sendable);
-        for (name, model) in models {
-            http::check_model(checks, &key(&format!("models.{name}")), model);
-        }
+        http::check_models(checks, prefix, models);
     }
 }

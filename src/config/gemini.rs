@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use crate::model::Declared;
 
 use super::check::Checks;
-use super::http::{self, HttpConfig};
+use super::http::{self, HttpConfig, OfKind};
 
 /// Where Google AI Studio is.
 const AI_STUDIO: &str = "https://generativelanguage.googleapis.com/v1beta";
@@ -35,6 +35,13 @@ impl Default for GeminiConfig {
     }
 }
 
+/// The service that defined the protocol.
+const OF_KIND: OfKind = OfKind {
+    base_url: AI_STUDIO,
+    header: "x-goog-api-key",
+    variable: "GEMINI_API_KEY",
+};
+
 impl GeminiConfig {
     pub(super) fn check(&self, checks: &mut Checks, prefix: &str) {
         let Self {
@@ -42,16 +49,7 @@ impl GeminiConfig {
             http,
             models,
         } = self;
-        let key = |name: &str| format!("{prefix}.{name}");
-        http::check_url(checks, &key("base_url"), base_url);
-        http.check(checks, prefix);
-        checks.require(
-            base_url != AI_STUDIO || http.has_key("x-goog-api-key"),
-            &key("api_key_env"),
-            || format!("{AI_STUDIO} wants a key; name the variable that holds it, such as \"GEMINI_API_KEY\""),
-        );
-        for (name, model) in models {
-            http::check_model(checks, &key(&format!("models.{name}")), model);
-        }
+        http::check_service(checks, prefix, base_url, http, &OF_KIND);
+        http::check_models(checks, prefix, models);
     }
 }

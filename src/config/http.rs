@@ -102,7 +102,7 @@ impl HttpConfig {
     }
 
     /// Whether a key is configured, be it in the header of that name.
-    pub(super) fn has_key(&self, header: &str) -> bool {
+    fn has_key(&self, header: &str) -> bool {
         let in_header = |name: &String| name.eq_ignore_ascii_case(header);
         self.keys() > 0 || self.headers.keys().any(in_header)
     }
@@ -116,7 +116,7 @@ impl HttpConfig {
         keys.iter().filter(|given| **given).count()
     }
 
-    pub(super) fn check(&self, checks: &mut Checks, prefix: &str) {
+    fn check(&self, checks: &mut Checks, prefix: &str) {
         let Self {
             api_key,
             api_key_env: _,
@@ -162,8 +162,62 @@ impl HttpConfig {
     }
 }
 
+/// The service of a kind itself, which wants a key.
+pub(super) struct OfKind {
+    /// Its address.
+    pub(super) base_url: &'static str,
+    /// The header that carries the key.
+    pub(super) header: &'static str,
+    /// The variable that usually holds it.
+    pub(super) variable: &'static str,
+}
+
+/// Checks what every kind of service has: its address, how it is reached, and its key.
+pub(super) fn check_service(
+    checks: &mut Checks,
+    prefix: &str,
+    base_url: &str,
+    http: &HttpConfig,
+    of_kind: &OfKind,
+) {
+    let OfKind {
+        base_url: own,
+        header,
+        variable,
+    } = of_kind;
+    check_url(checks, &format!("{prefix}.base_url"), base_url);
+    http.check(checks, prefix);
+    checks.require(
+        base_url != *own || http.has_key(header),
+        &format!("{prefix}.api_key_env"),
+        || format!("{own} wants a key; name the variable that holds it, such as \"{variable}\""),
+    );
+}
+
+/// Checks values that are sent in headers, by their keys.
+pub(super) fn check_sendable(
+    checks: &mut Checks,
+    prefix: &str,
+    values: [(&str, &Option<String>); 2],
+) {
+    for (name, value) in values {
+        checks.require(
+            value.as_deref().is_none_or(sendable),
+            &format!("{prefix}.{name}"),
+            not_sendable,
+        );
+    }
+}
+
+/// Checks what an operator says of models, by their names.
+pub(super) fn check_models(checks: &mut Checks, prefix: &str, models: &BTreeMap<String, Declared>) {
+    for (name, model) in models {
+        check_model(checks, &format!("{prefix}.models.{name}"), model);
+    }
+}
+
 /// Checks what an operator says of a model.
-pub(super) fn check_model(checks: &mut Checks, prefix: &str, model: &Declared) {
+fn check_model(checks: &mut Checks, prefix: &str, model: &Declared) {
     let most = i32::MAX.unsigned_abs();
     let key = |name: &str| format!("{prefix}.{name}");
     checks.require(!prefix.ends_with("models."), prefix, || {
@@ -179,7 +233,7 @@ pub(super) fn check_model(checks: &mut Checks, prefix: &str, model: &Declared) {
 }
 
 /// Checks the address of a service.
-pub(super) fn check_url(checks: &mut Checks, key: &str, url: &str) {
+fn check_url(checks: &mut Checks, key: &str, url: &str) {
     if let Err(message) = usable(url) {
         checks.fail(key.to_owned(), message);
     }

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use crate::model::Declared;
 
 use super::check::Checks;
-use super::http::{self, HttpConfig};
+use super::http::{self, HttpConfig, OfKind};
 
 /// Where OpenAI itself is.
 const OPENAI: &str = "https://api.openai.com/v1";
@@ -93,6 +93,13 @@ impl Default for ResponsesConfig {
     }
 }
 
+/// The service that defined the protocol.
+const OF_KIND: OfKind = OfKind {
+    base_url: OPENAI,
+    header: "authorization",
+    variable: "OPENAI_API_KEY",
+};
+
 impl ResponsesConfig {
     pub(super) fn check(&self, checks: &mut Checks, prefix: &str) {
         let Self {
@@ -105,13 +112,7 @@ impl ResponsesConfig {
             models,
         } = self;
         let key = |name: &str| format!("{prefix}.{name}");
-        http::check_url(checks, &key("base_url"), base_url);
-        http.check(checks, prefix);
-        checks.require(
-            base_url != OPENAI || http.has_key("authorization"),
-            &key("api_key_env"),
-            || format!("{OPENAI} wants a key; name the variable that holds it, such as \"OPENAI_API_KEY\""),
-        );
+        http::check_service(checks, prefix, base_url, http, &OF_KIND);
         let plain = |version: &str| {
             let fits =
                 |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_');
@@ -125,17 +126,9 @@ impl ResponsesConfig {
                     .to_owned()
             },
         );
-        for (name, value) in [("organization", organization), ("project", project)] {
-            let value = value.as_deref();
-            checks.require(
-                value.is_none_or(http::sendable),
-                &key(name),
-                http::not_sendable,
-            );
-        }
-        for (name, model) in models {
-            http::check_model(checks, &key(&format!("models.{name}")), model);
-        }
+        let values = [("organization", organization), ("project", project)];
+        http::check_sendable(checks, prefix, values);
+        http::check_models(checks, prefix, models);
     }
 }
 

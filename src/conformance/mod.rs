@@ -1,30 +1,21 @@
 //! A conformance kit for hosts: runs a host's driver against a real server behind a proxy that fails as the protocol
 //! allows, and reports what the host did wrong. docs/conformance.md describes it to the authors of hosts.
 
-use std::{
-    ffi::OsString,
-    path::PathBuf,
-    sync::Arc,
-    time::{Duration, Instant},
-};
-
-use anyhow::Context as _;
-use futures_util::{StreamExt as _, stream};
-use uuid::Uuid;
+use std::{ffi::OsString, path::PathBuf, time::Duration};
 
 mod check;
 mod fault;
 mod frames;
 mod host;
+mod kit;
 mod proxy;
 mod record;
 mod scenario;
 mod server;
 
 pub use self::check::Finding;
+pub use self::kit::{Kit, Outcome};
 pub use self::scenario::{Scenario, scenarios};
-
-use self::{fault::Plan, proxy::Proxy, record::Record, scenario::Variant, server::Servers};
 
 /// What to run.
 #[derive(Debug)]
@@ -48,113 +39,4 @@ pub struct Setup {
     pub temporary: PathBuf,
     /// The environment of the server. Settings of contextd are not among it.
     pub environment: Vec<(String, String)>,
-}
-
-/// One run of the driver.
-#[derive(Debug)]
-pub struct Outcome {
-    /// The scenario.
-    pub scenario: &'static str,
-    /// Which of its runs, e.g. "cut after message 5, by a reset".
-    pub variant: String,
-    /// What the host did wrong.
-    pub findings: Vec<Finding>,
-    /// How long it took.
-    pub elapsed: Duration,
-    /// The end of what the driver wrote to standard error.
-    pub stderr: String,
-    /// Messages that the host was sent.
-    messages: usize,
-}
-
-/// A kit, ready to test hosts.
-#[derive(Debug)]
-pub struct Kit {
-    servers: Servers,
-}
-
-impl Kit {
-    /// Starts the server that all runs share.
-    pub async fn start(setup: Setup) -> anyhow::Result<Self> {
-        let servers = Servers::start(setup).await?;
-        Ok(Self { servers })
-    }
-
-    /// Runs the scenarios and reports each run when it is over.
-    pub async fn run(
-        &self,
-        options: &Options,
-        mut report: impl FnMut(&Outcome),
-    ) -> anyhow::Result<()> {
-        let servers = &self.servers;
-        let runs = self.plan(options).await?;
-        let mut outcomes = stream::iter(runs)
-            .map(|(scenario, variant)| async move {
-                run_one(options, servers, &scenario, variant).await
-            })
-            .buffered(options.parallel);
-        while let Some(outcome) = outcomes.next().await {
-            report(&outcome?);
-        }
-        Ok(())
-    }
-
-    /// Stops the server and removes its files.
-    pub async fn stop(self) {
-        self.servers.stop().await;
-    }
-
-    /// The runs that the options ask for.
-    async fn plan(&self, options: &Options) -> anyhow::Result<Vec<(Arc<Scenario>, Variant)>> {
-        let wanted = &options.scenarios;
-        let chosen = scenarios().into_iter().filter(|scenario| {
-            wanted.is_empty() || wanted.iter().any(|name| name == scenario.name)
-        });
-        let mut runs = Vec::new();
-        for scenario in chosen {
-            let scenario = Arc::new(scenario);
-            let messages = match scenario.every_message {
-                // How many messages there are to cut after.
-                true => {
-                    let probe = run_one(options, &self.servers, &scenario, Variant::default());
-                    probe.await?.messages
-                }
-                false => 0,
-            };
-            let variants = scenario.variants(messages).into_iter();
-            runs.extend(variants.map(|variant| (Arc::clone(&scenario), variant)));
-        }
-        Ok(runs)
-    }
-}
-
-async fn run_one(
-    options: &Options,
-    servers: &Servers,
-    scenario: &Scenario,
-    variant: Variant,
-) -> anyhow::Result<Outcome> {
-    let start = Instant::now();
-    let session = format!("{}-{}", scenario.name, Uuid::now_v7());
-    servers.create_session(&session, scenario).await?;
-    let replica = match variant.kills() {
-        true => Some(servers.replica().await?),
-        false => None,
-    };
-    let record = Arc::new(Record::new());
-    let plan = Plan::new(variant.faults);
-    let proxy = Proxy::start(&session, servers, replica, plan, Arc::clone(&record)).await?;
-    let ran = host::run(options, &session, scenario, &proxy).await;
-    let ran = ran.with_context(|| format!("cannot run {}", options.command[0].display()))?;
-    drop(proxy);
-    let events = servers.settled(&session).await?;
-    let entries = record.entries();
-    Ok(Outcome {
-        scenario: scenario.name,
-        variant: variant.name,
-        findings: check::findings(scenario, &entries, &events, &ran),
-        elapsed: start.elapsed(),
-        stderr: ran.stderr,
-        messages: record::sent(&entries),
-    })
 }

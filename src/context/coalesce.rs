@@ -59,16 +59,7 @@ mod tests {
         message
             .parts
             .iter()
-            .filter_map(|part| match &part.content {
-                Content::Text(text) => Some(text.as_str()),
-                Content::Reasoning { .. }
-                | Content::ToolCall(_)
-                | Content::ToolResult(_)
-                | Content::Refusal(_)
-                | Content::Media(_)
-                | Content::ProviderItem(_)
-                | Content::Unknown(_) => None,
-            })
+            .filter_map(|part| part.content.as_text())
             .collect()
     }
 

@@ -1,7 +1,7 @@
 //! How large the next prompt of a session is.
 
 use super::{estimate, estimator::NonTranscript, prune};
-use crate::model::{Anchor, Message, TokenBasis, TokenCount};
+use crate::model::{Anchor, Message, TokenBasis, TokenCount, Usage};
 
 /// The size of the next prompt, and what it was computed from: `last_input + last_output + new`.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -20,7 +20,7 @@ pub struct Size {
 impl Size {
     /// What triggers compare: the size, and as much as it may be more.
     pub fn at_most(&self) -> u32 {
-        self.count.tokens.saturating_add(self.count.margin)
+        self.count.at_most()
     }
 
     /// Whether a provider reported it.
@@ -40,6 +40,31 @@ pub struct Counters<'a> {
     pub anchor: Option<&'a Anchor>,
 }
 
+impl Counters<'_> {
+    /// The estimate of what came since the last measured call, of whatever model, for a prompt with
+    /// so many tokens beside its transcript; 0 without such a call. Negative after something was
+    /// taken away.
+    pub fn since_call(&self, non_transcript_tokens: u32) -> i64 {
+        let now = estimated(self.transcript_tokens, non_transcript_tokens);
+        self.anchor.map_or(0, |anchor| since(anchor, now))
+    }
+}
+
+/// What a provider reported of a call, and what of it later prompts have.
+#[derive(Debug, Clone, Copy)]
+pub struct ReportedCall<'a> {
+    /// Reference of the model that was called.
+    pub model: &'a str,
+    /// Its usage, as reported.
+    pub usage: &'a Usage,
+    /// The estimate of the message that it wrote; 0 if that was not appended.
+    pub message_tokens: u32,
+    /// Reported tokens of its output that no later prompt has.
+    pub dropped_output: u32,
+    /// Reported tokens of reasoning in its prompt that no later prompt has.
+    pub dropped_input: u32,
+}
+
 /// The only calculation of a prompt's size: displays, triggers, `step_started` and predictions all
 /// ask it. It starts from a session's counters; [`Self::with`] and [`Self::without`] correct them
 /// for one prompt.
@@ -53,6 +78,7 @@ pub struct ContextSize<'a> {
     non_transcript: NonTranscript,
     transcript_tokens: i64,
     unsupported_tokens: i64,
+    context_version: i64,
 }
 
 impl<'a> ContextSize<'a> {
@@ -76,6 +102,7 @@ impl<'a> ContextSize<'a> {
             non_transcript,
             transcript_tokens,
             unsupported_tokens: 0,
+            context_version,
         }
     }
 
@@ -204,6 +231,36 @@ impl<'a> ContextSize<'a> {
         }
     }
 
+    /// The size without what the prompt has beside its transcript.
+    pub fn of_transcript(&self) -> i64 {
+        i64::from(self.size().count.tokens) - i64::from(self.non_transcript_tokens())
+    }
+
+    /// What later sizes start from once this prompt was sent.
+    pub fn anchor_after(&self, call: ReportedCall<'_>) -> Anchor {
+        let ReportedCall {
+            model,
+            usage,
+            message_tokens,
+            dropped_output,
+            dropped_input,
+        } = call;
+        let predicted = self.size().count;
+        let answer = message_tokens.saturating_sub(self.frame_tokens);
+        Anchor {
+            model: model.to_owned(),
+            version: self.context_version,
+            input: usage.input,
+            output: usage.output.saturating_sub(dropped_output),
+            estimated_at_anchor: self.estimated_tokens()
+                + i64::from(answer)
+                + i64::from(dropped_input),
+            cached: usage.cache_read.saturating_add(usage.cache_write),
+            estimated: predicted.tokens,
+            basis: predicted.basis,
+        }
+    }
+
     /// What is added to the transcript's estimate to get the size: the rest of the prompt, and what
     /// the last call taught about both, less what the model is not sent. A statement that alone
     /// knows the transcript's tokens adds it.
@@ -216,9 +273,8 @@ impl<'a> ContextSize<'a> {
     }
 
     /// The estimate of the prompt, whatever was measured and whatever the model is not sent.
-    pub fn estimated_tokens(&self) -> i64 {
-        self.transcript_tokens
-            .saturating_add(i64::from(self.non_transcript_tokens()))
+    fn estimated_tokens(&self) -> i64 {
+        estimated(self.transcript_tokens, self.non_transcript_tokens())
     }
 
     /// The estimate of what is new since the last measured call, before anything is subtracted from
@@ -233,7 +289,7 @@ impl<'a> ContextSize<'a> {
         let Some(anchor) = self.anchor else {
             return estimated;
         };
-        match estimated - anchor.estimated_at_anchor {
+        match since(anchor, estimated) {
             frame if (0..=i64::from(self.frame_tokens)).contains(&frame) => 0,
             new => new,
         }
@@ -244,6 +300,16 @@ impl<'a> ContextSize<'a> {
 /// since, and this model was called.
 fn usable<'a>(anchor: Option<&'a Anchor>, model: &str, version: i64) -> Option<&'a Anchor> {
     anchor.filter(|anchor| anchor.model == model && anchor.version == version && anchor.input > 0)
+}
+
+/// The estimate of a prompt, whatever was measured.
+fn estimated(transcript_tokens: i64, non_transcript_tokens: u32) -> i64 {
+    transcript_tokens.saturating_add(i64::from(non_transcript_tokens))
+}
+
+/// The part of an estimate that the last measured call did not have.
+fn since(anchor: &Anchor, estimated: i64) -> i64 {
+    estimated - anchor.estimated_at_anchor
 }
 
 /// Where the answer of a measured call stands. Returns `None` if it is not among these messages.
@@ -473,6 +539,83 @@ mod tests {
             0,
             "never below nothing"
         );
+    }
+
+    fn reported(usage: &Usage) -> ReportedCall<'_> {
+        ReportedCall {
+            model: "main/m",
+            usage,
+            message_tokens: 0,
+            dropped_output: 0,
+            dropped_input: 0,
+        }
+    }
+
+    #[test]
+    fn a_call_becomes_the_anchor_of_later_sizes() {
+        let usage = Usage {
+            input: 5_000,
+            output: 120,
+            cache_read: 4_000,
+            cache_write: 500,
+            ..Usage::default()
+        };
+        let sent = context(None, 4_000, 700, 4);
+        let call = ReportedCall {
+            message_tokens: 104,
+            dropped_output: 20,
+            dropped_input: 30,
+            ..reported(&usage)
+        };
+        let expected = Anchor {
+            cached: 4_500,
+            estimated: 4_700,
+            ..anchor(5_000, 100, 4_700 + 100 + 30)
+        };
+        assert_eq!(sent.anchor_after(call), expected);
+        let next = context(Some(&expected), 4_000 + 104 - 30 + 25, 700, 4).size();
+        assert_eq!(
+            (next.count.tokens, next.new),
+            (5_000 + 100 - 31, -31),
+            "what was dropped from the prompt is subtracted from what follows"
+        );
+    }
+
+    #[test]
+    fn a_call_whose_answer_is_not_appended_measures_its_prompt_alone() {
+        let usage = Usage {
+            input: 5_000,
+            output: 120,
+            ..Usage::default()
+        };
+        let call = ReportedCall {
+            dropped_output: usage.output,
+            ..reported(&usage)
+        };
+        let measured = context(None, 4_000, 700, 4).anchor_after(call);
+        assert_eq!((measured.output, measured.estimated_at_anchor), (0, 4_700));
+        let same = context(Some(&measured), 4_000, 700, 4).size();
+        assert_eq!((same.count.tokens, same.new), (5_000, 0));
+    }
+
+    #[test]
+    fn what_came_since_a_call_is_known_for_every_model() {
+        let counters = |anchor| Counters {
+            transcript_tokens: 4_200,
+            context_version: 9,
+            anchor,
+        };
+        let last = anchor(5_000, 100, 4_700);
+        assert_eq!(counters(Some(&last)).since_call(700), 200);
+        assert_eq!(counters(Some(&last)).since_call(0), -500);
+        assert_eq!(counters(None).since_call(700), 0);
+    }
+
+    #[test]
+    fn a_size_without_the_rest_of_the_prompt_is_the_transcripts() {
+        let last = anchor(5_000, 100, 4_700);
+        assert_eq!(context(None, 4_000, 700, 0).of_transcript(), 4_000);
+        assert_eq!(context(Some(&last), 4_010, 700, 0).of_transcript(), 4_410);
     }
 
     proptest! {

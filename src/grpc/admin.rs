@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use tonic::{Request, Response, Status};
 
-use super::{access, call::Call, caller, decode, page};
+use super::{access, call::Call, caller::caller, decode, page};
 use crate::{
     auth::{
         Auth,

@@ -12,7 +12,8 @@ use tonic_health::pb::health_server::{Health, HealthServer};
 
 use super::{
     connection::{self, Bounds},
-    gate::{Gate, Readiness},
+    gate::Gate,
+    readiness::Readiness,
 };
 use crate::telemetry::Telemetry;
 

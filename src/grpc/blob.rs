@@ -7,9 +7,9 @@ use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Response, Status, Streaming};
 
 use super::{
+    caller::tenant,
     decode::{self, GetBlob},
     status::{idempotency_mismatch, upload_broke_off, upload_too_slow},
-    tenant,
     whole_body::Ended,
 };
 use crate::{

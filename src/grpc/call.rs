@@ -11,19 +11,19 @@ use std::{
     task::{Context, Poll},
 };
 
-use http::{HeaderMap, HeaderName, HeaderValue, Request, Response};
+use http::{HeaderMap, HeaderValue, Request, Response};
 use http_body::{Frame, SizeHint};
 use prost::bytes::Bytes;
 use tokio::time::Instant;
 use tonic::{Code, Status, body::Body};
 use tonic_types::StatusExt as _;
 use tower::{Layer, Service};
-use uuid::Uuid;
 
 use super::{
     access::{self, Method},
     connection::{OpenCall, Peer},
-    overload_log::OverloadLog,
+    overload_log::{CALLS, OverloadLog},
+    request_id::{self, LONGEST_ID, REQUEST_ID},
     status::Overloaded,
 };
 use crate::{
@@ -32,16 +32,11 @@ use crate::{
     telemetry::{Metrics, Span, Trace, Traces},
 };
 
-/// Carries the id of a request: taken from the client, else made here, and sent back.
-pub const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
-/// Characters of a client's id.
-const LONGEST_ID: usize = 128;
 /// Characters of an RPC's name that are shown.
 const METHOD_SHOWN: usize = 200;
 /// RPCs of others that are served here.
 const HEALTH: [&str; 2] = ["grpc.health.v1.Health/Check", "grpc.health.v1.Health/Watch"];
-/// The target of these lines, and of those with `audit`.
-pub(super) const CALLS: &str = "contextd::calls";
+/// The target of lines with `audit`.
 const AUDIT: &str = "contextd::audit";
 
 /// Writes the line of a call: the target of a line is fixed where it is written.
@@ -83,17 +78,6 @@ macro_rules! line {
     }};
 }
 
-tokio::task_local! {
-    static CURRENT: Arc<Call>;
-}
-
-/// The id of the request that this task answers; a new one where it answers none.
-pub fn request_id() -> String {
-    CURRENT
-        .try_with(|call| call.id.clone())
-        .unwrap_or_else(|_| Uuid::now_v7().to_string())
-}
-
 /// A call, as the log will show it. Travels in the request's extensions.
 #[derive(Debug)]
 pub struct Call {
@@ -119,7 +103,7 @@ impl Call {
         let method = access::method(path);
         let peer = request.extensions().get::<Peer>();
         Self {
-            id: given_id(request.headers()).unwrap_or_else(|| Uuid::now_v7().to_string()),
+            id: request_id::of(request.headers()),
             method,
             name: name(path, method),
             remote: peer.map(Peer::address).unwrap_or_default(),
@@ -283,7 +267,7 @@ where
         let line = Line::new(call, &caller, &self.calls);
         let trace = line.trace(caller);
         let answer = self.inner.call(request);
-        let doing = CURRENT.scope(Arc::clone(&line.call), async move {
+        let doing = request_id::scope(line.call.id.clone(), async move {
             let mut line = line;
             let mut answer = answer.await?;
             if let Some((name, value)) = Trace::current().traceparent() {
@@ -307,14 +291,6 @@ fn name(path: &str, method: Option<&'static Method>) -> Cow<'static, str> {
         Some(name) => Cow::Borrowed(name),
         None => Cow::Owned(path.chars().take(METHOD_SHOWN).collect()),
     }
-}
-
-/// The id that the client gave its request, if it is one that a log can show.
-fn given_id(headers: &HeaderMap) -> Option<String> {
-    let id = headers.get(REQUEST_ID)?.to_str().ok()?;
-    let fits =
-        (1..=LONGEST_ID).contains(&id.len()) && id.bytes().all(|byte| byte.is_ascii_graphic());
-    fits.then(|| id.to_owned())
 }
 
 /// Is logged when it goes: a call that was given up has no code by then.

@@ -6,9 +6,10 @@ use prost::Message as _;
 use tonic::{Request, Response, Status};
 
 use super::{
+    caller::tenant,
     counts, decode,
     page::{self, Room},
-    prompt, stats, stats_text, tenant,
+    prompt, stats, stats_text,
 };
 use crate::{
     codec,

@@ -10,7 +10,7 @@ use std::{
 use http::{HeaderName, HeaderValue, Request, Response};
 use tower::{Layer, Service};
 
-use super::status;
+use super::{readiness::Readiness, status};
 
 /// Says on the answer to a check of the server's health why it is not ready.
 pub const NOT_READY: HeaderName = HeaderName::from_static("contextd-not-ready");
@@ -20,35 +20,6 @@ const OUR_SERVICES: &str = "/contextd.v1.";
 const HEALTH: &str = "/grpc.health.v1.Health/";
 /// Bytes of a reason that are shown.
 const REASON_SHOWN: usize = 500;
-
-/// Why no request is taken yet.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Closed {
-    /// The database cannot be reached.
-    Database,
-    /// The schema is not what this program needs: in which way.
-    Schema(String),
-}
-
-/// How the server stands.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Readiness {
-    /// It takes requests.
-    Ready,
-    /// It takes requests, but others should be asked: why.
-    Unready(String),
-    /// It takes none.
-    Closed(Closed),
-}
-
-impl std::fmt::Display for Closed {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Self::Database => f.write_str("the database cannot be reached"),
-            Self::Schema(problem) => f.write_str(problem),
-        }
-    }
-}
 
 /// How the server stands, as all of its parts see it.
 #[derive(Debug, Clone)]

@@ -5,7 +5,10 @@ use std::{sync::Arc, time::Duration};
 use tokio_util::sync::CancellationToken;
 use tonic_health::{ServingStatus, server::HealthReporter};
 
-use super::gate::{Closed, Gate, Readiness};
+use super::{
+    gate::Gate,
+    readiness::{Closed, Readiness},
+};
 use crate::turn::Engine;
 
 /// Service names that say whether the server takes requests; the empty one stands for the server as

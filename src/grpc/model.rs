@@ -5,7 +5,7 @@ use std::sync::Arc;
 use tonic::{Request, Response, Status};
 
 use super::{
-    caller,
+    caller::caller,
     decode::{self, ListModels, PageRequest},
     page,
 };

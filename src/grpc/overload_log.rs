@@ -6,7 +6,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::{call::CALLS, status::Overloaded};
+use super::status::Overloaded;
+
+/// The target of lines about calls.
+pub(super) const CALLS: &str = "contextd::calls";
 
 /// The least time between two lines.
 const EVERY: Duration = Duration::from_secs(1);

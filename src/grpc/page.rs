@@ -7,7 +7,11 @@
 use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
 use sha2::{Digest, Sha256};
 
-use super::PAGE_BYTES;
+/// Bytes that a page of a list may have; a page with one item may have more.
+pub(super) const PAGE_BYTES: usize = 2 * 1024 * 1024;
+/// Bytes that are read from the database at once for a page, as they are stored; one item may have
+/// more.
+pub(super) const READ_BYTES: i64 = 8 * 1024 * 1024;
 
 /// First byte of every token; a change of the layout changes it.
 const VERSION: u8 = 1;
@@ -45,6 +49,15 @@ pub fn encode(list: &str, filter: &str, position: &str) -> String {
     bytes.extend(checksum(list, filter, position));
     bytes.extend(position.as_bytes());
     URL_SAFE_NO_PAD.encode(bytes)
+}
+
+/// The token of what follows a page; empty if there is no more.
+pub fn next(more: bool, list: &str, filter: &str, position: &str) -> String {
+    if more {
+        encode(list, filter, position)
+    } else {
+        String::new()
+    }
 }
 
 /// Reads the position out of a token that this list gave out for this filter.

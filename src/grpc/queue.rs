@@ -5,7 +5,11 @@ use std::sync::Arc;
 use prost::Message as _;
 use tonic::{Request, Response, Status};
 
-use super::{PAGE_BYTES, READ_BYTES, decode, encode, page, tenant};
+use super::{
+    caller::tenant,
+    decode, encode,
+    page::{self, READ_BYTES, Room},
+};
 use crate::{
     codec,
     model::{Delivery, SessionKey},
@@ -44,7 +48,7 @@ impl Queue {
             None => 0,
         };
         let mut queued_messages = Vec::new();
-        let mut bytes = 0;
+        let mut room = Room::default();
         let batch = READ.min(size.saturating_add(1));
         let more = 'page: loop {
             let read = self
@@ -55,10 +59,7 @@ impl Queue {
             for queued in read.items {
                 let cursor = queued.cursor;
                 let shown = queued_message(queued, key);
-                bytes += shown.encoded_len();
-                if queued_messages.len() == size as usize
-                    || (bytes > PAGE_BYTES && !queued_messages.is_empty())
-                {
+                if queued_messages.len() == size as usize || !room.takes(shown.encoded_len()) {
                     break 'page true;
                 }
                 at = cursor;
@@ -68,11 +69,7 @@ impl Queue {
                 break false;
             }
         };
-        let next_page_token = if more {
-            page::encode(LIST, &filter, &at.to_string())
-        } else {
-            String::new()
-        };
+        let next_page_token = page::next(more, LIST, &filter, &at.to_string());
         Ok(pb::ListQueuedMessagesResponse {
             queued_messages,
             next_page_token,

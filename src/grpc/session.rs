@@ -7,12 +7,12 @@ use tonic::{Request, Response, Status};
 use uuid::Uuid;
 
 use super::{
-    PAGE_BYTES, READ_BYTES,
+    caller::tenant,
     decode::{self, MessageView},
     encode::{self, Detail},
-    page::{self, Room},
+    page::{self, READ_BYTES, Room},
     preview::fit_message,
-    status, tenant,
+    status,
 };
 use crate::{
     codec,
@@ -70,11 +70,7 @@ impl Sessions {
             last = place;
             sessions.push(shown);
         }
-        let next_page_token = if more {
-            page::encode(LIST, &chosen, &last)
-        } else {
-            String::new()
-        };
+        let next_page_token = page::next(more, LIST, &chosen, &last);
         Ok(pb::ListSessionsResponse {
             sessions,
             next_page_token,
@@ -110,7 +106,7 @@ impl Sessions {
             None => start,
         };
         let mut messages = Vec::new();
-        let mut bytes = 0;
+        let mut room = Room::default();
         let batch = READ.min(size.saturating_add(1));
         let more = 'page: loop {
             let page = if newest_first {
@@ -126,8 +122,7 @@ impl Sessions {
             for Placed { place, message } in read.items {
                 let mut shown = codec::message::to_pb(&message, &key.session);
                 fit_message(&self.engine, key, &mut shown).await?;
-                bytes += shown.encoded_len();
-                if messages.len() == size as usize || (bytes > PAGE_BYTES && !messages.is_empty()) {
+                if messages.len() == size as usize || !room.takes(shown.encoded_len()) {
                     break 'page true;
                 }
                 at = place;
@@ -137,11 +132,7 @@ impl Sessions {
                 break false;
             }
         };
-        let next_page_token = if more {
-            page::encode(LIST, &filter, &at.to_string())
-        } else {
-            String::new()
-        };
+        let next_page_token = page::next(more, LIST, &filter, &at.to_string());
         Ok(pb::ListMessagesResponse {
             messages,
             next_page_token,

@@ -11,10 +11,10 @@ use tonic::{Code, Status, body::Body};
 
 use self::code::Row;
 use super::{
-    call,
     decode::{self, not_as_announced},
-    gate::Closed,
     page::BadToken,
+    readiness::Closed,
+    request_id,
     violations::{Refused, Violation, Violations},
 };
 use crate::{
@@ -30,8 +30,8 @@ use crate::{
 
 mod code;
 
-/// The `domain` of every ErrorInfo.
-pub const DOMAIN: &str = "contextd.dev";
+pub use code::DOMAIN;
+
 /// When to come again to a server that is full or cannot reach its database.
 const RETRY_BUSY: Duration = Duration::from_secs(1);
 /// When to come again, to another server, after one that shuts down.
@@ -200,7 +200,7 @@ fn request_id_reused(key: &RequestId, field: &str) -> Row {
 
 /// A defect: logged in full, and sent as nothing but the id it is logged under.
 pub fn internal(defect: &dyn Display) -> Status {
-    let id = call::request_id();
+    let id = request_id::current();
     tracing::error!(request.id = %id, error = %defect, "internal error");
     Row::new(
         ErrorReason::Internal,

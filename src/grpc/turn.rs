@@ -6,15 +6,15 @@ use prost::Message as _;
 use tonic::{Request, Response, Status};
 
 use super::{
-    PAGE_BYTES, READ_BYTES, deadline,
+    caller::tenant,
+    deadline,
     decode::{self, PageRequest},
     encode,
-    page::{self, Room},
+    page::{self, PAGE_BYTES, READ_BYTES, Room},
     preview::fit_event,
     session::position,
     status,
     stream::{EventStream, Reader, Waiting},
-    tenant,
 };
 use crate::{
     codec,
@@ -192,11 +192,7 @@ impl Turns {
             last = turn.first_seq;
             turns.push(shown);
         }
-        let next_page_token = if more {
-            page::encode(LIST, &filter, &last.to_string())
-        } else {
-            String::new()
-        };
+        let next_page_token = page::next(more, LIST, &filter, &last.to_string());
         Ok(pb::ListTurnsResponse {
             turns,
             next_page_token,

@@ -6,6 +6,9 @@ use serde::{Deserialize, Serialize};
 
 use super::TenantId;
 
+/// The tenant of callers that name none.
+pub const DEFAULT_TENANT: &str = "default";
+
 /// What a credential allows. Each level includes those before it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]

@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use super::{
-    BlobId, CallId, CompactionId, Generation, Given, InputMessage, LimitsOverride, MessageId,
-    NewContent, PromptShape, RequestId, Seq, SessionConfig, SessionId, ToolOutcome, ToolSet,
-    TurnId, Usage, UsagePurpose,
+    BlobId, CallId, CompactionId, Delivery, Generation, Given, InputMessage, LimitsOverride,
+    MessageId, NewContent, PromptShape, RequestId, Seq, SessionConfig, SessionId, ToolOutcome,
+    ToolSet, TurnId, Usage, UsagePurpose,
     compaction::{CompactionOverrides, InstructionsMode},
     config::PruneOverrides,
 };
@@ -47,6 +47,45 @@ pub struct CreateSession {
 pub struct SessionDraft {
     /// Everything but the model and policy, which may be empty.
     pub config: SessionConfig,
+}
+
+/// Queue a message.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct EnqueueMessage {
+    /// The session.
+    pub session: SessionId,
+    /// Idempotency.
+    pub idempotency: Idempotency,
+    /// What the user says.
+    pub message: InputMessage,
+    /// Content that came with it.
+    pub contents: Vec<NewContent>,
+    /// When it is to be taken.
+    pub delivery: Delivery,
+    /// It starts a turn when none runs.
+    pub starts_turn: bool,
+    /// When it is given up. `None` means never.
+    pub ttl: Option<Duration>,
+}
+
+/// Withdraw a message.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CancelQueuedMessage {
+    /// The session.
+    pub session: SessionId,
+    /// The message.
+    pub message: MessageId,
+    /// Idempotency.
+    pub idempotency: Idempotency,
+}
+
+/// Withdraw all messages that wait.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ClearQueue {
+    /// The session.
+    pub session: SessionId,
+    /// Idempotency.
+    pub idempotency: Idempotency,
 }
 
 /// Append messages without running a turn.

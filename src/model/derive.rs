@@ -5,8 +5,7 @@ use sha2::{Digest as _, Sha256};
 use uuid::Uuid;
 
 use super::{
-    BlobId, CallId, CompactionId, MessageId, RequestId, SessionId, TenantId, TurnId,
-    event::StepPosition,
+    BlobId, CallId, CompactionId, MessageId, RequestId, SessionId, StepPosition, TenantId, TurnId,
 };
 
 /// The session that a request makes when it names none: a repetition finds it again.

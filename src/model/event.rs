@@ -6,10 +6,12 @@ use jiff::Timestamp;
 
 use super::{
     Applied, CallId, Compaction, CompactionId, DropReason, Ending, Failure, FailureReason,
-    Generation, Limits, MessageId, PruneReport, RequestId, Restored, Seq, TokenBasis, TokenCount,
-    ToolCall, ToolExecutor, TurnId, TurnResult, Usage, UsagePurpose, UsageTotals,
-    generation::Unsupported, media::LeftOut,
+    Generation, Limits, MessageId, PruneReport, RequestId, Restored, Seq, TokenCount, ToolCall,
+    ToolExecutor, TurnId, TurnResult, Usage, UsagePurpose, UsageTotals, generation::Unsupported,
+    media::LeftOut,
 };
+
+pub use super::{id::StepPosition, usage::Estimate};
 
 /// What happened. Content that is stored elsewhere (messages, tool results) is referred to and
 /// filled in when the event is read.
@@ -252,33 +254,6 @@ pub enum CallCancelReason {
     UnknownTool,
 }
 
-/// A prediction beside what the provider reported.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Estimate {
-    /// Predicted prompt size in tokens.
-    pub estimated: u32,
-    /// Reported prompt size in tokens.
-    pub actual: u32,
-    /// How the prediction was obtained.
-    pub basis: TokenBasis,
-}
-
-impl Estimate {
-    /// By how many tokens the prediction was too large; negative: too small.
-    pub fn error(self) -> i64 {
-        i64::from(self.estimated) - i64::from(self.actual)
-    }
-
-    /// The same as a share of what was reported; 0 where that is nothing.
-    pub fn error_ratio(self) -> f64 {
-        if self.actual == 0 {
-            0.0
-        } else {
-            self.error() as f64 / f64::from(self.actual)
-        }
-    }
-}
-
 /// A call that waits for the host.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PendingCall {
@@ -328,13 +303,4 @@ pub struct StoredEvent {
     pub totals: Option<UsageTotals>,
     /// The encoded member of the oneof.
     pub payload: Vec<u8>,
-}
-
-/// Where in a turn something happens.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
-pub struct StepPosition {
-    /// The step, from 1; 0 outside of steps.
-    pub step: u32,
-    /// The attempt at it, from 1; 0 outside of steps.
-    pub attempt: u32,
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::ledger::Share;
+use super::occupancy::Share;
 
 /// The kind of a failure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]

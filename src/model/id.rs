@@ -141,6 +141,15 @@ impl TurnFence<'_> {
     }
 }
 
+/// Where in a turn something happens.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct StepPosition {
+    /// The step, from 1; 0 outside of steps.
+    pub step: u32,
+    /// The attempt at it, from 1; 0 outside of steps.
+    pub attempt: u32,
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

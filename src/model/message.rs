@@ -103,6 +103,20 @@ impl Message {
         }
     }
 
+    /// Its texts.
+    pub fn texts(&self) -> impl Iterator<Item = &str> {
+        self.parts
+            .iter()
+            .filter_map(|stored| stored.part.content.as_text())
+    }
+
+    /// The results of calls in it.
+    pub fn results(&self) -> impl DoubleEndedIterator<Item = &ToolResult> {
+        self.parts
+            .iter()
+            .filter_map(|stored| stored.part.content.as_result())
+    }
+
     /// Its media, those in results included.
     pub fn media(&self) -> impl Iterator<Item = &Media> {
         self.parts.iter().flat_map(|stored| stored.part.media())
@@ -241,6 +255,36 @@ pub enum Content {
     ProviderItem(ProviderItem),
     /// A part of a kind that a newer version wrote.
     Unknown(UnknownPart),
+}
+
+impl Content {
+    /// The text. `None` if it is something else.
+    pub fn as_text(&self) -> Option<&str> {
+        match self {
+            Self::Text(text) => Some(text),
+            Self::Reasoning { .. }
+            | Self::ToolCall(_)
+            | Self::ToolResult(_)
+            | Self::Refusal(_)
+            | Self::Media(_)
+            | Self::ProviderItem(_)
+            | Self::Unknown(_) => None,
+        }
+    }
+
+    /// The result of a call. `None` if it is something else.
+    pub fn as_result(&self) -> Option<&ToolResult> {
+        match self {
+            Self::ToolResult(result) => Some(result),
+            Self::Text(_)
+            | Self::Reasoning { .. }
+            | Self::ToolCall(_)
+            | Self::Refusal(_)
+            | Self::Media(_)
+            | Self::ProviderItem(_)
+            | Self::Unknown(_) => None,
+        }
+    }
 }
 
 /// Something that a provider made and only it can read, such as a search it made: kept, and sent

@@ -19,6 +19,7 @@ pub mod json;
 pub mod ledger;
 pub mod media;
 pub mod message;
+pub mod occupancy;
 pub mod policy;
 pub mod price;
 pub mod prompt;
@@ -42,7 +43,7 @@ pub use failure::{Failure, FailurePhase, FailureReason};
 pub use generation::Generation;
 pub use id::{
     BlobId, CallId, CompactionId, Fence, MessageId, RequestId, Seq, SessionId, SessionKey,
-    TenantId, TurnFence, TurnId,
+    StepPosition, TenantId, TurnFence, TurnId,
 };
 pub use ledger::{Anchor, Held, Ledger, PrepareReport, PruneReport, Recorded, Restored};
 pub use media::{Contents, Media, NewContent};
@@ -64,4 +65,6 @@ pub use turn::{
     CancelCause, CancelOutcome, CompletionReason, Ending, Limits, LimitsOverride, TurnResult,
     TurnState, Undone,
 };
-pub use usage::{Category, Counted, TokenBasis, TokenCount, Usage, UsagePurpose, UsageTotals};
+pub use usage::{
+    Category, Counted, Estimate, TokenBasis, TokenCount, Usage, UsagePurpose, UsageTotals,
+};

@@ -1,11 +1,11 @@
 //! The queue: what users send while a turn runs, and how it ends.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::collections::BTreeMap;
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use super::{InputMessage, MessageId, NewContent, SessionId, command::Idempotency};
+use super::MessageId;
 
 /// When a queued message is taken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -55,43 +55,4 @@ pub struct Applied {
     pub queued_at: Timestamp,
     /// The labels it was queued with.
     pub metadata: BTreeMap<String, String>,
-}
-
-/// Queue a message.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct EnqueueMessage {
-    /// The session.
-    pub session: SessionId,
-    /// Idempotency.
-    pub idempotency: Idempotency,
-    /// What the user says.
-    pub message: InputMessage,
-    /// Content that came with it.
-    pub contents: Vec<NewContent>,
-    /// When it is to be taken.
-    pub delivery: Delivery,
-    /// It starts a turn when none runs.
-    pub starts_turn: bool,
-    /// When it is given up. `None` means never.
-    pub ttl: Option<Duration>,
-}
-
-/// Withdraw a message.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct CancelQueuedMessage {
-    /// The session.
-    pub session: SessionId,
-    /// The message.
-    pub message: MessageId,
-    /// Idempotency.
-    pub idempotency: Idempotency,
-}
-
-/// Withdraw all messages that wait.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ClearQueue {
-    /// The session.
-    pub session: SessionId,
-    /// Idempotency.
-    pub idempotency: Idempotency,
 }

@@ -27,6 +27,40 @@ pub struct TokenCount {
     pub estimator: String,
 }
 
+impl TokenCount {
+    /// What triggers compare: the number, and as much as it may be more.
+    pub fn at_most(&self) -> u32 {
+        self.tokens.saturating_add(self.margin)
+    }
+}
+
+/// A prediction beside what the provider reported.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Estimate {
+    /// Predicted prompt size in tokens.
+    pub estimated: u32,
+    /// Reported prompt size in tokens.
+    pub actual: u32,
+    /// How the prediction was obtained.
+    pub basis: TokenBasis,
+}
+
+impl Estimate {
+    /// By how many tokens the prediction was too large; negative: too small.
+    pub fn error(self) -> i64 {
+        i64::from(self.estimated) - i64::from(self.actual)
+    }
+
+    /// The same as a share of what was reported; 0 where that is nothing.
+    pub fn error_ratio(self) -> f64 {
+        if self.actual == 0 {
+            0.0
+        } else {
+            self.error() as f64 / f64::from(self.actual)
+        }
+    }
+}
+
 /// What a piece of the context window is spent on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Category {

@@ -5,7 +5,6 @@ use std::{
     sync::{Mutex, PoisonError},
 };
 
-use super::metrics::{ConnectionEnd, ToolResult};
 use crate::model::{
     CancelCause, CompactionState, CompletionReason, Ending, FailureReason, FinishReason,
     UsagePurpose,
@@ -44,6 +43,48 @@ impl Bounded {
 }
 
 /// Why the server ended a connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ConnectionEnd {
+    /// It sent more control frames than it may.
+    Flood,
+    /// It never began to speak.
+    Silent,
+    /// It had no call for too long.
+    Idle,
+    /// Its TLS handshake failed.
+    HandshakeFailed,
+    /// Its TLS handshake took too long.
+    HandshakeTimeout,
+    /// Its TLS handshake gave its place to a newer one.
+    HandshakeDisplaced,
+}
+
+impl ConnectionEnd {
+    pub(super) const ALL: [Self; 6] = [
+        Self::Flood,
+        Self::Silent,
+        Self::Idle,
+        Self::HandshakeFailed,
+        Self::HandshakeTimeout,
+        Self::HandshakeDisplaced,
+    ];
+}
+/// How a call of a tool came out that contextd itself made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ToolResult {
+    /// The tool answered.
+    Success,
+    /// The tool answered that it failed.
+    Error,
+    /// Its server refused the call.
+    Refused,
+    /// It was not sent.
+    NotRun,
+    /// Its result is lost, or did not come in time: it may have run.
+    Unknown,
+}
+
+/// The value for it.
 pub(super) fn connection_end(why: ConnectionEnd) -> &'static str {
     match why {
         ConnectionEnd::Flood => "flood",
@@ -55,7 +96,7 @@ pub(super) fn connection_end(why: ConnectionEnd) -> &'static str {
     }
 }
 
-/// How a call of a tool came out.
+/// The value for it.
 pub(super) fn tool_result(result: ToolResult) -> &'static str {
     match result {
         ToolResult::Success => "success",

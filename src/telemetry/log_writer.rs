@@ -116,14 +116,14 @@ impl Drop for Log {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::mpsc::{Receiver, Sender, channel};
+    use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 
     use super::*;
 
     /// A sink that takes what it is given only when it is told to.
     struct Stalled {
         go_on: Receiver<()>,
-        written: Sender<Vec<u8>>,
+        written: SyncSender<Vec<u8>>,
     }
 
     impl Write for Stalled {
@@ -140,9 +140,9 @@ mod tests {
         }
     }
 
-    fn stalled() -> (Stalled, Sender<()>, Receiver<Vec<u8>>) {
-        let (go, go_on) = channel();
-        let (written, reader) = channel();
+    fn stalled() -> (Stalled, SyncSender<()>, Receiver<Vec<u8>>) {
+        let (go, go_on) = sync_channel(8);
+        let (written, reader) = sync_channel(8);
         (Stalled { go_on, written }, go, reader)
     }
 

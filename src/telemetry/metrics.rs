@@ -11,7 +11,7 @@ use opentelemetry_sdk::metrics::SdkMeterProvider;
 
 use super::{
     instruments::{self, Instrument},
-    label_values::{self, Bounded, OTHER},
+    label_values::{self, Bounded, ConnectionEnd, OTHER, ToolResult},
     names::{self, attribute, span},
 };
 use crate::model::{Compaction, CompactionState, Ending, Usage, UsagePurpose};
@@ -63,34 +63,6 @@ struct Instruments {
     reasons: Bounded,
 }
 
-/// Why the server ended a connection.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ConnectionEnd {
-    /// It sent more control frames than it may.
-    Flood,
-    /// It never began to speak.
-    Silent,
-    /// It had no call for too long.
-    Idle,
-    /// Its TLS handshake failed.
-    HandshakeFailed,
-    /// Its TLS handshake took too long.
-    HandshakeTimeout,
-    /// Its TLS handshake gave its place to a newer one.
-    HandshakeDisplaced,
-}
-
-impl ConnectionEnd {
-    const ALL: [Self; 6] = [
-        Self::Flood,
-        Self::Silent,
-        Self::Idle,
-        Self::HandshakeFailed,
-        Self::HandshakeTimeout,
-        Self::HandshakeDisplaced,
-    ];
-}
-
 /// What began a turn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TurnOrigin {
@@ -140,21 +112,6 @@ pub struct CallOutcome {
     pub first: Option<Duration>,
     /// What went wrong, of few values.
     pub error: Option<&'static str>,
-}
-
-/// How a call of a tool came out that contextd itself made.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ToolResult {
-    /// The tool answered.
-    Success,
-    /// The tool answered that it failed.
-    Error,
-    /// Its server refused the call.
-    Refused,
-    /// It was not sent.
-    NotRun,
-    /// Its result is lost, or did not come in time: it may have run.
-    Unknown,
 }
 
 /// Which way a wake-up went.

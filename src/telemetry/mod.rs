@@ -21,8 +21,9 @@ pub mod spans;
 pub mod traces;
 
 pub use export::Telemetry;
+pub use label_values::{ConnectionEnd, ToolResult};
 pub use log_writer::Log;
-pub use metrics::{ConnectionEnd, Metrics, ToolResult};
+pub use metrics::Metrics;
 pub use traces::{Span, Trace, Traces};
 
 /// Telemetry cannot be set up.

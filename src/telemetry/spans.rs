@@ -6,8 +6,8 @@ use std::time::Duration;
 use opentelemetry::KeyValue;
 
 use super::{
-    label_values::{self, OTHER},
-    metrics::{ModelCall, ToolResult},
+    label_values::{self, OTHER, ToolResult},
+    metrics::ModelCall,
     names::{attribute, span},
     traces::{Role, Span, Trace},
 };

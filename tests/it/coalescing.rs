@@ -11,10 +11,7 @@ use contextd::{
         media::{Kept, Source},
         message::StoredPart,
     },
-    provider::openai::{
-        dialect,
-        encode::{self, Form},
-    },
+    provider::openai::{dialect, encode, form::Form},
 };
 use serde_json::Value;
 

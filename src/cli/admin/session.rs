@@ -2,9 +2,9 @@
 
 use clap::Subcommand;
 
-use super::answered;
 use crate::{
     cli::{
+        chat::answered,
         output::say,
         server::{Connection, Server},
     },

@@ -2,7 +2,8 @@
 
 use serde_json::Value;
 
-use super::terminal::{Keyboard, Typed};
+use super::terminal::Keyboard;
+use super::typing::Typed;
 use crate::pb::{self, ApprovalDecision};
 
 /// What the model gets without a terminal.

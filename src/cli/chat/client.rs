@@ -151,6 +151,13 @@ pub(super) fn lost(status: &Status) -> bool {
     }
 }
 
+/// The answer, or the refusal in words.
+pub(in crate::cli) fn answered<T>(answer: Result<tonic::Response<T>, Status>) -> anyhow::Result<T> {
+    answer
+        .map(tonic::Response::into_inner)
+        .map_err(|status| anyhow::anyhow!("{}", describe(&status)))
+}
+
 /// A refusal in words: what the server says, the fields it names, and its reason.
 pub(in crate::cli) fn describe(status: &Status) -> String {
     let details = status.get_error_details();

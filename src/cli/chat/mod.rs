@@ -8,18 +8,20 @@ use tokio::signal::unix::{SignalKind, signal};
 
 use self::client::Server;
 use self::context::Context;
-use self::conversation::{Conversation, Wishes, piped};
+use self::conversation::{Conversation, Wishes};
 use self::queue::Waiting;
+use self::talk::piped;
 use self::terminal::{Keyboard, Printer};
 use self::typing::Typing;
 
 mod approval;
 mod client;
-pub(super) use client::describe;
+pub(super) use client::{answered, describe};
 mod command;
 mod context;
 mod conversation;
 mod queue;
+mod talk;
 mod tape;
 mod terminal;
 mod tools;

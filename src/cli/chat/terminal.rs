@@ -8,7 +8,7 @@ use rustyline::error::ReadlineError;
 use rustyline::history::MemHistory;
 use tokio::sync::{mpsc, oneshot};
 
-use super::typing::{self, Typing, Watcher};
+use super::typing::{self, Typed, Typing, Watcher};
 use super::view::{Out, Style, View};
 use crate::pb;
 
@@ -106,17 +106,6 @@ impl Printer {
 fn put(mut to: impl Write, text: &str) -> io::Result<()> {
     to.write_all(text.as_bytes())?;
     to.flush()
-}
-
-/// What a person typed.
-#[derive(Debug)]
-pub(super) enum Typed {
-    /// A line.
-    Line(String),
-    /// Ctrl-C.
-    Interrupted,
-    /// Ctrl-D.
-    End,
 }
 
 /// A question to the person at the terminal.

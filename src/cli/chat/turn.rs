@@ -18,9 +18,8 @@ use super::approval::{Decision, decide};
 use super::client::{Backoff, Server, describe, lost};
 use super::command::Command;
 use super::conversation::{Conversation, OURS, input};
-use super::terminal::Typed;
 use super::tools;
-use super::typing::{Typing, TypingEvent};
+use super::typing::{Typed, Typing, TypingEvent};
 use crate::pb::{self, event::Payload};
 
 /// How long a leaving user waits for what they typed to arrive.

@@ -10,7 +10,16 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::termios::{LocalFlags, SetArg, Termios, tcgetattr, tcsetattr};
 use tokio::sync::oneshot;
 
-use super::terminal::Typed;
+/// What a person typed.
+#[derive(Debug)]
+pub(super) enum Typed {
+    /// A line.
+    Line(String),
+    /// Ctrl-C.
+    Interrupted,
+    /// Ctrl-D.
+    End,
+}
 
 /// What the person does while a turn runs.
 #[derive(Debug, Default)]

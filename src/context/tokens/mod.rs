@@ -3,11 +3,8 @@
 //! Every counter takes linear time on every text, never fails, and takes special tokens in a text
 //! for the characters they are.
 
-use std::fmt;
-
-use crate::model::Tally;
-
 mod bpe;
+mod counter;
 mod hash;
 mod openai;
 #[cfg(feature = "vocabularies")]
@@ -15,79 +12,16 @@ mod others;
 mod packed;
 mod pieces;
 mod trie;
+mod vocabulary;
 mod words;
 
 #[cfg(test)]
 mod tests;
 
-/// Counts the tokens of texts.
-pub trait Counter: fmt::Debug + Send + Sync {
-    /// The name under which its counts are stored.
-    fn name(&self) -> &'static str;
-
-    /// Tokens of a text.
-    fn text(&self, text: &str) -> u32;
-
-    /// Whether its vocabulary is in memory; else the first text takes up to a fifth of a second.
-    fn is_loaded(&self) -> bool;
-}
-
-/// Guesses from the number of characters, at once and without a vocabulary (feature row A11).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Heuristic;
-
-impl Counter for Heuristic {
-    fn name(&self) -> &'static str {
-        "heuristic"
-    }
-
-    fn text(&self, text: &str) -> u32 {
-        Tally::default().plus(text).tokens()
-    }
-
-    fn is_loaded(&self) -> bool {
-        true
-    }
-}
-
-/// The vocabularies that can be counted with. Loading one takes up to a fifth of a second, once, at
-/// the first text.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Vocabulary {
-    /// OpenAI's since GPT-4o.
-    O200k,
-    /// OpenAI's before.
-    Cl100k,
-    /// Mistral's since 2024.
-    Tekken,
-    /// Mistral's and Mixtral's before.
-    MistralV1,
-    /// Qwen's.
-    Qwen,
-    /// DeepSeek's.
-    DeepSeek,
-    /// Gemma's, which is Gemini's too.
-    Gemma,
-    /// Llama's since version 3.
-    Llama3,
-    /// Llama's before.
-    Llama2,
-}
+pub use counter::{Counter, Heuristic};
+pub use vocabulary::Vocabulary;
 
 impl Vocabulary {
-    /// All of them.
-    pub const ALL: [Self; 9] = [
-        Self::O200k,
-        Self::Cl100k,
-        Self::Tekken,
-        Self::MistralV1,
-        Self::Qwen,
-        Self::DeepSeek,
-        Self::Gemma,
-        Self::Llama3,
-        Self::Llama2,
-    ];
-
     /// Its counter. `None` means it is not in this build.
     pub fn counter(self) -> Option<&'static dyn Counter> {
         match self {

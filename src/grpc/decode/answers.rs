@@ -4,10 +4,9 @@ use std::collections::BTreeMap;
 
 use super::{
     Findings, Path,
+    findings::Stored,
     hash::{idempotency, request_hash},
-    id, ignored, json,
-    media::Stored,
-    number, part,
+    id, ignored, json, number, part,
     text::{self, AtMost, KIB, MIB},
 };
 use crate::{

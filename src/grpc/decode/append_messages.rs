@@ -2,9 +2,9 @@
 
 use super::{
     Findings, Path, answers,
+    findings::Stored,
     hash::{idempotency, request_hash},
-    id, ignored, input, json, labels,
-    media::{self, Stored},
+    id, ignored, input, json, labels, media,
     messages_json::{self, Imported, Place},
     number, part, provided, response,
     text::{self, AtMost, MIB},
@@ -311,13 +311,7 @@ fn resulted(at: Path<'_>, is_foreign: bool, part: pb::Part, found: &mut Findings
         preview_of: _,
         sanitized: _,
     } = part;
-    if !citations.is_empty() {
-        found.invalid(
-            at.field("citations"),
-            FieldReason::Unsupported,
-            "belong to the model's text",
-        );
-    }
+    part::refuse_citations(at, &citations, found);
     let metadata = at.field("provider_metadata_json");
     let provider_metadata = json::optional_object(metadata, provider_metadata_json, found);
     let other = match content {

@@ -1,6 +1,6 @@
 //! The request to count tokens.
 
-use super::{Findings, Path, append_messages, config, id, media::Stored, text, tools};
+use super::{Findings, Path, append_messages, config, findings::Stored, id, text, tools};
 use crate::{
     grpc::violations::Refused,
     model::command::CountTokens,

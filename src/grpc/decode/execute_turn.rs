@@ -3,11 +3,11 @@
 use std::time::Duration;
 
 use super::{
-    Findings, Path, StreamOptions, config, duration, generation,
+    Findings, Path, StreamOptions, config, duration,
+    findings::Stored,
+    generation,
     hash::{idempotency, request_hash},
-    id, ignored, input, limits,
-    media::Stored,
-    number, stream, tools,
+    id, ignored, input, limits, number, stream, tools,
 };
 use crate::{
     grpc::violations::Refused,

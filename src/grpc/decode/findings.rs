@@ -1,12 +1,17 @@
 //! What was found while a request was read.
 
-use super::{Path, Stored};
+use std::collections::BTreeMap;
+
+use super::path::Path;
 use crate::{
     codec::DecodeError,
     grpc::violations::{Refused, Violation, Violations},
     model::{BlobId, NewContent, media::Kept},
     pb::FieldReason,
 };
+
+/// What is stored of the blobs that a request names.
+pub type Stored = BTreeMap<BlobId, Kept>;
 
 /// Collects violations and what is not implemented, over one request.
 #[derive(Debug)]

@@ -1,6 +1,6 @@
 //! Images, documents, sounds and videos.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use super::{
     Findings, Path, media_type,
@@ -26,9 +26,6 @@ const MOST_NAMED: usize = 256;
 
 /// Characters of a blob's id: the hash of its content.
 const HASH_CHARS: usize = 64;
-
-/// What is stored of the blobs that a request names.
-pub type Stored = BTreeMap<BlobId, Kept>;
 
 /// The blobs that these messages name, to be looked up before they are read.
 pub fn named_in_messages<'a>(

@@ -79,9 +79,10 @@ pub use context::{
 pub use count_tokens::{COUNT_TOKENS, count_tokens};
 pub use events::{LIST_EVENTS, ListEvents, WATCH_EVENTS, list_events, watch_events};
 pub use execute_turn::{EXECUTE_TURN, execute_turn};
+pub use findings::Stored;
 pub use fork_session::{FORK_SESSION, fork_session};
 pub use hash::request_hash;
-pub use media::{Stored, named_in_messages, named_in_results};
+pub use media::{named_in_messages, named_in_results};
 pub use messages_json::Place;
 pub use models::{GET_MODEL, LIST_MODELS, ListModels, get_model, list_models};
 pub use page::PageRequest;

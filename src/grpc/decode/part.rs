@@ -22,13 +22,7 @@ pub(super) fn said(at: Path<'_>, part: pb::Part, found: &mut Findings) -> Option
         preview_of: _,
         sanitized: _,
     } = part;
-    if !citations.is_empty() {
-        found.invalid(
-            at.field("citations"),
-            FieldReason::Unsupported,
-            "belong to the model's text",
-        );
-    }
+    refuse_citations(at, &citations, found);
     let bare = provider_metadata_json.is_empty();
     let provider_metadata = json::optional_object(
         at.field("provider_metadata_json"),
@@ -65,13 +59,7 @@ pub(super) fn given(at: Path<'_>, part: pb::Part, found: &mut Findings) -> Optio
         preview_of: _,
         sanitized: _,
     } = part;
-    if !citations.is_empty() {
-        found.invalid(
-            at.field("citations"),
-            FieldReason::Unsupported,
-            "belong to the model's text",
-        );
-    }
+    refuse_citations(at, &citations, found);
     if !provider_metadata_json.is_empty() {
         let at = at.field("provider_metadata_json");
         found.invalid(
@@ -81,6 +69,17 @@ pub(super) fn given(at: Path<'_>, part: pb::Part, found: &mut Findings) -> Optio
         );
     }
     text_or_medium(at, content, found)
+}
+
+/// Notes sources of a text that no model wrote.
+pub(super) fn refuse_citations(at: Path<'_>, citations: &[pb::Citation], found: &mut Findings) {
+    if !citations.is_empty() {
+        found.invalid(
+            at.field("citations"),
+            FieldReason::Unsupported,
+            "belong to the model's text",
+        );
+    }
 }
 
 fn text_or_medium(

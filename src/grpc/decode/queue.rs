@@ -4,16 +4,15 @@ use std::time::Duration;
 
 use super::{
     Findings, PageRequest, Path, duration,
+    findings::Stored,
     hash::{idempotency, request_hash},
-    id, ignored, input,
-    media::Stored,
-    number, page,
+    id, ignored, input, number, page,
 };
 use crate::{
     grpc::violations::Refused,
     model::{
         Delivery, InputMessage, Role, SessionId,
-        queue::{CancelQueuedMessage, ClearQueue, EnqueueMessage},
+        command::{CancelQueuedMessage, ClearQueue, EnqueueMessage},
     },
     pb,
 };

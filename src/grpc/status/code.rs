@@ -5,8 +5,10 @@ use std::{collections::HashMap, fmt::Display, time::Duration};
 use tonic::{Code, Status};
 use tonic_types::{ErrorDetails, FieldViolation, StatusExt};
 
-use super::DOMAIN;
 use crate::pb::{ErrorReason, FieldReason};
+
+/// The `domain` of every ErrorInfo.
+pub const DOMAIN: &str = "contextd.dev";
 
 /// One row, filled in.
 #[derive(Debug)]

@@ -7,12 +7,12 @@ use super::{KIND, READER, import::kept_options};
 use crate::{
     model::{
         Content, Contents, Generation, Given, Media, Message, Part, Prompt, PromptNote,
-        PromptNoteKind, PromptShape, Role, ToolCall, ToolOutcome, ToolResult,
+        PromptShape, Role, ToolCall, ToolOutcome, ToolResult,
         generation::ToolChoice,
         media::{Source, UNSUPPORTED_WORDS},
         message::StoredPart,
     },
-    provider::{Request, anthropic, body::Body, own},
+    provider::{Request, anthropic, body::Body, omissions, own},
 };
 
 /// What a tool without arguments takes.
@@ -93,11 +93,7 @@ impl Writer<'_> {
             Role::Tool => ("tool", self.results(message)),
         };
         if content == json!([]) || content == json!("") {
-            self.note(
-                message,
-                None,
-                "Nothing in the message can be sent to this model.",
-            );
+            self.left_out.push(omissions::message(message));
             return None;
         }
         let mut written = json!({"role": role, "content": content});
@@ -112,11 +108,7 @@ impl Writer<'_> {
     }
 
     fn instructions(&self, message: &Message) -> Value {
-        let texts: Vec<&str> = message
-            .parts
-            .iter()
-            .filter_map(|stored| text_of(&stored.part))
-            .collect();
+        let texts: Vec<&str> = message.texts().filter(|text| !text.is_empty()).collect();
         json!(texts.join("\n\n"))
     }
 
@@ -150,8 +142,7 @@ impl Writer<'_> {
                 Content::Reasoning { text, .. } => {
                     let options = own.then(|| self.proof(message, position)).flatten();
                     if text.is_empty() && options.is_none() {
-                        let why = "The reasoning is not sent back to this model.";
-                        self.note(message, Some(position), why);
+                        self.note(message, position, omissions::REASONING);
                         continue;
                     }
                     parts.push(with(json!({"type": "reasoning", "text": text}), options));
@@ -167,7 +158,7 @@ impl Writer<'_> {
                 }
                 Content::ProviderItem(_) => {
                     let why = "The AI SDK has no form for the item.";
-                    self.note(message, Some(position), why);
+                    self.note(message, position, why);
                     None
                 }
                 // The transcript is checked: a result is never an assistant's.
@@ -204,26 +195,8 @@ impl Writer<'_> {
         Value::Array(parts.collect())
     }
 
-    fn note(&mut self, message: &Message, part: Option<usize>, text: &str) {
-        self.left_out.push(PromptNote {
-            kind: PromptNoteKind::Dropped,
-            message: Some(message.id.clone()),
-            part,
-            text: text.to_owned(),
-        });
-    }
-}
-
-fn text_of(part: &Part) -> Option<&str> {
-    match &part.content {
-        Content::Text(text) => Some(text.as_str()).filter(|text| !text.is_empty()),
-        Content::Reasoning { .. }
-        | Content::ToolCall(_)
-        | Content::ToolResult(_)
-        | Content::Refusal(_)
-        | Content::Media(_)
-        | Content::ProviderItem(_)
-        | Content::Unknown(_) => None,
+    fn note(&mut self, message: &Message, part: usize, why: &str) {
+        self.left_out.push(omissions::part(message, part, why));
     }
 }
 

@@ -192,7 +192,7 @@ fn tool(tool: &HostTool) -> Tool<'_> {
 fn max_tokens(prompt: &Prompt, model: &ModelInfo) -> u32 {
     let known = model.max_output.map(|limit| limit.tokens);
     let most = prompt.max_output_tokens.or(known).unwrap_or(MAX_TOKENS);
-    let size = prompt.size.tokens.saturating_add(prompt.size.margin);
+    let size = prompt.size.at_most();
     match model.context_window {
         Some(window) => most.min(window.tokens.saturating_sub(size).max(LEAST_TOKENS)),
         None => most,

@@ -126,6 +126,11 @@ fn generation(model: &str) -> Option<(u32, u32)> {
     )
 }
 
+/// Whether what signs a model's reasoning covers everything before it.
+pub(in crate::provider) fn binds_prefix(model: &str) -> bool {
+    Family::of_name(model).binds_prefix
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -16,15 +16,14 @@ use super::{
 };
 use crate::{
     model::{
-        Content, Contents, Given, Message, MessageId, Part, Prompt, PromptNote, PromptNoteKind,
-        ProviderItem, Role, ToolCall, ToolOutcome, ToolResult, json::sound, message::StoredPart,
-        transcript,
+        Content, Contents, Given, Message, MessageId, Part, Prompt, PromptNote, ProviderItem, Role,
+        ToolCall, ToolOutcome, ToolResult, json::sound, message::StoredPart, transcript,
     },
     provider::{
         call_ids::Ids,
         http::lenient,
         inserted::{CONTINUE, INSTRUCTIONS, OPENING},
-        own,
+        omissions, own,
         prefix::Prefix,
     },
 };
@@ -75,7 +74,7 @@ pub(super) fn conversation<'a>(
         .take_while(|message| message.role == Role::System);
     let instructions = prompt.system.iter().map(String::as_str);
     let system: Vec<Cow<'a, str>> = instructions
-        .chain(leading.clone().flat_map(texts))
+        .chain(leading.clone().flat_map(Message::texts))
         .filter(|text| !is_blank(text))
         .map(Cow::Borrowed)
         .collect();
@@ -178,7 +177,7 @@ impl<'a> Writer<'a> {
     }
 
     fn instruct(&mut self, at: usize, message: &'a Message) {
-        let mut texts = texts(message).filter(|text| !is_blank(text)).peekable();
+        let mut texts = message.texts().filter(|text| !is_blank(text)).peekable();
         if texts.peek().is_some() {
             self.drop_trailing_reasoning();
         }
@@ -262,15 +261,14 @@ impl<'a> Writer<'a> {
                     if block.is_some() {
                         self.reasoning.push((message, position));
                     } else {
-                        let why = "The reasoning is not sent back to this model.";
-                        self.note(message, position, why);
+                        self.note(message, position, omissions::REASONING);
                     }
                     block
                 }
                 Content::ProviderItem(item) => {
                     let sent = self.sends_item(at, position, item);
                     if !sent {
-                        self.note(message, position, "This model cannot read the item.");
+                        self.note(message, position, omissions::ITEM);
                     }
                     sent.then(|| Block::Item(Json(Cow::Borrowed(&item.json))))
                 }
@@ -331,23 +329,15 @@ impl<'a> Writer<'a> {
     }
 
     fn note(&mut self, message: &Message, part: usize, text: &str) {
-        self.conversation.left_out.push(PromptNote {
-            kind: PromptNoteKind::Dropped,
-            message: Some(message.id.clone()),
-            part: Some(part),
-            text: text.to_owned(),
-        });
+        let note = omissions::part(message, part, text);
+        self.conversation.left_out.push(note);
     }
 
     /// Adds blocks of a message, or notes that nothing of it can be sent.
     fn push_or_note(&mut self, message: &Message, speaker: Speaker, blocks: Vec<Block<'a>>) {
         if blocks.is_empty() {
-            self.conversation.left_out.push(PromptNote {
-                kind: PromptNoteKind::Dropped,
-                message: Some(message.id.clone()),
-                part: None,
-                text: "Nothing in the message can be sent to this model.".to_owned(),
-            });
+            let note = omissions::message(message);
+            self.conversation.left_out.push(note);
         }
         self.push(speaker, blocks);
     }
@@ -482,23 +472,6 @@ fn reasons_before_it_calls(blocks: &[Block<'_>]) -> bool {
         Block::Item(_) => false,
     };
     !blocks.iter().any(is_call) || blocks.first().is_some_and(is_reasoning)
-}
-
-/// The texts of a message.
-fn texts(message: &Message) -> impl Iterator<Item = &str> {
-    message
-        .parts
-        .iter()
-        .filter_map(|stored| match &stored.part.content {
-            Content::Text(text) => Some(text.as_str()),
-            Content::Reasoning { .. }
-            | Content::ToolCall(_)
-            | Content::ToolResult(_)
-            | Content::Refusal(_)
-            | Content::Media(_)
-            | Content::ProviderItem(_)
-            | Content::Unknown(_) => None,
-        })
 }
 
 /// The service refuses texts without a letter.

@@ -1,13 +1,11 @@
 //! Pictures, sounds and files: content in base64 or in a `data:` address, and other addresses.
 
-use std::fmt;
-
 use base64::{
     Engine as _, alphabet,
     engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig},
 };
 
-use super::{FlawKind, Node, Reading};
+use super::{FlawKind, ForeignMedia, ForeignSource, Node, Reading};
 
 /// What content is whose type is not said.
 const BYTES: &str = "application/octet-stream";
@@ -35,44 +33,6 @@ const BY_ENDING: [(&str, &str); 14] = [
     ("wav", "audio/wav"),
     ("mp4", "video/mp4"),
 ];
-
-/// A picture, sound or file.
-#[derive(Clone, PartialEq, Eq)]
-pub struct ForeignMedia {
-    /// Its MIME type.
-    pub media_type: String,
-    /// Name of the file; empty if it has none.
-    pub filename: String,
-    /// Where its content is.
-    pub source: ForeignSource,
-}
-
-/// Where content is.
-#[derive(Clone, PartialEq, Eq)]
-pub enum ForeignSource {
-    /// Here.
-    Data(Vec<u8>),
-    /// At this address.
-    Url(String),
-}
-
-impl fmt::Debug for ForeignMedia {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.source {
-            ForeignSource::Data(data) => write!(f, "{} of {} bytes", self.media_type, data.len()),
-            ForeignSource::Url(url) => write!(f, "{} at {url}", self.media_type),
-        }
-    }
-}
-
-impl fmt::Debug for ForeignSource {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Data(data) => write!(f, "{} bytes", data.len()),
-            Self::Url(url) => f.write_str(url),
-        }
-    }
-}
 
 /// Content of a known type.
 pub(in crate::provider) fn inline(

@@ -243,3 +243,24 @@ impl<'a> Object<'a> {
             .is_some_and(|raw| raw.get() == "true")
     }
 }
+
+impl Reading<'_> {
+    /// Notes a role that the shape does not have.
+    pub(in crate::provider) fn unknown_role(
+        &mut self,
+        object: &Object<'_>,
+        role: &str,
+        known: &str,
+    ) {
+        if !role.is_empty() {
+            let why = format!("must be {known}");
+            self.note(object.path("role"), FlawKind::Unsupported, why);
+        }
+    }
+
+    /// Notes a type that cannot be taken there.
+    pub(in crate::provider) fn unknown_type(&mut self, object: &Object<'_>, known: &str) {
+        let why = format!("must be {known} here");
+        self.note(object.path("type"), FlawKind::Unsupported, why);
+    }
+}

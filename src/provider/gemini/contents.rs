@@ -15,12 +15,12 @@ use super::{
 use crate::{
     model::{
         CallId, Content, Contents, Given, Media, Message, Part as StoredPart, Prompt, PromptNote,
-        PromptNoteKind, ProviderItem, Role, ToolCall, ToolOutcome, ToolResult, json::sound,
+        ProviderItem, Role, ToolCall, ToolOutcome, ToolResult, json::sound,
     },
     provider::{
         http::lenient,
         inserted::{INSTRUCTIONS, OPENING, shown_later},
-        own,
+        omissions, own,
     },
 };
 
@@ -50,7 +50,7 @@ pub(super) fn conversation<'a>(
         .take_while(|message| message.role == Role::System);
     let instructions = prompt.system.iter().map(String::as_str);
     let system = instructions
-        .chain(leading.clone().flat_map(texts))
+        .chain(leading.clone().flat_map(Message::texts))
         .filter(|text| !is_blank(text))
         .collect();
     let mut writer = Writer {
@@ -97,7 +97,7 @@ impl<'a> Writer<'a> {
         let message = &group[0];
         match message.role {
             Role::System => {
-                let texts = texts(message).filter(|text| !is_blank(text));
+                let texts = message.texts().filter(|text| !is_blank(text));
                 let parts = texts.map(|text| Part::text(format!("{INSTRUCTIONS}{text}")));
                 let parts = parts.collect();
                 self.push_or_note(message, Speaker::User, parts);
@@ -134,8 +134,7 @@ impl<'a> Writer<'a> {
                 Content::Reasoning { text, .. } => {
                     let data = signature.is_some().then(|| Data::Text(Cow::Borrowed(text)));
                     if data.is_none() {
-                        let why = "The reasoning is not sent back to this model.";
-                        self.note(message, Some(position), why);
+                        self.note(message, position, omissions::REASONING);
                     }
                     data
                 }
@@ -144,11 +143,11 @@ impl<'a> Writer<'a> {
                     let sent = self.item(item, own);
                     if sent.is_none() {
                         let why = if items::is_whole(item) {
-                            "This model cannot read the item."
+                            omissions::ITEM
                         } else {
                             "The content of the item was too large to be kept."
                         };
-                        self.note(message, Some(position), why);
+                        self.note(message, position, why);
                     }
                     written.extend(sent);
                     None
@@ -255,20 +254,16 @@ impl<'a> Writer<'a> {
         self.calls.get(call).cloned().unwrap_or_else(unknown)
     }
 
-    fn note(&mut self, message: &Message, part: Option<usize>, text: &str) {
-        self.conversation.left_out.push(PromptNote {
-            kind: PromptNoteKind::Dropped,
-            message: Some(message.id.clone()),
-            part,
-            text: text.to_owned(),
-        });
+    fn note(&mut self, message: &Message, part: usize, why: &str) {
+        let note = omissions::part(message, part, why);
+        self.conversation.left_out.push(note);
     }
 
     /// Adds parts of a message, or notes that nothing of it can be sent.
     fn push_or_note(&mut self, message: &Message, speaker: Speaker, parts: Vec<Part<'a>>) {
         if parts.is_empty() {
-            let why = "Nothing in the message can be sent to this model.";
-            self.note(message, None, why);
+            let note = omissions::message(message);
+            self.conversation.left_out.push(note);
         }
         self.push(speaker, parts);
     }
@@ -290,20 +285,6 @@ impl<'a> Writer<'a> {
 
 fn parts(message: &Message) -> impl Iterator<Item = &StoredPart> {
     message.parts.iter().map(|stored| &stored.part)
-}
-
-/// The texts of a message.
-fn texts(message: &Message) -> impl Iterator<Item = &str> {
-    parts(message).filter_map(|part| match &part.content {
-        Content::Text(text) => Some(text.as_str()),
-        Content::Reasoning { .. }
-        | Content::ToolCall(_)
-        | Content::ToolResult(_)
-        | Content::Refusal(_)
-        | Content::Media(_)
-        | Content::ProviderItem(_)
-        | Content::Unknown(_) => None,
-    })
 }
 
 fn is_blank(text: &str) -> bool {

@@ -50,7 +50,7 @@ pub(super) fn question(prompt: &Prompt, manner: &Manner<'_>, vertex: bool) -> Ve
     if vertex {
         return body.bytes();
     }
-    body.set("model", super::resource(&prompt.model));
+    body.set("model", resource(&prompt.model));
     let mut question = Body::default();
     question.set("generateContentRequest", Json(text(&body.bytes())));
     question.bytes()
@@ -102,5 +102,14 @@ fn function(tool: &Tool) -> Function<'_> {
         name: names::sent(&tool.name),
         description: &tool.description,
         parameters_json_schema: schema.map(|json| Json(Cow::Borrowed(json))),
+    }
+}
+
+/// The path of a model: a name with a slash is one already, such as that of a tuned model.
+pub(super) fn resource(model: &str) -> String {
+    if model.contains('/') {
+        model.to_owned()
+    } else {
+        format!("models/{model}")
     }
 }

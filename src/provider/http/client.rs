@@ -191,6 +191,14 @@ impl Client {
         self.answered(self.url(path), headers, body).await
     }
 
+    /// A number of tokens in an answer to a question for it.
+    pub(in crate::provider) fn counted(&self, tokens: &serde_json::Value) -> Result<u32, Error> {
+        let tokens = tokens.as_u64();
+        let tokens = tokens.and_then(|tokens| u32::try_from(tokens).ok());
+        let unreadable = "its count of tokens cannot be read";
+        tokens.ok_or_else(|| Error::new(Kind::Broken, &self.provider, unreadable))
+    }
+
     /// Asks the server that the service runs on, beside its API: what has a version in its address
     /// is left.
     pub(in crate::provider) async fn ask(

@@ -22,6 +22,12 @@ pub use stream::{Call, Decoder};
 use super::error::Kind;
 use std::time::Duration;
 
+/// Whether a host is one of a domain.
+pub(in crate::provider) fn is_in_domain(host: &str, domain: &str) -> bool {
+    host.strip_suffix(domain)
+        .is_some_and(|below| below.is_empty() || below.ends_with('.'))
+}
+
 /// What went wrong, before it is said with whom.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Fault {

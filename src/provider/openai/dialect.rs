@@ -1,7 +1,7 @@
 //! What sets the services apart that speak Chat Completions: a table, so that the rest of the code
 //! asks no names.
 
-use crate::provider::{call_ids::CallIds, discovery::Family};
+use crate::provider::{call_ids::CallIds, discovery::Family, http::is_in_domain};
 
 /// How one kind of service differs. Everything else is as OpenAI documents it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -339,12 +339,7 @@ pub fn original() -> &'static Dialect {
 
 /// The dialect that a host speaks.
 pub fn of_host(host: &str) -> &'static Dialect {
-    let speaks = |known: &&str| {
-        host == *known
-            || host
-                .strip_suffix(*known)
-                .is_some_and(|below| below.ends_with('.'))
-    };
+    let speaks = |domain: &&str| is_in_domain(host, domain);
     DIALECTS
         .iter()
         .find(|dialect| dialect.hosts.iter().any(speaks))

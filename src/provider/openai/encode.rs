@@ -2,11 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::{
-    dialect::{Dialect, MaxTokens},
-    messages::messages,
-    options, wire,
-};
+use super::{dialect::MaxTokens, form::Form, messages::messages, options, wire};
 use crate::{
     model::{Prompt, Tool},
     provider::{body::Body, call_ids::Ids},
@@ -14,17 +10,6 @@ use crate::{
 
 /// What a tool without arguments takes.
 const NO_ARGUMENTS: &str = r#"{"type":"object","properties":{}}"#;
-
-/// How requests of one provider are written.
-#[derive(Debug, Clone, Copy)]
-pub struct Form<'a> {
-    /// What the service speaks.
-    pub dialect: &'static Dialect,
-    /// Configured name of the provider.
-    pub provider: &'a str,
-    /// Instructions go under the role `developer`.
-    pub developer: bool,
-}
 
 /// The body of the request for a prompt.
 pub fn body(prompt: &Prompt, form: Form<'_>) -> Vec<u8> {

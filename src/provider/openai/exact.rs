@@ -2,10 +2,7 @@
 
 use serde_json::Value;
 
-use super::{
-    dialect::Counter,
-    encode::{self, Form},
-};
+use super::{dialect::Counter, encode, form::Form};
 use crate::{
     model::Prompt,
     provider::{Error, body::Body, error::Kind, http::Client},

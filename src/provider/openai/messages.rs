@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 use super::{
     KIND, details,
     dialect::{Dialect, ReasoningBack},
-    encode::Form,
+    form::Form,
     media, order, wire,
 };
 use crate::{
@@ -174,17 +174,7 @@ fn holds_media(message: &Message) -> bool {
 
 /// The texts of a message that are not empty.
 pub(super) fn texts(message: &Message) -> Vec<&str> {
-    let text = |part| match content(part) {
-        Content::Text(text) => Some(text.as_str()).filter(|text| !text.is_empty()),
-        Content::Reasoning { .. }
-        | Content::ToolCall(_)
-        | Content::ToolResult(_)
-        | Content::Refusal(_)
-        | Content::Media(_)
-        | Content::ProviderItem(_)
-        | Content::Unknown(_) => None,
-    };
-    message.parts.iter().filter_map(text).collect()
+    message.texts().filter(|text| !text.is_empty()).collect()
 }
 
 /// How much of an assistant message's reasoning goes back.

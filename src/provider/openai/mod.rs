@@ -1,214 +1,28 @@
 //! Chat Completions, as OpenAI defined it and many others speak it. What sets those apart is a
 //! table in [`dialect`].
 
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
-
-use http::HeaderMap;
-use jiff::Timestamp;
-
-use super::{
-    Answer, Count, ModelInfo, Provider, Refresh, Request,
-    catalog::Catalog,
-    http::{Call, Client, Settings, Unusable},
-};
-use crate::model::{
-    Arrangement, Declared, Generation, Media, Message, Prompt, PromptShape, Role,
-    generation::Unsupported,
-};
-
 mod calls;
 pub mod decode;
 mod details;
 pub mod dialect;
 pub mod encode;
 mod exact;
+pub mod form;
 pub(in crate::provider) mod import;
 mod media;
 mod messages;
 mod omitted;
 pub(super) mod options;
 mod order;
+mod service;
 mod usage;
 mod wire;
 
 #[cfg(test)]
 mod tests;
 
-use decode::Decoder;
-use dialect::Dialect;
-use encode::Form;
+pub use service::OpenAi;
+pub(super) use service::request;
 
 /// Under this name the settings and the metadata of this kind of provider stand.
 const KIND: &str = "openai";
-
-/// Where calls go, relative to the base URL.
-const PATH: &str = "chat/completions";
-
-/// A service that speaks Chat Completions.
-#[derive(Debug, Clone)]
-pub struct OpenAi {
-    name: String,
-    client: Client,
-    dialect: &'static Dialect,
-    developer: bool,
-    counted_as: Option<String>,
-    models: Catalog,
-}
-
-impl OpenAi {
-    /// The provider of that configured name, with the models that the operator declares. Without a
-    /// dialect the host tells it.
-    pub fn new(
-        name: &str,
-        settings: Settings,
-        dialect: Option<&'static Dialect>,
-        declared: BTreeMap<String, Declared>,
-    ) -> Result<Self, Unusable> {
-        let client = Client::new(name, settings)?;
-        let dialect = dialect.unwrap_or_else(|| dialect::of_host(client.host()));
-        let models = Catalog::new(client.host(), declared);
-        Ok(Self {
-            name: name.to_owned(),
-            client,
-            dialect,
-            developer: false,
-            counted_as: None,
-            models,
-        })
-    }
-
-    /// Gives instructions under the role `developer`, where the service knows it.
-    #[must_use]
-    pub fn with_developer_role(mut self, developer: bool) -> Self {
-        self.developer = developer && self.dialect.developer_role;
-        self
-    }
-
-    /// Says as the prompts of which service these are counted, whatever the dialect and the host
-    /// tell.
-    #[must_use]
-    pub fn with_counted_as(mut self, service: Option<String>) -> Self {
-        self.counted_as = service;
-        self
-    }
-
-    fn form(&self) -> Form<'_> {
-        Form {
-            dialect: self.dialect,
-            provider: &self.name,
-            developer: self.developer,
-        }
-    }
-}
-
-impl Provider for OpenAi {
-    fn kind(&self) -> &'static str {
-        KIND
-    }
-
-    fn service(&self) -> Option<&str> {
-        let dialect = (self.dialect.name != dialect::COMPATIBLE.name).then_some(self.dialect.name);
-        self.counted_as
-            .as_deref()
-            .or(dialect)
-            .or_else(|| dialect::service_of_host(self.client.host()))
-    }
-
-    fn model(&self, name: &str) -> Option<ModelInfo> {
-        self.models.model(name)
-    }
-
-    fn models(&self) -> Vec<ModelInfo> {
-        self.models.models()
-    }
-
-    fn refresh(&self, now: Timestamp, interval: Duration) -> Refresh {
-        let listing = self.models.listing();
-        listing.refresh(&self.client, self.dialect.list, now, interval)
-    }
-
-    fn cannot_take(&self, model: &ModelInfo, wanted: &Generation) -> Vec<Unsupported> {
-        options::cannot_take(self.dialect, model, wanted)
-    }
-
-    fn fitted(&self, model: &ModelInfo, wanted: &Generation) -> Generation {
-        options::fitted(self.dialect, model, wanted)
-    }
-
-    fn is_local(&self) -> bool {
-        self.dialect.local
-    }
-
-    fn cannot_read(&self, model: &ModelInfo, media: &Media, role: Role) -> Option<String> {
-        media::cannot_read(self.dialect.takes, media, role)
-            .or_else(|| model.cannot_read(media, role))
-    }
-
-    fn sends_reasoning(&self, attached: bool, own: bool, in_loop: bool) -> bool {
-        messages::takes_back(self.dialect, attached, own, in_loop)
-    }
-
-    fn sends_item(&self, _provider: &str, _own: bool) -> bool {
-        false
-    }
-
-    fn withholds_parts(&self) -> bool {
-        true
-    }
-
-    fn arrangement(&self, system: &str, messages: &[Message]) -> Arrangement {
-        messages::arrangement(system, messages, self.form())
-    }
-
-    fn counts(&self) -> bool {
-        self.dialect.counter.is_some()
-    }
-
-    fn count(&self, prompt: Arc<Prompt>) -> Count {
-        let provider = self.clone();
-        Box::pin(async move {
-            let Some(counter) = provider.dialect.counter else {
-                return Ok(None);
-            };
-            exact::count(&provider.client, counter, &prompt, provider.form())
-                .await
-                .map(Some)
-        })
-    }
-
-    fn request(&self, prompt: &Prompt) -> Option<Request> {
-        Some(written(prompt, self.form()))
-    }
-
-    fn call(&self, prompt: Arc<Prompt>) -> Answer {
-        let body = encode::body(&prompt, self.form());
-        let call = Call {
-            path: PATH.to_owned(),
-            headers: HeaderMap::new(),
-            body,
-        };
-        self.client.clone().stream(call, Decoder::new(self.dialect))
-    }
-}
-
-/// A prompt as OpenAI itself would be sent it, for a model of anybody's.
-pub(super) fn request(prompt: &Prompt) -> Request {
-    written(
-        prompt,
-        Form {
-            dialect: dialect::original(),
-            provider: "",
-            developer: false,
-        },
-    )
-}
-
-fn written(prompt: &Prompt, form: Form<'_>) -> Request {
-    let body = encode::body(prompt, form);
-    let left_out = omitted::omitted(prompt, form);
-    Request {
-        shape: PromptShape::OpenAiChat,
-        body,
-        left_out,
-    }
-}

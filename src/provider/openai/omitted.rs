@@ -2,10 +2,13 @@
 //! their answers in words.
 
 use super::{
-    encode::Form,
+    form::Form,
     messages::{Back, is_sendable, texts},
 };
-use crate::model::{Content, Message, Prompt, PromptNote, PromptNoteKind, Role, transcript};
+use crate::{
+    model::{Content, Message, Prompt, PromptNote, Role, transcript},
+    provider::omissions,
+};
 
 /// What is left out, in order.
 pub(super) fn omitted(prompt: &Prompt, form: Form<'_>) -> Vec<PromptNote> {
@@ -14,13 +17,15 @@ pub(super) fn omitted(prompt: &Prompt, form: Form<'_>) -> Vec<PromptNote> {
     let mut notes = Vec::new();
     for (at, message) in stored.iter().enumerate() {
         match message.role {
-            Role::System | Role::User if texts(message).is_empty() => notes.push(whole(message)),
+            Role::System | Role::User if texts(message).is_empty() => {
+                notes.push(omissions::message(message))
+            }
             Role::Assistant => {
                 let back = Back::of(message, at > loop_begins, &prompt.model, form);
                 if is_sendable(message) {
                     notes.extend(reasoning(message, back));
                 } else {
-                    notes.push(whole(message));
+                    notes.push(omissions::message(message));
                 }
             }
             Role::System | Role::User | Role::Tool => {}
@@ -29,30 +34,14 @@ pub(super) fn omitted(prompt: &Prompt, form: Form<'_>) -> Vec<PromptNote> {
     notes
 }
 
-fn whole(message: &Message) -> PromptNote {
-    let text = "Nothing in the message can be sent to this model.".to_owned();
-    PromptNote {
-        kind: PromptNoteKind::Dropped,
-        message: Some(message.id.clone()),
-        part: None,
-        text,
-    }
-}
-
 /// The reasoning that does not go back.
 fn reasoning(message: &Message, back: Back) -> impl Iterator<Item = PromptNote> {
     let dropped = move |(position, stored): (usize, &crate::model::message::StoredPart)| {
         let Content::Reasoning { .. } = &stored.part.content else {
             return None;
         };
-        let text = "The reasoning is not sent back to this model.".to_owned();
-        let message = Some(message.id.clone());
-        (!back.takes(&stored.part)).then_some(PromptNote {
-            kind: PromptNoteKind::Dropped,
-            message,
-            part: Some(position),
-            text,
-        })
+        (!back.takes(&stored.part))
+            .then(|| omissions::part(message, position, omissions::REASONING))
     };
     message.parts.iter().enumerate().filter_map(dropped)
 }

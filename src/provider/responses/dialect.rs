@@ -1,7 +1,7 @@
 //! What sets the services apart that speak the Responses API: a table, so that the rest of the code
 //! asks no names.
 
-use crate::provider::{call_ids::CallIds, discovery::Family};
+use crate::provider::{call_ids::CallIds, discovery::Family, http::is_in_domain};
 
 /// Which ids of calls all of them take.
 pub(super) const CALL_IDS: CallIds = CallIds::Short;
@@ -188,12 +188,7 @@ pub fn named(name: &str) -> Option<&'static Dialect> {
 
 /// The dialect that a host speaks.
 pub fn of_host(host: &str) -> &'static Dialect {
-    let speaks = |known: &&str| {
-        host == *known
-            || host
-                .strip_suffix(*known)
-                .is_some_and(|below| below.ends_with('.'))
-    };
+    let speaks = |domain: &&str| is_in_domain(host, domain);
     DIALECTS
         .iter()
         .find(|dialect| dialect.hosts.iter().any(speaks))

@@ -2,13 +2,10 @@
 
 use serde_json::value::RawValue;
 
-use super::{
-    dialect::{CALL_IDS, Dialect},
-    input, options, wire,
-};
+use super::{dialect::CALL_IDS, form::Form, input, options, wire};
 use crate::{
-    model::{Message, Prompt, Tool, derive},
-    provider::{body::Body, call_ids::Ids, own},
+    model::{Prompt, Tool, derive},
+    provider::{body::Body, call_ids::Ids},
 };
 
 /// What a tool without arguments takes.
@@ -16,28 +13,6 @@ const NO_ARGUMENTS: &str = r#"{"type":"object","properties":{}}"#;
 
 /// What a model is told by a service that wants it to be told something.
 const NO_INSTRUCTIONS: &str = "You are a helpful assistant.";
-
-/// How requests of one provider are written.
-#[derive(Debug, Clone, Copy)]
-pub struct Form<'a> {
-    /// What the service speaks.
-    pub dialect: &'static Dialect,
-    /// Configured name of the provider.
-    pub provider: &'a str,
-    /// The model that is asked is known to reason.
-    pub reasons: bool,
-    /// Summaries of reasoning are asked for.
-    pub summaries: bool,
-    /// What the model that is asked made goes back as it was; else only its words and its calls.
-    pub with_own: bool,
-}
-
-impl Form<'_> {
-    /// Whether a message goes back as the model that is asked made it.
-    pub(super) fn is_own(self, model: &str, message: &Message) -> bool {
-        self.with_own && own::wrote(self.provider, model, message)
-    }
-}
 
 /// The body of the request for a prompt. The service keeps nothing of it.
 pub fn body(prompt: &Prompt, form: Form<'_>) -> Vec<u8> {

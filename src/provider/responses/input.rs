@@ -3,14 +3,14 @@
 use std::{borrow::Cow, collections::BTreeSet};
 
 use super::{
-    encode::Form,
+    form::Form,
     media,
     said::{Answer, answer},
     wire::{Content as Piece, Input, Message as Said, Text},
 };
 use crate::{
     model::{
-        CallId, Content, Contents, Given, Message, Part, Prompt, Role, ToolOutcome, ToolResult,
+        CallId, Content, Contents, Given, Message, Prompt, Role, ToolOutcome, ToolResult,
         message::StoredPart,
     },
     provider::{call_ids::Ids, inserted::in_words},
@@ -122,9 +122,8 @@ fn results<'a>(
     form: Form<'_>,
     ids: &'a Ids,
 ) -> Vec<Input<'a>> {
-    let results = || message.parts.iter().filter_map(|part| result(&part.part));
     let mut items: Vec<Input<'a>> = Vec::new();
-    for result in results() {
+    for result in message.results() {
         let call_id = ids.get(&result.call);
         let output = output(result, contents, form.dialect.takes.in_results);
         items.push(if custom.contains(&result.call) {
@@ -134,25 +133,13 @@ fn results<'a>(
         });
     }
     if !form.dialect.takes.in_results {
-        let shown: Vec<Piece<'a>> = results()
+        let shown: Vec<Piece<'a>> = message
+            .results()
             .flat_map(|result| shown(result, contents))
             .collect();
         items.extend((!shown.is_empty()).then(|| spoken("user", shown)));
     }
     items
-}
-
-fn result(part: &Part) -> Option<&ToolResult> {
-    match &part.content {
-        Content::ToolResult(result) => Some(result),
-        Content::Text(_)
-        | Content::Reasoning { .. }
-        | Content::ToolCall(_)
-        | Content::Refusal(_)
-        | Content::Media(_)
-        | Content::ProviderItem(_)
-        | Content::Unknown(_) => None,
-    }
 }
 
 /// A result. There is no field for failures, so the words say it.

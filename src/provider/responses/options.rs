@@ -7,7 +7,7 @@ use serde_json::{Map, Value, json, value::RawValue};
 use super::{
     KIND,
     dialect::{Dialect, Encrypted},
-    encode::Form,
+    form::Form,
 };
 use crate::{
     model::{

@@ -7,7 +7,7 @@ use serde_json::{Map, Value, value::RawValue};
 
 use super::{
     KIND,
-    encode::Form,
+    form::Form,
     hosted,
     wire::{Content as Piece, Input, Message as Said, Reasoning, Summary, Text},
 };

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::model::{Content, Message, Prompt, Role, ToolResult};
+use crate::model::{Message, Prompt, Role};
 
 /// Words of which the first that the user mentioned is picked.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -37,7 +37,9 @@ impl<'a> Scene<'a> {
         let since = said.map_or(messages, |at| &messages[at..]);
         Self {
             prompt,
-            user: said.map(|at| texts(&messages[at])).unwrap_or_default(),
+            user: said
+                .map(|at| messages[at].texts().collect::<Vec<_>>().join("\n"))
+                .unwrap_or_default(),
             call: since
                 .iter()
                 .filter(|message| message.role == Role::Assistant)
@@ -46,7 +48,7 @@ impl<'a> Scene<'a> {
                 .iter()
                 .rev()
                 .take_while(|message| message.role == Role::Tool)
-                .flat_map(results)
+                .flat_map(Message::results)
                 .map(|result| result.name.as_str())
                 .collect(),
             picks,
@@ -77,7 +79,7 @@ impl<'a> Scene<'a> {
             .messages()
             .iter()
             .rev()
-            .flat_map(|message| results(message).rev());
+            .flat_map(|message| message.results().rev());
         newest
             .find(|result| result.name == tool)
             .map(|result| result.texts().collect::<Vec<_>>().join("\n"))
@@ -98,41 +100,6 @@ impl<'a> Scene<'a> {
             .min_by_key(|(at, _)| *at)
             .map_or(&pick.default, |(_, word)| word)
     }
-}
-
-/// The text parts of a message.
-fn texts(message: &Message) -> String {
-    let texts = message
-        .parts
-        .iter()
-        .filter_map(|stored| match &stored.part.content {
-            Content::Text(text) => Some(text.as_str()),
-            Content::Reasoning { .. }
-            | Content::ToolCall(_)
-            | Content::ToolResult(_)
-            | Content::Refusal(_)
-            | Content::Media(_)
-            | Content::ProviderItem(_)
-            | Content::Unknown(_) => None,
-        });
-    texts.collect::<Vec<_>>().join("\n")
-}
-
-/// The tool results of a message.
-fn results(message: &Message) -> impl DoubleEndedIterator<Item = &ToolResult> {
-    message
-        .parts
-        .iter()
-        .filter_map(|stored| match &stored.part.content {
-            Content::ToolResult(result) => Some(result),
-            Content::Text(_)
-            | Content::Reasoning { .. }
-            | Content::ToolCall(_)
-            | Content::Refusal(_)
-            | Content::Media(_)
-            | Content::ProviderItem(_)
-            | Content::Unknown(_) => None,
-        })
 }
 
 /// Where the word stands by itself in the text.

@@ -2,7 +2,10 @@
 //! for it is done step by step, each in a transaction of its own; what was done is remembered with
 //! the last of them.
 
-use std::sync::Arc;
+use std::{
+    ops::ControlFlow::{Break, Continue},
+    sync::Arc,
+};
 
 use crate::{
     codec,
@@ -33,7 +36,7 @@ use crate::{
             stats::budget,
         },
         engine::Engine,
-        optimistic::{TRIES, kept_changing},
+        optimistic::retry_with,
     },
 };
 
@@ -70,15 +73,12 @@ impl Engine {
     ) -> Result<(Rendered, PrepareReport), Error> {
         self.supervised(async move |engine| {
             let key = SessionKey::new(tenant, command.session.clone());
-            let mut so_far = Progress::default();
-            for _ in 0..TRIES {
-                if let Some(prepared) =
-                    Box::pin(engine.try_prepare(&key, &command, &mut so_far)).await?
-                {
-                    return Ok(prepared);
-                }
-            }
-            Err(kept_changing())
+            let (engine, key, command) = (&engine, &key, &command);
+            retry_with(Progress::default(), |mut so_far| async move {
+                let tried = Box::pin(engine.try_prepare(key, command, &mut so_far)).await?;
+                Ok(tried.map_or(Continue(so_far), Break))
+            })
+            .await
         })
         .await
     }
@@ -130,10 +130,9 @@ impl Engine {
                 model.provider.is_local(),
             )
         };
-        let at_most = |size: &TokenCount| size.tokens.saturating_add(size.margin);
         let now = due(size.at_most());
         if let Some((pruning, report)) = view.due(&policy.prune, &model, budget, now.is_some()) {
-            if so_far.report.is_none() && due(at_most(&report.pruned)).is_none() {
+            if so_far.report.is_none() && due(report.pruned.at_most()).is_none() {
                 let applied = so_far.applied.clone().unwrap_or_default();
                 let report = PrepareReport { applied, ..report };
                 return self.prune_for(key, command, &view, &pruning, report).await;

@@ -6,7 +6,8 @@ use crate::{
     codec::{self, message::MessageInfo},
     context::{
         media::leave_out,
-        size::{ContextSize, Counters, Size},
+        prune,
+        size::{ContextSize, Counters, ReportedCall, Size},
     },
     model::{
         Anchor, Content, FinishReason, Message, ModelResponse, Recorded, Role, Seq, SessionConfig,
@@ -192,12 +193,10 @@ impl Engine {
         if all.iter().all(|message| message.parts.is_empty()) {
             return Ok(Variable::default());
         }
-        let non_transcript = [called, own].map(|model| {
-            i64::from(own_size(call.config, model, call.tail.into()).non_transcript_tokens())
-        });
-        let since_call = call.tail.anchor.as_ref().map_or(0, |anchor| {
-            call.tail.tokens + non_transcript[0].max(non_transcript[1]) - anchor.estimated_at_anchor
-        });
+        let counters = Counters::from(call.tail);
+        let [of_called, of_own] = [called, own]
+            .map(|model| own_size(call.config, model, counters).non_transcript_tokens());
+        let since_call = counters.since_call(of_called.max(of_own));
         let new = since_call.max(since.map_or(0, |since| since.tokens));
         let newest = match new > 0 {
             true => {
@@ -280,11 +279,7 @@ impl HostCall<'_> {
         }
         match (self.answer, since) {
             (Some(message), Some(since)) => {
-                let answer = message
-                    .parts
-                    .iter()
-                    .map(|part| part.size.tokens)
-                    .fold(message.overhead, u32::saturating_add);
+                let answer = prune::size(message);
                 let before = self.tail.tokens - since.tokens - i64::from(answer);
                 let only_appends =
                     since.version == Some(transcript_of(sent)) && sent + 1 + since.later == now;
@@ -324,33 +319,23 @@ impl HostCall<'_> {
         };
         let size = self.size(named, counters, self.before());
         let predicted = size.size().count;
-        let written = self
-            .answer
-            .map(|message| &message.parts)
-            .filter(|_| answer.is_some());
-        let (dropped, of_loop) = match (called, written) {
-            (Some(model), Some(answer)) => {
-                let of_loop = || reasoning::of_loop(model, sent(&self.variable.all, self.before()));
-                let of_loop = if reasoning::ends_loop(answer) {
-                    of_loop()
-                } else {
-                    0
-                };
-                (reasoning::dropped(model, answer, usage), of_loop)
-            }
-            (None, _) | (_, None) => (0, 0),
-        };
-        let kept = answer.map_or(0, |answer| answer.saturating_sub(named.frame_tokens()));
-        let measured = Anchor {
-            model: self.reference.to_owned(),
-            version: self.tail.version.context,
-            input: usage.input,
-            output: answer.map_or(0, |_| usage.output.saturating_sub(dropped)),
-            estimated_at_anchor: size.estimated_tokens() + i64::from(kept) + i64::from(of_loop),
-            cached: usage.cache_read.saturating_add(usage.cache_write),
-            estimated: predicted.tokens,
-            basis: predicted.basis,
-        };
+        let written = self.answer.map(|message| &message.parts);
+        let measured = size.anchor_after(ReportedCall {
+            model: self.reference,
+            usage,
+            message_tokens: answer.unwrap_or(0),
+            dropped_output: match (called, written) {
+                (_, None) => usage.output,
+                (Some(model), Some(parts)) => reasoning::dropped(model, parts, usage),
+                (None, Some(_)) => 0,
+            },
+            dropped_input: match (called, written) {
+                (Some(model), Some(parts)) if reasoning::ends_loop(parts) => {
+                    reasoning::of_loop(model, sent(&self.variable.all, self.before()))
+                }
+                (Some(_) | None, Some(_) | None) => 0,
+            },
+        });
         let estimate = Estimate {
             estimated: predicted.tokens,
             actual: usage.input,

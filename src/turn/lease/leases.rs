@@ -26,11 +26,12 @@ const MOST_UNCERTAIN: usize = 1000;
 /// name».
 #[derive(Debug, Default)]
 pub struct Leases {
-    state: Mutex<State>,
+    table: Mutex<LeaseTable>,
 }
 
+/// The turns that run here, and those that may.
 #[derive(Debug, Default)]
-struct State {
+struct LeaseTable {
     held: BTreeMap<SessionKey, Arc<Lease>>,
     /// Statements under way that may grant a turn, by session.
     requests: BTreeMap<SessionKey, usize>,
@@ -91,20 +92,20 @@ impl GrantRequest {
 
 impl Drop for GrantRequest {
     fn drop(&mut self) {
-        let mut state = self.leases.lock();
-        if let Some(count) = state.requests.get_mut(&self.key) {
+        let mut table = self.leases.lock();
+        if let Some(count) = table.requests.get_mut(&self.key) {
             *count -= 1;
             if *count == 0 {
-                state.requests.remove(&self.key);
+                table.requests.remove(&self.key);
             }
         }
         if !self.answered {
-            state.mark_uncertain(&self.key, None, Instant::now());
+            table.mark_uncertain(&self.key, None, Instant::now());
         }
     }
 }
 
-impl State {
+impl LeaseTable {
     fn mark_uncertain(&mut self, key: &SessionKey, ran: Option<i64>, now: Instant) {
         let ran = ran.max(self.held.get(key).map(|lease| lease.epoch));
         if let Some(known) = self.uncertain.get_mut(key) {
@@ -152,11 +153,11 @@ impl Leases {
             cancelled: CancellationToken::new(),
         });
         // Whoever ran the turn here under an older epoch must stop.
-        let mut state = self.lock();
-        if let Some(uncertain) = state.uncertain.get_mut(key) {
+        let mut table = self.lock();
+        if let Some(uncertain) = table.uncertain.get_mut(key) {
             uncertain.ran = uncertain.ran.max(Some(epoch));
         }
-        if state
+        if table
             .held
             .get(key)
             .is_some_and(|current| current.epoch > epoch)
@@ -164,8 +165,8 @@ impl Leases {
             lease.lost.cancel();
             // Either the newer one is in force, or the database lost commits and numbers epochs
             // anew.
-            state.mark_uncertain(key, None, sent);
-        } else if let Some(before) = state.held.insert(key.clone(), Arc::clone(&lease)) {
+            table.mark_uncertain(key, None, sent);
+        } else if let Some(before) = table.held.insert(key.clone(), Arc::clone(&lease)) {
             before.lost.cancel();
         }
         lease
@@ -173,13 +174,13 @@ impl Leases {
 
     /// Forgets a lease that ended or was given back. A newer one of the same session stays.
     pub fn forget(&self, key: &SessionKey, lease: &Arc<Lease>) {
-        let mut state = self.lock();
-        if state
+        let mut table = self.lock();
+        if table
             .held
             .get(key)
             .is_some_and(|current| Arc::ptr_eq(current, lease))
         {
-            state.held.remove(key);
+            table.held.remove(key);
         }
     }
 
@@ -211,24 +212,24 @@ impl Leases {
     /// The sessions with an uncertain grant. What is older than `ttl` is forgotten: that lease has
     /// run out.
     pub fn uncertain(&self, ttl: Duration, now: Instant) -> Vec<SessionKey> {
-        let mut state = self.lock();
-        state
+        let mut table = self.lock();
+        table
             .uncertain
             .retain(|_, uncertain| now.saturating_duration_since(uncertain.since) < ttl);
-        state.uncertain.keys().cloned().collect()
+        table.uncertain.keys().cloned().collect()
     }
 
     /// What to do about a turn of a session with an uncertain grant, which this replica was just
     /// seen to own under this epoch.
     pub fn claim(&self, key: &SessionKey, turn: &TurnId, epoch: i64) -> Claim {
-        let state = self.lock();
-        let runs = state
+        let table = self.lock();
+        let runs = table
             .held
             .get(key)
             .is_some_and(|lease| lease.is(turn, epoch));
-        if runs || state.requests.contains_key(key) {
+        if runs || table.requests.contains_key(key) {
             Claim::Leave
-        } else if state
+        } else if table
             .uncertain
             .get(key)
             .is_some_and(|uncertain| uncertain.ran >= Some(epoch))
@@ -251,13 +252,13 @@ impl Leases {
 
     /// How many turns run here or are about to, of all tenants and of this one.
     pub fn running(&self, tenant: &TenantId) -> (usize, usize) {
-        let state = self.lock();
+        let table = self.lock();
         let sessions = || {
-            let requested = |key: &&SessionKey| !state.held.contains_key(key);
-            state
+            let requested = |key: &&SessionKey| !table.held.contains_key(key);
+            table
                 .held
                 .keys()
-                .chain(state.requests.keys().filter(requested))
+                .chain(table.requests.keys().filter(requested))
         };
         let own = sessions().filter(|key| key.tenant == *tenant);
         (sessions().count(), own.count())
@@ -313,9 +314,9 @@ impl Leases {
 
     /// Takes in what a heartbeat sent at `sent` found. A lease that is another's, or gone, is lost.
     pub fn take_in(&self, sent: Instant, asked: &[Held], pulses: &[Pulse]) {
-        let state = self.lock();
+        let table = self.lock();
         for Held { key, turn, epoch } in asked {
-            let Some(lease) = state.held.get(key).filter(|lease| lease.is(turn, *epoch)) else {
+            let Some(lease) = table.held.get(key).filter(|lease| lease.is(turn, *epoch)) else {
                 continue;
             };
             match pulses.iter().find(|pulse| pulse.held.key == *key) {
@@ -341,8 +342,8 @@ impl Leases {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
-        lock(&self.state)
+    fn lock(&self) -> MutexGuard<'_, LeaseTable> {
+        lock(&self.table)
     }
 }
 

@@ -9,8 +9,7 @@ use crate::{
     codec,
     model::{
         Delivery, InputMessage, Media, MessageId, Part, SessionKey, TenantId,
-        command::{Idempotency, TurnRequest},
-        queue::{CancelQueuedMessage, ClearQueue, EnqueueMessage},
+        command::{CancelQueuedMessage, ClearQueue, EnqueueMessage, Idempotency, TurnRequest},
     },
     store::{
         queue::{Enqueued, NewQueued, Place, QueueState, Queued, Unqueued, Which, Withdrawal},

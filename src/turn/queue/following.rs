@@ -1,7 +1,11 @@
 //! What follows: a turn for a message that waits and asks for one, begun by whoever ends the turn
 //! before, by whoever queues the message in an idle session, or by whoever finds it waiting there.
 
-use std::{sync::Arc, time::Instant};
+use std::{
+    ops::ControlFlow::{self, Break, Continue},
+    sync::Arc,
+    time::Instant,
+};
 
 use futures_util::{StreamExt as _, stream};
 use uuid::Uuid;
@@ -25,7 +29,7 @@ use crate::{
         context::stats::budget,
         engine::Engine,
         lease::postponed::longest_pause,
-        optimistic::TRIES,
+        optimistic::attempts,
         run::{
             cause::Cause,
             ground::Ground,
@@ -85,43 +89,52 @@ impl Engine {
         key: &SessionKey,
     ) -> Result<(), Error> {
         if Trace::current().ids().is_some() {
-            return Box::pin(self.try_start_waiting(key)).await;
+            return self.try_start_waiting(key).await;
         }
         // By no request: the trace of the turn begins here.
         let span = self.traces.of_stored(None).queue_start();
         let trace = span.trace().clone();
-        trace.scope(Box::pin(self.try_start_waiting(key))).await
+        trace.scope(self.try_start_waiting(key)).await
     }
 
+    /// Does nothing where the session keeps changing: what waits in it is looked for again.
     async fn try_start_waiting(self: &Arc<Self>, key: &SessionKey) -> Result<(), Error> {
-        for _ in 0..TRIES {
-            if !self.may_begin(&key.tenant) {
-                return Ok(());
-            }
-            let Some(session) = self.store.session(key).await? else {
-                return Ok(());
-            };
-            if session.state != SessionState::Idle || session.open_calls > 0 {
-                return Ok(());
-            }
-            let Some(starter) = self.store.ahead(key, Starters::All).await?.starter else {
-                return Ok(());
-            };
-            let ground = Ground::of(&session);
-            let Some(planned) = self.plan_for(key, &starter, ground).await? else {
-                continue;
-            };
-            let mut request = self.leases.request(key);
-            let started = self
-                .store
-                .start_idle(key, &planned.message, &planned.admission())
-                .await;
-            if let Some(grant) = request.answered(started)? {
-                self.start(key.clone(), grant, request.sent(), Cause::Queued);
-                return Ok(());
-            }
+        let attempt = |()| Box::pin(self.start_first_waiting(key));
+        attempts((), attempt).await.map(drop)
+    }
+
+    /// One try. Continues if the session changed between the look and the statement, or the message
+    /// was given up.
+    async fn start_first_waiting(
+        self: &Arc<Self>,
+        key: &SessionKey,
+    ) -> Result<ControlFlow<()>, Error> {
+        if !self.may_begin(&key.tenant) {
+            return Ok(Break(()));
         }
-        Ok(())
+        let Some(session) = self.store.session(key).await? else {
+            return Ok(Break(()));
+        };
+        if session.state != SessionState::Idle || session.open_calls > 0 {
+            return Ok(Break(()));
+        }
+        let Some(starter) = self.store.ahead(key, Starters::All).await?.starter else {
+            return Ok(Break(()));
+        };
+        let ground = Ground::of(&session);
+        let Some(planned) = self.plan_for(key, &starter, ground).await? else {
+            return Ok(Continue(()));
+        };
+        let mut request = self.leases.request(key);
+        let started = self
+            .store
+            .start_idle(key, &planned.message, &planned.admission())
+            .await;
+        let Some(grant) = request.answered(started)? else {
+            return Ok(Continue(()));
+        };
+        self.start(key.clone(), grant, request.sent(), Cause::Queued);
+        Ok(Break(()))
     }
 
     /// The same in a task of the server's.

@@ -10,7 +10,8 @@ use crate::{
     },
     store::{
         Rows,
-        following::Starters,
+        admission::Admission,
+        following::{NextTurn, Starters},
         grant::Grant,
         session::SessionState,
         turn::{End, StepCost},
@@ -24,7 +25,7 @@ use crate::{
         run::{
             cause::Cause,
             ground::Ground,
-            state::{Flow, Run, Scene},
+            state::{Flow, Run, StepContext},
         },
         tools::synthetic_results::synthetic,
     },
@@ -38,11 +39,19 @@ struct Ahead {
     next: Option<Planned>,
 }
 
+impl Ahead {
+    /// The turn that follows, as it is admitted.
+    fn next_turn<'a>(&'a self, admission: Option<&'a Admission<'a>>) -> Option<NextTurn<'a>> {
+        let (next, admission) = self.next.as_ref().zip(admission)?;
+        Some(next.next(admission))
+    }
+}
+
 impl Run<'_> {
     /// Ends the turn as the model wants, unless messages wait for it or a cancel was requested.
     pub(super) async fn finish(
         &mut self,
-        scene: &Scene<'_>,
+        scene: &StepContext<'_>,
         rows: Rows,
         cost: Option<StepCost<'_>>,
         finish: Option<FinishReason>,
@@ -66,11 +75,7 @@ impl Run<'_> {
             return self.after(written);
         }
         let admission = ahead.next.as_ref().map(Planned::admission);
-        let next = ahead
-            .next
-            .as_ref()
-            .zip(admission.as_ref())
-            .map(|(next, admission)| next.next(admission));
+        let next = ahead.next_turn(admission.as_ref());
         let mut request = self.engine.leases.request(self.key);
         let store = &self.engine.store;
         let ended = store
@@ -83,7 +88,7 @@ impl Run<'_> {
     /// Ends the turn, whatever waits.
     pub(super) async fn stop(
         &mut self,
-        scene: &Scene<'_>,
+        scene: &StepContext<'_>,
         rows: Rows,
         cost: Option<StepCost<'_>>,
         ending: Ending,
@@ -106,11 +111,7 @@ impl Run<'_> {
         };
         let ahead = self.ahead(scene, starters).await?;
         let admission = ahead.next.as_ref().map(Planned::admission);
-        let next = ahead
-            .next
-            .as_ref()
-            .zip(admission.as_ref())
-            .map(|(next, admission)| next.next(admission));
+        let next = ahead.next_turn(admission.as_ref());
         let mut request = self.engine.leases.request(self.key);
         let store = &self.engine.store;
         let ended = store
@@ -122,7 +123,7 @@ impl Run<'_> {
 
     /// What the end of the turn has to reckon with: messages that hold it up, and the turn that
     /// follows it.
-    async fn ahead(&self, scene: &Scene<'_>, starters: Starters) -> Result<Ahead, Error> {
+    async fn ahead(&self, scene: &StepContext<'_>, starters: Starters) -> Result<Ahead, Error> {
         let found = self
             .patiently(|| self.engine.store.ahead(self.key, starters))
             .await?;
@@ -275,7 +276,7 @@ impl Run<'_> {
     /// What came of the turn, this step included.
     fn result(
         &self,
-        scene: &Scene<'_>,
+        scene: &StepContext<'_>,
         cost: &StepCost<'_>,
         finish: Option<FinishReason>,
     ) -> TurnResult {

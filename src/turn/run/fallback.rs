@@ -17,7 +17,7 @@ use crate::{
         engine::Engine,
         run::{
             generation,
-            state::{Flow, Making, Run, Scene},
+            state::{Flow, Making, Run, StepContext},
             step_tools::tools_in_force,
         },
     },
@@ -60,7 +60,7 @@ impl Run<'_> {
     /// it is one of the request, no model is left, or no time.
     pub(super) fn instead_of(
         &self,
-        scene: &Scene<'_>,
+        scene: &StepContext<'_>,
         error: &provider::Error,
     ) -> Option<Resolved> {
         let has_time = scene.read.elapsed() < scene.time_left();

@@ -8,10 +8,7 @@ use crate::{
         budget::Budget,
         compact::trigger::{due, is_ahead, room_for_answer},
     },
-    model::{
-        CompactionState, Failure, FailureReason, Message, MessageId, Payload, compaction::Trigger,
-        event::TurnRetrying,
-    },
+    model::{CompactionState, Failure, FailureReason, Message, MessageId, compaction::Trigger},
     store::turn::StepCost,
     turn::{
         Error,
@@ -20,7 +17,7 @@ use crate::{
             stats::budget,
         },
         run::{
-            state::{Flow, Room, Run, Scene},
+            state::{Flow, Room, Run, StepContext},
             written::usage_recorded,
         },
     },
@@ -30,7 +27,7 @@ impl Run<'_> {
     /// Makes room, if there is none.
     pub(super) async fn make_room(
         &mut self,
-        scene: &Scene<'_>,
+        scene: &StepContext<'_>,
         messages: &[Message],
     ) -> Result<Room, Error> {
         let forced = self.making.forced.take();
@@ -50,7 +47,7 @@ impl Run<'_> {
     }
 
     /// Tokens that an answer may have before the window is too full, where that is watched.
-    pub(super) fn room_for_answer(scene: &Scene<'_>) -> Option<u32> {
+    pub(super) fn room_for_answer(scene: &StepContext<'_>) -> Option<u32> {
         let policy = &scene.policy.context;
         let budget = budget(policy, scene.model).ok()?;
         let most = room_for_answer(&policy.compaction, budget, scene.model.provider.is_local())?;
@@ -61,7 +58,7 @@ impl Run<'_> {
     /// compacted and the step made again, so many times; then the turn ends.
     pub(super) async fn restart(
         &mut self,
-        scene: &Scene<'_>,
+        scene: &StepContext<'_>,
         message: &MessageId,
     ) -> Result<Flow, Error> {
         let (step, before) = self.making.restarts;
@@ -89,24 +86,14 @@ impl Run<'_> {
             session.id = %self.key.session, turn.id = %self.turn, step = scene.at.step, restarts,
             "an answer filled the window; making the context smaller"
         );
-        let retrying = Payload::TurnRetrying(TurnRetrying {
-            failure: Failure::local(FailureReason::ContextOverflow, words, true),
-            next_attempt: scene.at.attempt + 1,
-            delay: Duration::ZERO,
-            voided: Some(message.clone()),
-        });
-        rows.event(&retrying, scene.at);
-        let written = self
-            .engine
-            .store
-            .retry(self.key, self.right(), &rows, &cost, None)
-            .await?;
-        self.after(written)
+        let failure = Failure::local(FailureReason::ContextOverflow, words, true);
+        let retried = (failure, Duration::ZERO, Some(message.clone()));
+        self.begin_attempt(scene, rows, &cost, retried).await
     }
 
     /// What does not fit has to become smaller in any case; what was compacted in vain is let be
     /// until it is another context.
-    async fn may_compact(&self, scene: &Scene<'_>, trigger: Trigger) -> Result<bool, Error> {
+    async fn may_compact(&self, scene: &StepContext<'_>, trigger: Trigger) -> Result<bool, Error> {
         match trigger {
             Trigger::Overflow | Trigger::Manual | Trigger::ProviderOverflow => Ok(true),
             Trigger::Threshold => {
@@ -120,7 +107,7 @@ impl Run<'_> {
     }
 
     /// Why the context is to be compacted before the next call.
-    pub(super) fn due(&self, scene: &Scene<'_>) -> Option<Trigger> {
+    pub(super) fn due(&self, scene: &StepContext<'_>) -> Option<Trigger> {
         let policy = &scene.policy.context;
         // An unknown window, under a policy that assumes none: the provider reports it.
         let budget = budget(policy, scene.model).ok()?;
@@ -135,7 +122,7 @@ impl Run<'_> {
     }
 
     /// What a compaction would be made from.
-    async fn survey(&self, scene: &Scene<'_>, messages: &[Message]) -> Result<Survey, Error> {
+    async fn survey(&self, scene: &StepContext<'_>, messages: &[Message]) -> Result<Survey, Error> {
         Ok(Survey {
             messages: messages.to_vec(),
             version: scene.owned.context_version,
@@ -149,7 +136,7 @@ impl Run<'_> {
 
     fn order(
         &self,
-        scene: &Scene<'_>,
+        scene: &StepContext<'_>,
         budget: Budget,
         trigger: Trigger,
         target: Option<u32>,
@@ -167,7 +154,7 @@ impl Run<'_> {
     /// Whether the context can be made smaller for this reason.
     pub(super) async fn can_compact(
         &self,
-        scene: &Scene<'_>,
+        scene: &StepContext<'_>,
         messages: &[Message],
         (trigger, target): (Trigger, u32),
     ) -> Result<bool, Error> {
@@ -184,7 +171,7 @@ impl Run<'_> {
     /// Compacts. False: there is nothing to be gained.
     async fn compact(
         &mut self,
-        scene: &Scene<'_>,
+        scene: &StepContext<'_>,
         messages: &[Message],
         trigger: Trigger,
         target: Option<u32>,
@@ -210,7 +197,7 @@ impl Run<'_> {
     /// soon. It outlives the turn.
     async fn compact_beside(
         &mut self,
-        scene: &Scene<'_>,
+        scene: &StepContext<'_>,
         messages: &[Message],
     ) -> Result<(), Error> {
         let policy = &scene.policy.context;
@@ -230,7 +217,7 @@ impl Run<'_> {
     }
 
     /// Comes when the turn has something else to do than to wait; says what.
-    async fn called_away(&self, scene: &Scene<'_>) -> &'static str {
+    async fn called_away(&self, scene: &StepContext<'_>) -> &'static str {
         tokio::select! {
             () = self.lease.lost().cancelled() => "the turn went to another owner",
             () = self.lease.cancelled().cancelled() => "the turn was cancelled",
@@ -239,7 +226,7 @@ impl Run<'_> {
         }
     }
 
-    fn is_called_away(&self, scene: &Scene<'_>) -> bool {
+    fn is_called_away(&self, scene: &StepContext<'_>) -> bool {
         self.lease.lost().is_cancelled()
             || self.lease.cancelled().is_cancelled()
             || self.engine.aborting.is_cancelled()

@@ -78,7 +78,7 @@ impl Run<'_> {
 }
 
 /// What one step works with.
-pub(super) struct Scene<'a> {
+pub(super) struct StepContext<'a> {
     pub(super) owned: &'a Owned,
     pub(super) model: &'a Resolved,
     /// Who counts what is stored.
@@ -98,7 +98,7 @@ pub(super) struct Scene<'a> {
     pub(super) read: Instant,
 }
 
-impl Scene<'_> {
+impl StepContext<'_> {
     /// Cached tokens that the provider bills again after a prune.
     pub(super) fn rebilled(&self, pruning: &Pruning) -> u32 {
         pruning.rebilled(

@@ -24,7 +24,7 @@ use crate::{
         },
         run::{
             opening::step_started,
-            state::{Flow, Run, Scene},
+            state::{Flow, Run, StepContext},
             step_tools::tools_in_force,
             written::host_message,
         },
@@ -51,7 +51,7 @@ impl Run<'_> {
     /// its next step with it.
     pub(in crate::turn) async fn take(
         &mut self,
-        scene: &Scene<'_>,
+        scene: &StepContext<'_>,
         messages: &[Message],
         advance: bool,
     ) -> Result<Flow, Error> {

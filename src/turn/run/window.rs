@@ -1,17 +1,18 @@
 //! The prompt of a turn and its window: what a call measured, what is cleared before the next, and
 //! how a turn ends that does not fit.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use crate::{
     context::{
         prompt::{self, Asked},
         prune::{choose, is_due},
+        size::ReportedCall,
         stats::{Whole, breakdown},
     },
     model::{
-        Anchor, Closed, Ending, Failure, FailureReason, MessageId, Payload, Prompt, SessionConfig,
-        Usage, compaction::Trigger, config::PrunePolicy, event::TurnRetrying, ledger::Share,
+        Anchor, Closed, Ending, Failure, FailureReason, MessageId, Prompt, SessionConfig, Usage,
+        compaction::Trigger, config::PrunePolicy, ledger::Share,
     },
     store::{NewMessage, Rows, turn::StepCost},
     turn::{
@@ -23,7 +24,7 @@ use crate::{
             stats::{budget, known_window},
         },
         run::{
-            state::{Flow, Run, Scene},
+            state::{Flow, Run, StepContext},
             written::message_tokens,
         },
     },
@@ -38,7 +39,7 @@ impl Run<'_> {
     /// does not pay.
     pub(super) async fn prune(
         &self,
-        scene: &Scene<'_>,
+        scene: &StepContext<'_>,
         transcript: &Closed,
     ) -> Result<bool, Error> {
         let policy = &scene.policy.context;
@@ -78,7 +79,7 @@ impl Run<'_> {
 
     /// How the turn ends if its prompt is larger than the window. An unknown window is left to the
     /// provider.
-    pub(super) async fn too_large(&self, scene: &Scene<'_>) -> Result<Option<Ending>, Error> {
+    pub(super) async fn too_large(&self, scene: &StepContext<'_>) -> Result<Option<Ending>, Error> {
         let size = scene.size.count.tokens;
         let window = known_window(&scene.policy.context, scene.model);
         let Some(window) = window.filter(|window| size > *window) else {
@@ -98,10 +99,10 @@ impl Run<'_> {
     /// the turn ends.
     pub(super) async fn recover(
         &mut self,
-        scene: &Scene<'_>,
+        scene: &StepContext<'_>,
         failure: Failure,
         voided: Option<MessageId>,
-        mut rows: Rows,
+        rows: Rows,
         cost: StepCost<'_>,
     ) -> Result<Flow, Error> {
         let seen = self.engine.store.transcript(self.key).await?;
@@ -131,27 +132,13 @@ impl Run<'_> {
             session.id = %self.key.session, turn.id = %self.turn, step = scene.at.step, tokens.estimated = scene.size.count.tokens,
             "the provider refused the prompt as too long; making the context smaller"
         );
-        let next_attempt = scene.at.attempt + 1;
-        let delay = std::time::Duration::ZERO;
         let failure = Failure {
             recoverable: true,
             ..failure
         };
-        rows.event(
-            &Payload::TurnRetrying(TurnRetrying {
-                failure,
-                next_attempt,
-                delay,
-                voided,
-            }),
-            scene.at,
-        );
-        let written = self
-            .engine
-            .store
-            .retry(self.key, self.right(), &rows, &cost, None)
+        let flow = self
+            .begin_attempt(scene, rows, &cost, (failure, Duration::ZERO, voided))
             .await?;
-        let flow = self.after(written)?;
         if let (Flow::On, Some((pruning, version))) = (flow, chosen) {
             let report = report(&pruning, scene.rebilled(&pruning));
             // Whoever changed the context meanwhile made another prompt of it: that one is tried as
@@ -166,7 +153,7 @@ impl Run<'_> {
     /// The prompt of a step, its media as the model gets them.
     pub(super) async fn prompt(
         &mut self,
-        scene: &Scene<'_>,
+        scene: &StepContext<'_>,
         transcript: Closed,
         asked: &Asked<'_>,
     ) -> Result<Arc<Prompt>, Error> {
@@ -182,7 +169,7 @@ impl Run<'_> {
     }
 
     /// No rows yet but those that tell which media the last prompt left out.
-    pub(super) fn told(&mut self, scene: &Scene<'_>) -> Rows {
+    pub(super) fn told(&mut self, scene: &StepContext<'_>) -> Rows {
         let mut rows = Self::no_rows(scene);
         for left_out in self.carried.told(scene.model) {
             rows.event(&left_out, scene.at);
@@ -193,7 +180,7 @@ impl Run<'_> {
     /// The end of a turn whose prompt does not fit, with what fills the window.
     pub(super) async fn overflow(
         &self,
-        scene: &Scene<'_>,
+        scene: &StepContext<'_>,
         failure: Failure,
     ) -> Result<Ending, Error> {
         let categories = match self.engine.store.stats(self.key).await? {
@@ -226,31 +213,24 @@ impl Run<'_> {
 /// What a call measured. Reasoning that goes with no later prompt is no part of it: the answer's
 /// own, and what the prompt held of the loop that an answer without calls ends.
 pub(super) fn measured(
-    scene: &Scene<'_>,
+    scene: &StepContext<'_>,
     usage: &Usage,
     answer: &NewMessage,
     of_loop: u32,
 ) -> Anchor {
-    let kept = message_tokens(answer).saturating_sub(scene.estimator.frame());
-    let kept = if answer.parts.is_empty() { 0 } else { kept };
-    let dropped = reasoning::dropped(scene.model, &answer.parts, usage);
-    let of_loop = if reasoning::ends_loop(&answer.parts) {
-        of_loop
-    } else {
-        0
-    };
-    Anchor {
-        model: scene.model.reference.clone(),
-        version: scene.owned.context_version,
-        input: usage.input,
-        output: usage.output.saturating_sub(dropped),
-        estimated_at_anchor: scene.context.estimated_tokens()
-            + i64::from(kept)
-            + i64::from(of_loop),
-        cached: usage.cache_read.saturating_add(usage.cache_write),
-        estimated: scene.size.count.tokens,
-        basis: scene.size.count.basis,
-    }
+    let was_appended = !answer.parts.is_empty();
+    let ends_loop = reasoning::ends_loop(&answer.parts);
+    scene.context.anchor_after(ReportedCall {
+        model: &scene.model.reference,
+        usage,
+        message_tokens: if was_appended {
+            message_tokens(answer)
+        } else {
+            0
+        },
+        dropped_output: reasoning::dropped(scene.model, &answer.parts, usage),
+        dropped_input: if ends_loop { of_loop } else { 0 },
+    })
 }
 
 fn largest_first(shares: Vec<Share>) -> Vec<Share> {

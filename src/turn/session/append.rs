@@ -126,7 +126,7 @@ impl Engine {
         let led = Led {
             append,
             version: tail.version.number() + 1,
-            tokens: i64::from(size.tokens) - i64::from(context.non_transcript_tokens()),
+            tokens: context.of_transcript(),
             size: Some(size),
         };
         let place = |place: Place| -> PartPlace {

@@ -1,7 +1,11 @@
 //! DeleteSession: the session ends for everybody at once, with its turn and its queue; its rows are
 //! removed later.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    ops::ControlFlow::{self, Break, Continue},
+    sync::Arc,
+    time::Duration,
+};
 
 use crate::{
     context::estimator::Estimator,
@@ -16,17 +20,14 @@ use crate::{
         turn::End,
     },
     turn::{
-        Error,
-        engine::Engine,
-        live::wakeups::Wakeup,
-        optimistic::{TRIES, kept_changing},
-        session::update::check_etag,
-        tools::synthetic_results::synthetic,
+        Error, engine::Engine, live::wakeups::Wakeup, optimistic::retry_with,
+        session::update::check_etag, tools::synthetic_results::synthetic,
     },
 };
 
 /// How long the next try waits.
 const PAUSE: Duration = Duration::from_millis(20);
+
 impl Engine {
     /// Deletes a session.
     pub async fn delete_session(
@@ -38,28 +39,37 @@ impl Engine {
             let key = SessionKey::new(tenant, command.session.clone());
             // What is seized meanwhile is this replica's to end, and not to be run.
             let mut request = engine.leases.request(&key);
-            let mut decided = false;
-            for _ in 0..TRIES {
-                if engine.try_delete(&key, &command, decided).await? {
-                    return request.answered(Ok(())).map_err(Error::from);
-                }
-                // Its owner is faster than this: it loses the turn first. From here on there is no
-                // way back.
-                let revision = command
-                    .etag
-                    .as_deref()
-                    .and_then(|etag| etag.parse().ok())
-                    .filter(|_| !decided);
-                decided |= engine.store.seize(&key, revision).await?;
-                tokio::time::sleep(PAUSE).await;
-            }
-            Err(kept_changing())
+            retry_with(false, |decided| {
+                engine.delete_or_seize(&key, &command, decided)
+            })
+            .await?;
+            request.answered(Ok(())).map_err(Error::from)
         })
         .await
     }
 
-    /// One try; false: the session moved between the look and the statement. `decided`: the etag
-    /// was right when it mattered.
+    /// One try, and what the next one starts from: whether the etag was right when it mattered. An
+    /// owner that is faster than this loses the turn first; from there on there is no way back.
+    async fn delete_or_seize(
+        &self,
+        key: &SessionKey,
+        command: &DeleteSession,
+        decided: bool,
+    ) -> Result<ControlFlow<(), bool>, Error> {
+        if self.try_delete(key, command, decided).await? {
+            return Ok(Break(()));
+        }
+        let revision = command
+            .etag
+            .as_deref()
+            .and_then(|etag| etag.parse().ok())
+            .filter(|_| !decided);
+        let seized = self.store.seize(key, revision).await?;
+        tokio::time::sleep(PAUSE).await;
+        Ok(Continue(decided || seized))
+    }
+
+    /// Returns `false` if the session changed between the look and the statement.
     async fn try_delete(
         &self,
         key: &SessionKey,

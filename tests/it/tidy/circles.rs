@@ -40,11 +40,10 @@ type Names = Vec<String>;
 /// What a file names.
 #[derive(Default)]
 struct Named {
-    /// Names that `use` brings in, and what they stand for.
+    /// Names that `use` brings in, and what they stand for. Modules below may take them from here,
+    /// and others too where they are public.
     used: BTreeMap<String, Names>,
-    /// Those of them that others may use from here.
-    handed_on: BTreeMap<String, Names>,
-    /// Every path that takes something from another module.
+    /// Every path that takes something from another module. What is only handed on is not taken.
     paths: BTreeSet<Names>,
 }
 
@@ -127,7 +126,7 @@ impl<'a> Tree<'a> {
         let (module, item) = path.split_at(depth);
         let (first, rest) = item.split_first()?;
         let file = self.modules[module];
-        let Some(names) = self.files[file].1.handed_on.get(first) else {
+        let Some(names) = self.files[file].1.used.get(first) else {
             return Some(file);
         };
         let whole = self.absolute(module, &[names.as_slice(), rest].concat(), &BTreeMap::new())?;
@@ -163,6 +162,7 @@ fn module_of(path: &str) -> Names {
 /// What code without comments, strings and tests names.
 fn named(code: &str) -> Named {
     let mut named = Named::default();
+    let mut rest = String::new();
     let mut body = String::new();
     for piece in code.split_inclusive([';', '{', '}']) {
         body.push_str(piece);
@@ -171,19 +171,20 @@ fn named(code: &str) -> Named {
         }
         let statement = std::mem::take(&mut body);
         let Some((before, tree)) = split_use(&statement) else {
+            rest.push_str(&statement);
             continue;
         };
+        rest.push_str(before);
         let public = before.trim_end().ends_with("pub") || before.trim_end().ends_with(')');
         for (path, name) in leaves(tree.trim_end_matches(';')) {
-            if public {
-                named.handed_on.insert(name.clone(), path.clone());
-            } else {
+            if !public {
                 named.paths.insert(path.clone());
             }
             named.used.insert(name, path);
         }
     }
-    named.paths.extend(paths(code));
+    rest.push_str(&body);
+    named.paths.extend(paths(&rest));
     named
 }
 
@@ -305,6 +306,30 @@ mod tests {
                 ("src/a/c.rs", "use super::B;"),
             ],
             &[&["src/a/b.rs", "src/a/c.rs"]],
+        );
+    }
+
+    #[test]
+    fn a_module_that_only_hands_on_imports_nothing() {
+        let face = "mod b;\npub use b::B;\nconst KIND: u8 = 1;";
+        let taken = "mod b;\nuse b::B;\nconst KIND: u8 = 1;";
+        let b = ("src/a/b.rs", "use super::KIND;");
+        check(&[("src/a/mod.rs", face), b], &[]);
+        check(
+            &[("src/a/mod.rs", taken), b],
+            &[&["src/a/b.rs", "src/a/mod.rs"]],
+        );
+    }
+
+    #[test]
+    fn what_a_module_takes_is_taken_below_it_from_the_file_that_defines_it() {
+        check(
+            &[
+                ("src/a/mod.rs", "mod b;\nmod c;\nuse b::B;\nuse c::C;"),
+                ("src/a/b.rs", "pub struct B;"),
+                ("src/a/c.rs", "use super::B;"),
+            ],
+            &[],
         );
     }
 

@@ -11,7 +11,7 @@ use crate::{
         Content, Generation, Message, ModelResponse, Prompt, Role, Tool, ToolCall, ToolOutcome,
         ToolResult,
     },
-    provider::openai::encode::{self, Form},
+    provider::openai::{encode, form::Form},
 };
 
 /// What `main/gpt` said.

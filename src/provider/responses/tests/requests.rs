@@ -11,12 +11,7 @@ use crate::{
     provider::{
         http::sse,
         responses::{
-            KIND,
-            dialect::CALL_IDS,
-            encode::{self, Form},
-            media::cannot_read,
-            omitted::omitted,
-            said,
+            KIND, dialect::CALL_IDS, encode, form::Form, media::cannot_read, omitted::omitted, said,
         },
     },
 };

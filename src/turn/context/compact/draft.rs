@@ -121,7 +121,7 @@ impl Survey {
 
     /// The size that triggers compare.
     pub(super) fn at_most(&self) -> u32 {
-        self.size.tokens.saturating_add(self.size.margin)
+        self.size.at_most()
     }
 
     /// What the first way that leads anywhere would stand for.

@@ -15,8 +15,8 @@ use crate::{
         estimate,
     },
     model::{
-        Content, Contents, Failure, FailurePhase, FailureReason, FinishReason, Generation,
-        InputMessage, MessageId, Part, Prompt, Role, Transcript, UsagePurpose, compaction::Trigger,
+        Contents, Failure, FailurePhase, FailureReason, FinishReason, Generation, InputMessage,
+        MessageId, Part, Prompt, Role, Transcript, UsagePurpose, compaction::Trigger,
     },
     provider::{
         Assembly,
@@ -283,16 +283,10 @@ fn accepted(answer: Assembled) -> Result<String, Box<Failure>> {
             return reason("the summary broke off");
         }
     }
-    let texts = answer.parts.iter().filter_map(|part| match &part.content {
-        Content::Text(text) => Some(text.as_str()),
-        Content::Reasoning { .. }
-        | Content::ToolCall(_)
-        | Content::ToolResult(_)
-        | Content::Refusal(_)
-        | Content::Media(_)
-        | Content::ProviderItem(_)
-        | Content::Unknown(_) => None,
-    });
+    let texts = answer
+        .parts
+        .iter()
+        .filter_map(|part| part.content.as_text());
     let summary = texts.collect::<String>().trim().to_owned();
     if summary.is_empty() {
         reason("the summary is empty")

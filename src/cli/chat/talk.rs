@@ -1,0 +1,367 @@
+//! A conversation as it goes: turn after turn, and the commands between them.
+
+use std::io::{self, Read};
+use std::process::ExitCode;
+
+use anyhow::{Context as _, bail};
+use tonic::{Code, Status};
+use uuid::Uuid;
+
+use super::client::describe;
+use super::command::{Command, HELP};
+use super::context::{self, Context};
+use super::conversation::{Conversation, OURS, input};
+use super::queue::Waiting;
+use super::turn::{End, Source, Stop, Turn};
+use super::typing::{Typed, Typing};
+use super::words;
+use crate::pb;
+
+/// Messages that `/history` shows.
+const NEWEST: i32 = 20;
+/// Exit code of a program that Ctrl-C ended.
+const INTERRUPTED: u8 = 130;
+
+impl Conversation {
+    /// One turn, for scripts.
+    pub(super) async fn once(mut self, text: String) -> anyhow::Result<ExitCode> {
+        if !self.go_on().await? {
+            return Ok(ExitCode::from(INTERRUPTED));
+        }
+        let end = self.say(text).await;
+        let end = self.told(end);
+        self.farewell()?;
+        Ok(match end? {
+            Some(End::Completed) => ExitCode::SUCCESS,
+            Some(End::Cancelled | End::Failed) => ExitCode::FAILURE,
+            None => ExitCode::from(INTERRUPTED),
+        })
+    }
+
+    /// Turn after turn, until the person leaves.
+    pub(super) async fn talk(mut self) -> anyhow::Result<ExitCode> {
+        self.printer
+            .aside("/help shows the commands; Ctrl-D leaves")?;
+        self.talks = true;
+        if !self.go_on().await? {
+            return Ok(ExitCode::from(INTERRUPTED));
+        }
+        let mut code = ExitCode::SUCCESS;
+        while let Some(command) = self.listen().await? {
+            if !self.obey(command).await? {
+                code = ExitCode::from(INTERRUPTED);
+                break;
+            }
+        }
+        self.farewell()?;
+        Ok(code)
+    }
+
+    /// How to come back.
+    fn farewell(&mut self) -> io::Result<()> {
+        if self.session_id.is_empty() {
+            return Ok(());
+        }
+        self.printer.aside(&format!(
+            "to go on: contextd chat --session {}",
+            self.session_id
+        ))
+    }
+
+    /// What the person wants next. `None` if they leave. Ctrl-C leaves too, when it is pressed
+    /// twice.
+    async fn listen(&mut self) -> anyhow::Result<Option<Command>> {
+        let keyboard = self
+            .keyboard
+            .as_ref()
+            .context("standard input is not a terminal")?;
+        let mut warned = false;
+        loop {
+            // They may be in the middle of a line that they began while a turn ran.
+            let line = match std::mem::take(&mut self.typing) {
+                Typing::Line(line) => line,
+                Typing::Nothing(_) | Typing::Unheard => keyboard.line(),
+            };
+            let typed = line.await.unwrap_or(Typed::End);
+            self.printer.release()?;
+            match typed {
+                Typed::Line(line) => {
+                    return Ok(Some(Command::of(&line)).filter(|command| *command != Command::Quit));
+                }
+                Typed::End => return Ok(None),
+                Typed::Interrupted if warned => return Ok(None),
+                Typed::Interrupted => {
+                    warned = true;
+                    self.printer.aside("(Ctrl-C again, or Ctrl-D, leaves)")?;
+                }
+            }
+        }
+    }
+
+    /// Does what was asked; false when the person leaves in the middle of it.
+    async fn obey(&mut self, command: Command) -> anyhow::Result<bool> {
+        match command {
+            Command::Say(text) => {
+                let end = self.say(text).await;
+                return self.survived(end);
+            }
+            Command::Model(Some(model)) => {
+                self.printer
+                    .aside(&format!("(from the next message on: {model})"))?;
+                self.wishes.model = Some(model);
+            }
+            Command::Model(None) => {
+                let model = self.model().await;
+                self.answer_or_tell(model)?;
+            }
+            Command::Stats => {
+                let stats = self.stats().await;
+                self.answer_or_tell(stats)?;
+            }
+            Command::History => {
+                let history = self.history().await;
+                self.answer_or_tell(history)?;
+            }
+            Command::New => {
+                self.session_id.clear();
+                self.context = Context::default();
+                self.waiting = Waiting::default();
+                self.printer.aside("(a new conversation)")?;
+            }
+            Command::Help => self.printer.answer(HELP)?,
+            Command::Unknown(line) => self
+                .printer
+                .bad(&format!("no such command: {line} (/help shows them)"))?,
+            Command::Nothing | Command::Quit => {}
+        }
+        Ok(true)
+    }
+
+    /// Goes on with a session that was named: follows the turn that runs there. False when the
+    /// person leaves it.
+    async fn go_on(&mut self) -> anyhow::Result<bool> {
+        if self.session_id.is_empty() {
+            return Ok(true);
+        }
+        let Some(session) = self
+            .session()
+            .await
+            .map_err(|status| anyhow::anyhow!(describe(&status)))?
+        else {
+            return Ok(true);
+        };
+        if self.wishes.system.take().is_some() {
+            self.printer
+                .aside("(this conversation has its system prompt; --system is for new ones)")?;
+        }
+        if session.current_turn_id.is_empty() {
+            return Ok(true);
+        }
+        self.printer.aside("(a turn is running here)")?;
+        let end = self.follow(session.current_turn_id).await;
+        self.survived(end)
+    }
+
+    async fn say(&mut self, text: String) -> Result<End, Stop> {
+        let request = self.request(Some(text));
+        self.run(Source::Execute(Box::new(request)), true).await
+    }
+
+    /// A turn with these words, or for what is queued.
+    fn request(&self, text: Option<String>) -> pb::ExecuteTurnRequest {
+        let model = self.wishes.model.clone().unwrap_or_default();
+        let session = pb::Session {
+            model: model.clone(),
+            system_prompt: self.wishes.system.clone().unwrap_or_default(),
+            ..pb::Session::default()
+        };
+        pb::ExecuteTurnRequest {
+            session_id: self.session_id.clone(),
+            request_id: format!("{OURS}{}", Uuid::now_v7()),
+            input: text.map(input),
+            tools: Some(self.wishes.tools.clone()),
+            model,
+            busy_policy: pb::BusyPolicy::Reject.into(),
+            stream: Some(self.stream()),
+            session: Some(session),
+            ..pb::ExecuteTurnRequest::default()
+        }
+    }
+
+    async fn follow(&mut self, turn_id: String) -> Result<End, Stop> {
+        let session_id = self.session_id.clone();
+        let request = pb::GetTurnRequest {
+            session_id: session_id.clone(),
+            turn_id: turn_id.clone(),
+        };
+        let turn = self
+            .server
+            .turns
+            .clone()
+            .get_turn(request)
+            .await?
+            .into_inner()
+            .turn
+            .unwrap_or_default();
+        let watch = pb::WatchEventsRequest {
+            session_id,
+            turn_id,
+            after_seq: turn.first_seq.saturating_sub(1),
+            follow: true,
+            stream: Some(self.stream()),
+        };
+        self.run(Source::Watch(watch), turn.request_id.starts_with(OURS))
+            .await
+    }
+
+    /// Runs a turn to its end, and what was queued too late for it; and tells what the context
+    /// holds then.
+    async fn run(&mut self, source: Source, ours: bool) -> Result<End, Stop> {
+        let mut end = self.attend(source, ours).await?;
+        while end == End::Completed && self.waiting.count() > 0 {
+            self.waiting.forget();
+            self.printer.aside("(on to what was queued)")?;
+            let request = self.request(None);
+            end = self
+                .attend(Source::Execute(Box::new(request)), true)
+                .await?;
+        }
+        match self.waiting.count() {
+            0 => {}
+            1 => self
+                .printer
+                .aside("(a queued message waits; it goes with your next one)")?,
+            several => self.printer.aside(&format!(
+                "({several} queued messages wait; they go with your next one)"
+            ))?,
+        }
+        // The turn has ended as it ended, whatever becomes of the question after it.
+        match self.context.line(&self.server, &self.session_id).await {
+            Ok(line) => self.printer.aside(&line)?,
+            Err(status) => self.printer.aside(&format!(
+                "(the server does not tell what the context holds: {})",
+                describe(&status)
+            ))?,
+        }
+        Ok(end)
+    }
+
+    /// Follows a turn to its end, and listens to the person meanwhile.
+    async fn attend(&mut self, source: Source, ours: bool) -> Result<End, Stop> {
+        self.listen_meanwhile()?;
+        let end = Box::pin(Turn::new(self, source, ours).follow()).await;
+        self.typing.rest().await;
+        end
+    }
+
+    fn stream(&self) -> pb::StreamOptions {
+        pb::StreamOptions {
+            omit_deltas: !self.printer.live(),
+            ..pb::StreamOptions::default()
+        }
+    }
+
+    /// Tells what kept a turn from its end. False when the person left it.
+    fn survived(&mut self, end: Result<End, Stop>) -> anyhow::Result<bool> {
+        match end {
+            Err(Stop::Refused(status)) => self.printer.bad(&describe(&status))?,
+            end => return Ok(self.told(end)?.is_some()),
+        }
+        Ok(true)
+    }
+
+    /// How a turn ended. `None` if the person left it.
+    fn told(&mut self, end: Result<End, Stop>) -> anyhow::Result<Option<End>> {
+        match end {
+            Ok(end) => Ok(Some(end)),
+            Err(Stop::Left) => {
+                self.printer.aside("(the turn goes on without you)")?;
+                Ok(None)
+            }
+            Err(Stop::Refused(status)) => bail!(describe(&status)),
+            Err(Stop::Mute(error)) => Err(error.into()),
+        }
+    }
+
+    fn answer_or_tell(&mut self, answer: Result<String, Status>) -> io::Result<()> {
+        match answer {
+            Ok(answer) => self.printer.answer(&answer),
+            Err(status) => self.printer.bad(&describe(&status)),
+        }
+    }
+
+    /// The session. `None` if there is none yet.
+    async fn session(&self) -> Result<Option<pb::Session>, Status> {
+        if self.session_id.is_empty() {
+            return Ok(None);
+        }
+        let request = pb::GetSessionRequest {
+            session_id: self.session_id.clone(),
+        };
+        match self.server.sessions.clone().get_session(request).await {
+            Ok(answer) => Ok(answer.into_inner().session),
+            Err(status) if status.code() == Code::NotFound => Ok(None),
+            Err(status) => Err(status),
+        }
+    }
+
+    async fn model(&self) -> Result<String, Status> {
+        let of_session = self
+            .session()
+            .await?
+            .map(|session| session.model)
+            .filter(|model| !model.is_empty());
+        let model = self.wishes.model.clone().or(of_session);
+        Ok(model.unwrap_or_else(|| "the server's default".to_owned()))
+    }
+
+    /// The server's statistics, or what else it reports about the session.
+    async fn stats(&mut self) -> Result<String, Status> {
+        let Some(session) = self.session().await? else {
+            return Ok("nothing was said yet".to_owned());
+        };
+        if let Some(stats) =
+            context::stats(&self.server, &self.session_id, pb::StatsFormat::Text).await?
+            && !stats.text.is_empty()
+        {
+            return Ok(stats.text);
+        }
+        let line = self.context.line(&self.server, &self.session_id).await?;
+        Ok(format!(
+            "session: {}\nmodel:   {}\n{line}",
+            session.session_id, session.model
+        ))
+    }
+
+    async fn history(&self) -> Result<String, Status> {
+        if self.session().await?.is_none() {
+            return Ok("nothing was said yet".to_owned());
+        }
+        let request = pb::ListMessagesRequest {
+            session_id: self.session_id.clone(),
+            newest_first: true,
+            page_size: NEWEST,
+            ..pb::ListMessagesRequest::default()
+        };
+        let page = self
+            .server
+            .sessions
+            .clone()
+            .list_messages(request)
+            .await?
+            .into_inner();
+        let lines: Vec<String> = page.messages.iter().rev().map(words::message).collect();
+        Ok(lines.join("\n"))
+    }
+}
+
+/// All of what is piped in, as one message.
+pub(super) async fn piped() -> anyhow::Result<String> {
+    let read = || {
+        let mut text = String::new();
+        io::stdin().lock().read_to_string(&mut text).map(|_| text)
+    };
+    tokio::task::spawn_blocking(read)
+        .await?
+        .context("cannot read what is piped in")
+}

@@ -1,0 +1,28 @@
+//! Who calls, and whose data a request is about.
+
+use std::sync::Arc;
+
+use super::{call::Call, names::Names, status};
+use crate::model::{Principal, TenantId};
+
+/// Who calls. The guard puts it in; a request without it is answered with nothing. The call's line in
+/// the log gets what the request is about.
+pub(super) fn caller<T: Names>(request: &tonic::Request<T>) -> Result<Principal, tonic::Status> {
+    let caller = request.extensions().get::<Principal>().cloned();
+    let caller = caller.ok_or_else(status::unauthenticated)?;
+    if let Some(call) = request.extensions().get::<Arc<Call>>() {
+        let named = request.get_ref();
+        call.is_about(named.session(), named.turn());
+        if let Some(tenant) = named.managed_tenant() {
+            let own = tenant.is_empty();
+            let tenant = if own { caller.tenant.as_str() } else { tenant };
+            call.manages(tenant, named.managed_key());
+        }
+    }
+    Ok(caller)
+}
+
+/// Whose data a request is about.
+pub(super) fn tenant<T: Names>(request: &tonic::Request<T>) -> Result<TenantId, tonic::Status> {
+    caller(request).map(|caller| caller.tenant)
+}

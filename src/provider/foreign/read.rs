@@ -1,0 +1,48 @@
+//! Reads messages of every shape.
+
+use super::{FlawKind, Foreign, Node, Reading};
+use crate::{
+    model::PromptShape,
+    provider::{ai_sdk, anthropic, gemini, openai, responses},
+};
+
+/// Reads messages of that shape. Calls that have no id in it get one that begins with `prefix`. A
+/// shape that is no other API's holds no messages.
+pub fn read(shape: PromptShape, json: &str, prefix: &str) -> Foreign {
+    let mut reading = Reading {
+        foreign: Foreign::default(),
+        prefix,
+        made: 0,
+    };
+    let Some(elements) = elements(json, &mut reading) else {
+        return reading.foreign;
+    };
+    match shape {
+        PromptShape::OpenAiChat => openai::import::read(&elements, &mut reading),
+        PromptShape::OpenAiResponses => responses::import::read(&elements, &mut reading),
+        PromptShape::Anthropic => anthropic::import::read(&elements, &mut reading),
+        PromptShape::Gemini => gemini::import::read(&elements, &mut reading),
+        PromptShape::AiSdk => ai_sdk::import::read(&elements, &mut reading),
+        PromptShape::Neutral | PromptShape::Native => {}
+    }
+    let Foreign { messages, flaws } = &reading.foreign;
+    if messages.is_empty() && flaws.is_empty() {
+        reading.note(String::new(), FlawKind::Missing, "must hold a message");
+    }
+    reading.foreign
+}
+
+/// The elements of the array.
+fn elements<'a>(json: &'a str, reading: &mut Reading<'_>) -> Option<Vec<Node<'a>>> {
+    let Ok(raw) = serde_json::from_str(json) else {
+        reading.note(String::new(), FlawKind::NotJson, "must be a JSON array");
+        return None;
+    };
+    let root = Node::root(raw);
+    if !root.is_array() {
+        let why = "must be the JSON array of messages alone, without the request around it";
+        reading.note(String::new(), FlawKind::Malformed, why);
+        return None;
+    }
+    Some(root.elements(reading))
+}

@@ -1,0 +1,177 @@
+//! The service: calls, counts and lists of models.
+
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
+
+use http::HeaderMap;
+use jiff::Timestamp;
+
+use super::{
+    KIND,
+    decode::Decoder,
+    encode::{self, Encoded, Manner},
+    media, options,
+};
+use crate::{
+    model::{Declared, Generation, Media, Prompt, PromptShape, Role, generation::Unsupported},
+    provider::{
+        Answer, Count, ModelInfo, Provider, Refresh, Request,
+        catalog::Catalog,
+        discovery::Family,
+        http::{Call, Client, Settings, Unusable},
+    },
+};
+
+/// Where Vertex AI is: at this host, or one of a region that ends so.
+const VERTEX: &str = "aiplatform.googleapis.com";
+
+/// The status of a service that has no such path.
+const NOT_FOUND: u16 = 404;
+
+/// A service that speaks generateContent.
+#[derive(Debug, Clone)]
+pub struct Gemini {
+    name: String,
+    client: Client,
+    models: Catalog,
+}
+
+impl Gemini {
+    /// The provider of that configured name, with the models that the operator declares.
+    pub fn new(
+        name: &str,
+        settings: Settings,
+        declared: BTreeMap<String, Declared>,
+    ) -> Result<Self, Unusable> {
+        let client = Client::new(name, settings)?;
+        let models = Catalog::new(client.host(), declared);
+        Ok(Self {
+            name: name.to_owned(),
+            client,
+            models,
+        })
+    }
+
+    fn manner(&self, model: &str) -> Manner<'_> {
+        let info = self.models.model(model);
+        Manner {
+            provider: &self.name,
+            model: info.unwrap_or_else(|| ModelInfo::unknown(model)),
+        }
+    }
+
+    fn is_vertex(&self) -> bool {
+        let start = self.client.host().strip_suffix(VERTEX);
+        start.is_some_and(|start| start.is_empty() || start.ends_with(['.', '-']))
+    }
+}
+
+impl Provider for Gemini {
+    fn kind(&self) -> &'static str {
+        KIND
+    }
+
+    fn service(&self) -> Option<&str> {
+        Some(if self.is_vertex() {
+            "gemini-vertex"
+        } else {
+            KIND
+        })
+    }
+
+    fn model(&self, name: &str) -> Option<ModelInfo> {
+        self.models.model(name)
+    }
+
+    fn models(&self) -> Vec<ModelInfo> {
+        self.models.models()
+    }
+
+    fn refresh(&self, now: Timestamp, interval: Duration) -> Refresh {
+        let listing = self.models.listing();
+        // Vertex lists its models elsewhere.
+        if self.is_vertex() {
+            return Box::pin(std::future::ready(()));
+        }
+        listing.refresh(&self.client, Family::Gemini, now, interval)
+    }
+
+    fn cannot_take(&self, model: &ModelInfo, wanted: &Generation) -> Vec<Unsupported> {
+        options::cannot_take(model, wanted)
+    }
+
+    fn fitted(&self, model: &ModelInfo, wanted: &Generation) -> Generation {
+        options::fitted(model, wanted)
+    }
+
+    fn cannot_read(&self, model: &ModelInfo, media: &Media, role: Role) -> Option<String> {
+        media::cannot_read(media, role).or_else(|| model.cannot_read(media, role))
+    }
+
+    fn sends_reasoning(&self, attached: bool, own: bool, _in_loop: bool) -> bool {
+        attached && own
+    }
+
+    fn sends_item(&self, provider: &str, _own: bool) -> bool {
+        provider == self.name
+    }
+
+    fn withholds_parts(&self) -> bool {
+        true
+    }
+
+    fn counts(&self) -> bool {
+        true
+    }
+
+    fn count(&self, prompt: Arc<Prompt>) -> Count {
+        let provider = self.clone();
+        Box::pin(async move {
+            let manner = provider.manner(&prompt.model);
+            let body = encode::question(&prompt, &manner, provider.is_vertex());
+            let path = format!("{}:countTokens", encode::resource(&prompt.model));
+            let client = &provider.client;
+            match client.question(&path, &HeaderMap::new(), body).await {
+                Ok(answer) => client.counted(&answer["totalTokens"]).map(Some),
+                // Others who speak the protocol do not count.
+                Err(error) if error.status == NOT_FOUND => Ok(None),
+                Err(error) => Err(error),
+            }
+        })
+    }
+
+    fn request(&self, prompt: &Prompt) -> Option<Request> {
+        let Encoded { body, left_out } = encode::request(prompt, &self.manner(&prompt.model));
+        Some(Request {
+            shape: PromptShape::Gemini,
+            body,
+            left_out,
+        })
+    }
+
+    fn call(&self, prompt: Arc<Prompt>) -> Answer {
+        let Encoded { body, .. } = encode::request(&prompt, &self.manner(&prompt.model));
+        let call = Call {
+            path: format!(
+                "{}:streamGenerateContent?alt=sse",
+                encode::resource(&prompt.model)
+            ),
+            headers: HeaderMap::new(),
+            body,
+        };
+        self.client.clone().stream(call, Decoder::new())
+    }
+}
+
+/// A prompt as Gemini itself would be sent it, for a model of another one.
+pub(in crate::provider) fn request(prompt: &Prompt) -> Request {
+    let manner = Manner {
+        provider: "",
+        model: ModelInfo::unknown(&prompt.model),
+    };
+    let Encoded { body, left_out } = encode::request(prompt, &manner);
+    Request {
+        shape: PromptShape::Gemini,
+        body,
+        left_out,
+    }
+}
