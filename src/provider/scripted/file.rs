@@ -183,6 +183,7 @@ pub(super) struct UsageFile {
     pub(super) reasoning: u32,
     pub(super) cache_read: u32,
     pub(super) cache_write: u32,
+    pub(super) provider_tool_calls: u32,
 }
 
 impl ActionFile {
@@ -292,6 +293,7 @@ impl UsageFile {
             reasoning,
             cache_read,
             cache_write,
+            provider_tool_calls,
         } = self;
         Usage {
             input,
@@ -299,7 +301,7 @@ impl UsageFile {
             reasoning,
             cache_read,
             cache_write,
-            provider_tool_calls: 0,
+            provider_tool_calls,
             provider_json: String::new(),
         }
     }

@@ -95,8 +95,7 @@ fn session(session_id: &str) -> pb::Session {
 async fn tools_and_approvals() -> Vec<pb::Event> {
     let send = json!({"tool_call": {"name": "send", "arguments": {"to": "Ann ".repeat(10)}}, "chunk_chars": 1, "delay_ms": 20});
     let broken = json!({"tool_call": {"name": "look", "raw_arguments": "no JSON"}});
-    let used =
-        json!({"input": 900, "output": 90, "reasoning": 9, "cache_read": 500, "cache_write": 100});
+    let used = json!({"input": 900, "output": 90, "reasoning": 9, "cache_read": 500, "cache_write": 100, "provider_tool_calls": 1});
     let first = [
         json!({"reasoning": "Let me see. ".repeat(10), "delay_ms": 20}),
         json!({"text": "I look twice."}),
