@@ -1,6 +1,6 @@
 //! What media cost before any provider has counted, and which of them a model gets.
 
-use super::template::Pictures;
+use super::template::picture_tokens::Pictures;
 use crate::model::{
     Media, Message, Part, Role, Tally,
     media::{Kind, LeftOut, Source, UNSUPPORTED_WORDS},

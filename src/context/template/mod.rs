@@ -19,7 +19,7 @@ mod definitions;
 mod family;
 mod lookup;
 mod memo;
-mod picture_tokens;
+pub(super) mod picture_tokens;
 mod table;
 mod terms;
 
