@@ -180,7 +180,29 @@ fn every_path_named_in_the_map_exists() {
         let text = fs::read_to_string(root().join(page)).expect("the page is there");
         let exists = |path: &str| root().join(path).exists();
         assert_eq!(missing_paths(&text, exists), Vec::<String>::new(), "{page}");
+        let says = |path: &str, name: &str| {
+            let whole = |text: String| {
+                let mut words = text.split(|c: char| !c.is_alphanumeric() && c != '_');
+                words.any(|word| word == name)
+            };
+            let source = fs::read_to_string(root().join("src").join(path));
+            source
+                .or_else(|_| fs::read_to_string(root().join(path)))
+                .is_ok_and(whole)
+        };
+        assert_eq!(misplaced_names(&text, says), Vec::<String>::new(), "{page}");
     }
+}
+
+#[test]
+fn a_name_that_is_not_in_the_file_before_it_is_found() {
+    let check = |text: &str, expected: &[&str]| {
+        let says = |path: &str, name: &str| path == "a/b.rs" && name == "here";
+        assert_eq!(misplaced_names(text, says), expected, "{text}");
+    };
+    check("in `a/b.rs` (`here`) and `a/b.rs` alone", &[]);
+    check("`a/b.rs` (`here`, `gone`)", &["a/b.rs: gone"]);
+    check("`a/c.rs` (`here`); `a/b.rs` (by `gone`)", &["a/c.rs: here"]);
 }
 
 // --- The rules
@@ -322,6 +344,26 @@ fn missing_paths(text: &str, exists: impl Fn(&str) -> bool) -> Vec<String> {
     }
     paths.retain(|path| !exists(path) && !exists(&format!("src/{path}")));
     paths
+}
+
+/// Names in parentheses after a path, as in `a/b.rs` (`name`, `other`), that its file does not say.
+fn misplaced_names(text: &str, says: impl Fn(&str, &str) -> bool) -> Vec<String> {
+    let mut wrong = Vec::new();
+    let quoted: Vec<&str> = text.split('`').collect();
+    let mut path = None;
+    for pair in quoted[1..].chunks(2) {
+        let [word, after] = pair else { break };
+        match path {
+            Some(path) if !says(path, word) => wrong.push(format!("{path}: {word}")),
+            Some(_) | None => {}
+        }
+        path = match (path, *after) {
+            (None, " (") if word.contains('/') => Some(*word),
+            (Some(path), ", ") => Some(path),
+            (Some(_) | None, _) => None,
+        };
+    }
+    wrong
 }
 
 fn too_long(_: &str, text: &str) -> Vec<String> {

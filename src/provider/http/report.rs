@@ -14,16 +14,17 @@ pub fn count(report: &RawValue, path: &str) -> Option<u64> {
     lenient::count(path.split('/').skip(1).try_fold(report, member)?)
 }
 
-/// Calls of the service's own tools: as Anthropic's and `OpenRouter`'s reports count them by kind, and
-/// xAI's together.
+/// Calls of the service's own tools: as Anthropic's and `OpenRouter`'s reports count them by kind, or
+/// as xAI's does together. A gateway may pass both on, of the same calls.
 pub fn tool_calls(report: &RawValue) -> u32 {
-    let kinds = [
-        "/server_tool_use/web_search_requests",
-        "/server_tool_use/web_fetch_requests",
-        "/num_server_side_tools_used",
-    ];
-    let counts = kinds.iter().filter_map(|path| count(report, path));
-    tokens(counts.fold(0, u64::saturating_add))
+    let by_kind = member(report, "server_tool_use").map_or(0, |kinds| {
+        ["/web_search_requests", "/web_fetch_requests"]
+            .iter()
+            .filter_map(|path| count(kinds, path))
+            .fold(0, u64::saturating_add)
+    });
+    let together = count(report, "/num_server_side_tools_used").unwrap_or(0);
+    tokens(by_kind.max(together))
 }
 
 /// A member of an object. The others are not read: whatever they are, they cannot matter.
@@ -66,6 +67,10 @@ mod tests {
         check(
             r#"{"server_tool_use": null, "num_server_side_tools_used": 4}"#,
             4,
+        );
+        check(
+            r#"{"server_tool_use": {"web_search_requests": 2}, "num_server_side_tools_used": 3}"#,
+            3,
         );
         check(r#"{"server_tool_use": {"web_search_requests": "2"}}"#, 2);
     }

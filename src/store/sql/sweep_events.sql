@@ -1,4 +1,4 @@
--- store::retention::sweep_events: of events of that age (s), looking at so many rows at most
+-- store::sweep::sweep_events: of events of that age (s), looking at so many rows at most
 with s as (
   select s.tenant_id, s.session_id, coalesce(s.events_from, s.forked_at_seq + 1, 1) as first
     from sessions s

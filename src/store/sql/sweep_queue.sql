@@ -1,4 +1,4 @@
--- store::retention::sweep_queue
+-- store::sweep::sweep_queue
 with gone as (
   delete from queue where ctid = any(array(
     select q.ctid from queue q

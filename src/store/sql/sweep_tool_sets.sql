@@ -1,4 +1,4 @@
--- store::retention::sweep_tool_sets: after the last key
+-- store::sweep::sweep_tool_sets: after the last key
 with seen as (
   select t.tenant_id, t.toolset_id, t.unused_since, v.used is not null as used
     from (select * from toolsets t where (t.tenant_id, t.toolset_id) > (:tenant, :tool_set) order by t.tenant_id, t.toolset_id limit :most) t

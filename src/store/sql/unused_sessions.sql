@@ -1,4 +1,4 @@
--- store::retention::unused_sessions: `ttl` is the server's time to live (s)
+-- store::sweep::unused_sessions: `ttl` is the server's time to live (s)
 with recursive tenants as (
   (select a.tenant_id from session_activity a order by a.tenant_id limit 1)
   union all

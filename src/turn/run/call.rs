@@ -213,17 +213,8 @@ impl Run<'_> {
             shown,
         } = broken;
         let failure = error.to_failure(phase);
-        let cost = StepCost {
-            model: &scene.model.reference,
-            call: Some(None),
-            ..StepCost::default()
-        };
         let mut rows = Self::no_rows(scene);
-        let ratio = self
-            .engine
-            .ratio(&self.key.tenant, &scene.model.reference)
-            .await;
-        rows.event(&usage_recorded(scene.model, None, ratio, None), scene.at);
+        let cost = self.unreported_call(scene, &mut rows, None).await;
         let voided = shown.then(|| message.clone());
         if error.kind == Kind::TooLong {
             return self.recover(scene, failure, voided, rows, cost).await;
@@ -383,17 +374,7 @@ impl Run<'_> {
                 scene.at,
             );
         }
-        let ratio = self
-            .engine
-            .ratio(&self.key.tenant, &scene.model.reference)
-            .await;
-        rows.event(&usage_recorded(scene.model, None, ratio, written), scene.at);
-        let cost = StepCost {
-            model: &scene.model.reference,
-            call: Some(None),
-            message: written,
-            measured: None,
-        };
+        let cost = self.unreported_call(scene, &mut rows, written).await;
         self.stop(
             scene,
             rows,
@@ -402,5 +383,22 @@ impl Run<'_> {
             written.map(|_| FinishReason::Cancelled),
         )
         .await
+    }
+    /// Accounts for a call whose usage nobody reported, and for the message that it left.
+    pub(super) async fn unreported_call<'s>(
+        &self,
+        scene: &StepContext<'s>,
+        rows: &mut Rows,
+        message: Option<&'s MessageId>,
+    ) -> StepCost<'s> {
+        let model = &scene.model.reference;
+        let ratio = self.engine.ratio(&self.key.tenant, model).await;
+        rows.event(&usage_recorded(scene.model, None, ratio, message), scene.at);
+        StepCost {
+            model,
+            call: Some(None),
+            message,
+            measured: None,
+        }
     }
 }

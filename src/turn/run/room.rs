@@ -9,17 +9,13 @@ use crate::{
         compact::trigger::{due, is_ahead, room_for_answer},
     },
     model::{CompactionState, Failure, FailureReason, Message, MessageId, compaction::Trigger},
-    store::turn::StepCost,
     turn::{
         Error,
         context::{
             compact::{Order, Survey, Tried, TriedLast},
             stats::budget,
         },
-        run::{
-            state::{Flow, Room, Run, StepContext},
-            written::usage_recorded,
-        },
+        run::state::{Flow, Room, Run, StepContext},
     },
 };
 
@@ -65,16 +61,7 @@ impl Run<'_> {
         let restarts = if step == scene.at.step { before + 1 } else { 1 };
         let words = format!("the answer filled the window of {}", scene.model.reference);
         let mut rows = Self::no_rows(scene);
-        let ratio = self
-            .engine
-            .ratio(&self.key.tenant, &scene.model.reference)
-            .await;
-        rows.event(&usage_recorded(scene.model, None, ratio, None), scene.at);
-        let cost = StepCost {
-            model: &scene.model.reference,
-            call: Some(None),
-            ..StepCost::default()
-        };
+        let cost = self.unreported_call(scene, &mut rows, None).await;
         if restarts > scene.policy.context.compaction.guard_max_restarts {
             let failure = Failure::local(FailureReason::ContextOverflow, words, false);
             let ending = self.overflow(scene, failure).await?;
