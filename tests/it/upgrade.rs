@@ -19,8 +19,9 @@ use crate::harness::{
 const OLD_PROGRAM: &str = "CONTEXTD_OLD_PROGRAM";
 /// Clients that run one turn after the other.
 const CLIENTS: usize = 6;
-/// Clients that make unary calls beside them, 200 a second together where the machine allows it.
-const CALLERS: usize = 4;
+/// Clients that make unary calls beside them: 200 a second together, on two cores and while one replica
+/// or the other is away.
+const CALLERS: usize = 8;
 const PACE: Duration = Duration::from_millis(20);
 /// Every replica serves on for a while when it stops, hands its turns over, and keeps its leases meanwhile.
 const SETTINGS: &str = "[turn]\nlease_ttl = '1m'\npoll_interval = '50ms'\n[server]\ndrain_delay = '2s'\ndrain_timeout = '300ms'\n";
