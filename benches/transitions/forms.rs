@@ -3,7 +3,7 @@
 
 use std::{collections::BTreeSet, fmt};
 
-use contextd::store::{hot_statements, hot_transitions, named::Named, rows::PARAMETERS};
+use contextd::store::{hot_statements, hot_transitions, named_parameters::Named, rows::PARAMETERS};
 use futures_util::future::{join_all, join3};
 use tokio_postgres::{Client, Row, Statement, error::SqlState};
 

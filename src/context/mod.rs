@@ -7,7 +7,7 @@ pub mod compact;
 pub mod count;
 pub mod estimate;
 pub mod estimator;
-pub mod generation;
+pub mod fit_settings;
 pub mod media;
 pub mod notes;
 pub mod picture_size;

@@ -32,7 +32,7 @@ use crate::{
     store::{
         Reach,
         event::{Follow, Most},
-        mark::Mark,
+        lost_commits::Mark,
     },
     turn::{
         Engine, Error,

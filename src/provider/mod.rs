@@ -3,9 +3,9 @@
 pub mod ai_sdk;
 pub mod anthropic;
 pub mod assemble;
+mod authorship;
 mod body;
 mod call_ids;
-pub mod catalog;
 mod chunk;
 pub mod discovery;
 pub mod error;
@@ -16,9 +16,9 @@ pub mod gemini;
 pub mod http;
 pub mod info;
 mod inserted;
+pub mod model_facts;
 mod omissions;
 pub mod openai;
-mod own;
 mod prefix;
 #[cfg(test)]
 mod recordings;

@@ -10,7 +10,7 @@ use super::{
     grant::{Grant, grant},
     idempotency::Remembered,
     lock::lock_run,
-    named::{self, Named},
+    named_parameters::{self, Named},
     pipeline::{Param, Query},
     row::{get, role},
     rows::{Key, Rows},
@@ -133,7 +133,7 @@ impl Store {
             .into_iter()
             .collect();
         let own = queries.len();
-        queries.extend(named::queries(&ADMIT, &values, |name| {
+        queries.extend(named_parameters::queries(&ADMIT, &values, |name| {
             admission.need(name)
         })?);
         match self.database.transact(&queries).await {
@@ -185,7 +185,7 @@ impl Store {
             ("labels", &config.labels),
             ("title", &config.title),
         ]);
-        let queries = named::queries(&ADMIT_NEW, &values, |name| admission.need(name))?;
+        let queries = named_parameters::queries(&ADMIT_NEW, &values, |name| admission.need(name))?;
         match self.database.transact(&queries).await {
             Ok(answers) => answers
                 .get(1)

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, sync::LazyLock};
 
-use super::{Error, Store, named::Named, pipeline::Param, row::get};
+use super::{Error, Store, named_parameters::Named, pipeline::Param, row::get};
 use crate::model::{
     Calibration, TenantId,
     calibration::{MEMORY, RATIOS},

@@ -10,7 +10,7 @@ use std::sync::LazyLock;
 
 use super::{
     Error, Store,
-    named::Named,
+    named_parameters::Named,
     pipeline::{Param, Query},
     row::{count, get, session_key},
     session::SessionState,

@@ -10,7 +10,7 @@ use super::{
     Error, Store,
     idempotency::{Remembered, Request, remembered},
     lock::lock_run,
-    named::Named,
+    named_parameters::Named,
     pipeline::{Param, Query},
     row::{get, role_number},
     rows::{Key, NewMessage, Rows, signed},

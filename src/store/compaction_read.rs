@@ -9,7 +9,7 @@ use super::{
     Error, Store,
     compaction::{expire, status},
     lock::lock_run,
-    named::Named,
+    named_parameters::Named,
     pipeline::Param,
     row::get,
     rows::Key,

@@ -6,7 +6,7 @@ use super::{
     Error, Store,
     idempotency::Remembered,
     lock::{GATE, lock_run},
-    named::Named,
+    named_parameters::Named,
     pipeline::{Param, Query},
     row::{count, get, session_key},
     rows::{Key, signed},

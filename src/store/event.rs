@@ -7,7 +7,7 @@ use tokio_postgres::Row;
 
 use super::{
     Error, Store, message,
-    named::Named,
+    named_parameters::Named,
     pipeline::Param,
     row::{count, get},
     rows::Key,

@@ -10,7 +10,7 @@ use super::{
     Error, Store,
     admission::Admission,
     grant::{Grant, grant},
-    named::Named,
+    named_parameters::Named,
     pipeline::{Param, Query},
     queue::{Queued, StartParams, queued},
     row::{get, session_key},

@@ -11,7 +11,7 @@ use super::{
     anchor::anchor,
     compaction::Shift,
     idempotency::Remembered,
-    named::{self, Named},
+    named_parameters::{self, Named},
     pipeline::Param,
     row::{count, get, role_number},
     rows::{Key, signed},
@@ -190,7 +190,7 @@ impl Store {
             ("shift_tokens", &tokens),
             ("shift_parts", &parts),
         ]);
-        let queries = named::queries(&IMPORT, &values, |name| match name {
+        let queries = named_parameters::queries(&IMPORT, &values, |name| match name {
             "store::rows::request" => request.is_some(),
             name => rows.need(name) && columns.need(name),
         })?;

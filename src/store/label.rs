@@ -8,7 +8,7 @@ use tokio_postgres::Row;
 
 use super::{
     Error, Store,
-    named::Named,
+    named_parameters::Named,
     pipeline::Param,
     row::{get, session_key},
     rows::Key,

@@ -8,7 +8,7 @@ use super::{
     grant::{Grant, grant},
     idempotency::{Request, remembered},
     lock::lock_run,
-    named::{self, Named},
+    named_parameters::{self, Named},
     pipeline::Param,
     row::{get, session_key},
     rows::Key,
@@ -365,7 +365,7 @@ impl Store {
         ];
         let known = Request::new(&key, request, &idempotency.hash, "");
         let mut queries = vec![lock_run(&key)];
-        queries.extend(named::queries(&CANCEL, &values, |name| {
+        queries.extend(named_parameters::queries(&CANCEL, &values, |name| {
             name != "store::lease::cancel_request" || request.is_some()
         })?);
         queries.push(known.read());

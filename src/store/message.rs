@@ -6,8 +6,8 @@ use tokio_postgres::Row;
 
 use super::{
     Error, Store,
-    listed::Listed,
-    named::Named,
+    bounded_page::Listed,
+    named_parameters::Named,
     pipeline::Param,
     row::{category, count, get, role},
     rows::Key,

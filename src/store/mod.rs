@@ -9,18 +9,20 @@
 macro_rules! named {
     (head $head:literal; $($file:literal),+ $(,)?) => {
         std::sync::LazyLock::new(|| {
-            vec![$($crate::store::named::Named::with_head(include_str!($file), include_str!($head))),+]
+            vec![$($crate::store::named_parameters::Named::with_head(include_str!($file), include_str!($head))),+]
         })
     };
     ($($file:literal),+ $(,)?) => {
-        std::sync::LazyLock::new(|| vec![$($crate::store::named::Named::new(include_str!($file))),+])
+        std::sync::LazyLock::new(|| vec![$($crate::store::named_parameters::Named::new(include_str!($file))),+])
     };
 }
 
 /// A statement with named parameters that stands alone.
 macro_rules! named_alone {
     ($file:literal) => {
-        std::sync::LazyLock::new(|| $crate::store::named::Named::new(include_str!($file)))
+        std::sync::LazyLock::new(|| {
+            $crate::store::named_parameters::Named::new(include_str!($file))
+        })
     };
 }
 
@@ -29,6 +31,7 @@ mod anchor;
 pub mod api_key;
 pub mod attendance;
 pub mod blob;
+pub mod bounded_page;
 pub mod calibration;
 pub mod chunk;
 pub mod compaction;
@@ -46,23 +49,22 @@ pub mod idempotency;
 pub mod import;
 pub mod label;
 pub mod lease;
-pub mod listed;
 pub mod listen;
 mod lock;
-pub mod mark;
+pub mod lost_commits;
 pub mod message;
 pub mod migrate;
-pub mod named;
+pub mod named_parameters;
 pub mod pipeline;
 pub mod pool;
 mod priority;
 pub mod prune;
 pub mod queue;
 pub mod quota;
-mod reach;
 mod replica;
 pub mod rollback;
 pub mod row;
+mod row_security;
 pub mod rows;
 pub mod session;
 pub mod session_filter;
@@ -85,8 +87,8 @@ pub mod written;
 pub use error::Error;
 pub use pool::{Connection, Database, Settings};
 pub use priority::NewRequest;
-pub use reach::Reach;
 pub use replica::Store;
+pub use row_security::Reach;
 pub use rows::{NewMessage, Rows};
 #[doc(hidden)]
 pub use statements::{hot_statements, hot_transitions};

@@ -17,7 +17,8 @@ pub use super::statement::Param;
 use crate::{model::TenantId, telemetry::Trace};
 
 /// Until the end of the transaction, `row_security.sql` reads it.
-const TELL_TENANT: &str = "-- store::reach::tell\nselect set_config('contextd.tenant', $1, true)";
+const TELL_TENANT: &str =
+    "-- store::row_security::tell\nselect set_config('contextd.tenant', $1, true)";
 /// How often a transaction that met a deadlock or a serialisation conflict is repeated.
 const CONFLICT_REPEATS: u32 = 5;
 

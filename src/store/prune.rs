@@ -9,7 +9,7 @@ use super::{
     Error, Store,
     compaction::{Moved, moved},
     lock::lock_run,
-    named::{self, Named},
+    named_parameters::{self, Named},
     pipeline::Param,
     row::{count, get},
     rows::{Key, signed},
@@ -138,7 +138,7 @@ impl Store {
             ("led", &marks.led),
         ];
         let mut queries = vec![lock_run(&key)];
-        queries.extend(named::queries(statements, &values, |name| {
+        queries.extend(named_parameters::queries(statements, &values, |name| {
             name != "store::prune::request" || request.is_some()
         })?);
         match self.database.transact(&queries).await {

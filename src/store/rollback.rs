@@ -8,7 +8,7 @@ use std::sync::LazyLock;
 
 use super::{
     Error, Store,
-    named::Named,
+    named_parameters::Named,
     pipeline::{Param, Query},
     row::get,
     rows::Key,

@@ -9,7 +9,7 @@ use super::{
     Error, Store,
     anchor::anchor,
     label::Labels,
-    named::Named,
+    named_parameters::Named,
     pipeline::Param,
     row::get,
     rows::{Key, signed},

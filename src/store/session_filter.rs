@@ -6,9 +6,9 @@ use jiff::Timestamp;
 
 use super::{
     Error, Store,
+    bounded_page::Listed,
     label::labels,
-    listed::Listed,
-    named::Named,
+    named_parameters::Named,
     pipeline::Param,
     session::{Session, SessionState, session},
 };

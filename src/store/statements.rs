@@ -4,8 +4,8 @@ use std::slice::from_ref;
 
 use super::{
     admission, blob, chunk, compaction, compaction_read, delete, event, following, fork, import,
-    lease, lock, mark, message, named::Named, prune, queue, session, stats, step, submission, take,
-    tool_call, turn, turn_read, update, usage,
+    lease, lock, lost_commits, message, named_parameters::Named, prune, queue, session, stats,
+    step, submission, take, tool_call, turn, turn_read, update, usage,
 };
 
 /// The statements that run for every turn, message or answer, by name. Tests look at their plans.
@@ -73,7 +73,7 @@ fn turn_statements() -> Vec<(&'static str, &'static str)> {
         ("release", &lease::RELEASE.sql),
         ("cancels", &lease::CANCELS.sql),
         ("heads", lease::HEADS),
-        ("marks", mark::MARKS),
+        ("marks", lost_commits::MARKS),
         ("save_chunks", &chunk::SAVE.sql),
         ("elsewhere", &chunk::ELSEWHERE.sql),
         ("follow", &event::FOLLOW.sql),

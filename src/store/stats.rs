@@ -8,7 +8,7 @@ use super::{
     Error, Store,
     anchor::anchor,
     composite::{Composite, Composites},
-    named::Named,
+    named_parameters::Named,
     pipeline::Param,
     row::get,
     rows::Key,

@@ -5,7 +5,7 @@ use std::sync::LazyLock;
 
 use super::{
     Error, Store,
-    named::{self, Named},
+    named_parameters::{self, Named},
     pipeline::Param,
     rows::Key,
     turn::FenceValues,
@@ -74,7 +74,7 @@ impl Store {
             ("offset", &size_offset),
             ("lease", &lease),
         ]);
-        let queries = named::queries(&BEGIN_STEP, &values, |_| true)?;
+        let queries = named_parameters::queries(&BEGIN_STEP, &values, |_| true)?;
         match self.fenced_write(&key, right, &queries, 0).await? {
             Fenced::Applied(ack) => Ok(Begun::Applied(ack)),
             Fenced::Refused => Ok(Begun::Moved),

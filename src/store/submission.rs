@@ -13,7 +13,7 @@ use super::{
     grant::Grant,
     idempotency::Request,
     lock::lock_run,
-    named::Named,
+    named_parameters::Named,
     pipeline::{Param, Query},
     row::get,
     rows::{Key, part_row, signed},

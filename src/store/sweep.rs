@@ -7,7 +7,7 @@ use tokio_postgres::Row;
 
 use super::{
     Error, Store, label,
-    named::Named,
+    named_parameters::Named,
     pipeline::Param,
     row::{get, session_key},
 };

@@ -5,7 +5,7 @@ use std::sync::LazyLock;
 use super::{
     Error, Store,
     lock::lock_run,
-    named::{self, Named},
+    named_parameters::{self, Named},
     pipeline::{Param, Query},
     queue::{APPLIED, DROPPED, Look, reason_number},
     row::get,
@@ -198,6 +198,8 @@ impl<'a> TakeParams<'a> {
             ("queued_into", &self.into),
             ("drop_reasons", &self.reasons),
         ]);
-        Ok(named::queries(&TAKE, &values, |name| rows.need(name))?)
+        Ok(named_parameters::queries(&TAKE, &values, |name| {
+            rows.need(name)
+        })?)
     }
 }

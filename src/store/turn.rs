@@ -15,7 +15,7 @@ use super::{
     following::NextTurn,
     grant::Grant,
     lock::{GATE, LOCK_RUN},
-    named::{self, Named},
+    named_parameters::{self, Named},
     pipeline::{Param, Query},
     rollback,
     row::{ended_number, get},
@@ -250,7 +250,7 @@ impl Store {
             "store::turn::append_calls" => batch.is_some(),
             name => rows.need(name) && spent.need(name),
         };
-        let queries = named::queries(&APPEND, &values, is_needed)?;
+        let queries = named_parameters::queries(&APPEND, &values, is_needed)?;
         self.owner_write(&key, right, &queries).await
     }
 
@@ -279,7 +279,7 @@ impl Store {
             ("fallback_model", &model),
         ]);
         let is_needed = |name: &str| rows.need(name) && spent.need(name);
-        let queries = named::queries(&RETRY, &values, is_needed)?;
+        let queries = named_parameters::queries(&RETRY, &values, is_needed)?;
         self.owner_write(&key, right, &queries).await
     }
 
@@ -331,7 +331,7 @@ impl Store {
         let session = || vec![&key.tenant as Param<'_>, &key.session];
         let mut queries = vec![Query::new(GATE, session()), Query::new(LOCK_RUN, session())];
         let own = queries.len();
-        queries.extend(named::queries(&FINISH, &values, is_needed)?);
+        queries.extend(named_parameters::queries(&FINISH, &values, is_needed)?);
         self.end_and_start(&key, right, (queries, own), next).await
     }
 
@@ -392,7 +392,7 @@ impl Store {
         let session = || vec![&key.tenant as Param<'_>, &key.session];
         let mut queries = vec![Query::new(GATE, session()), Query::new(LOCK_RUN, session())];
         let mut own = queries.len();
-        queries.extend(named::queries(&STOP, &values, is_needed)?);
+        queries.extend(named_parameters::queries(&STOP, &values, is_needed)?);
         if let Ending::Cancelled {
             undone: Some(_), ..
         } = end.ending

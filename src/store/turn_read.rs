@@ -8,9 +8,9 @@ use tokio_postgres::Row;
 use super::{
     Error, Store,
     anchor::anchor,
+    bounded_page::Listed,
     lease::ROLLBACK,
-    listed::Listed,
-    named::Named,
+    named_parameters::Named,
     pipeline::Param,
     row::{count, get, turn_state},
     rows::Key,

@@ -8,7 +8,7 @@ use super::{
     Error, Store,
     idempotency::{Remembered, Request, remembered},
     lock::lock_run,
-    named::{self, Named},
+    named_parameters::{self, Named},
     pipeline::Param,
     row::get,
     rows::Key,
@@ -92,7 +92,7 @@ impl Store {
             ("title", &config.title),
         ];
         let mut queries = vec![lock_run(&key)];
-        queries.extend(named::queries(&UPDATE, &values, |name| {
+        queries.extend(named_parameters::queries(&UPDATE, &values, |name| {
             name != "store::update::update_request" || request.is_some()
         })?);
         match self.database.transact(&queries).await {

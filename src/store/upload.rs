@@ -7,7 +7,7 @@ use super::{
     Error, Store,
     blob::{BLOB, Blob, blob},
     idempotency::{Remembered, remembered},
-    named::Named,
+    named_parameters::Named,
     pipeline::{Param, Query},
 };
 use crate::model::{BlobId, RequestId, TenantId, command::Idempotency};

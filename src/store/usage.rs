@@ -5,7 +5,7 @@ use std::sync::LazyLock;
 use super::{
     Error, Store,
     anchor::anchor_param,
-    named::{self, Named},
+    named_parameters::{self, Named},
     pipeline::Param,
     row::get,
     rows::Key,
@@ -154,7 +154,7 @@ impl Store {
             ("message", &message),
             ("info", &info),
         ]);
-        let queries = named::queries(&RECORD, &values, |name| match name {
+        let queries = named_parameters::queries(&RECORD, &values, |name| match name {
             "store::rows::request" => request.is_some(),
             "store::usage::record_message" => message.is_some(),
             _ => true,

@@ -3,7 +3,6 @@
 pub mod compact;
 pub mod count;
 pub mod estimators;
-mod gather;
 pub(in crate::turn) mod learn;
 pub(in crate::turn) mod media;
 mod prepare;
@@ -14,3 +13,4 @@ pub mod render;
 pub(in crate::turn) mod session_view;
 pub(in crate::turn) mod size;
 pub mod stats;
+mod take_queue;

@@ -3,25 +3,25 @@
 
 pub mod answer;
 mod call;
+pub(in crate::turn) mod call_settings;
 pub mod cancel;
 pub(in crate::turn) mod cause;
+pub mod decide;
 mod ending;
 pub mod execute;
 mod fallback;
-pub(in crate::turn) mod generation;
-pub(in crate::turn) mod ground;
-pub mod next;
+mod make_room;
+pub(in crate::turn) mod measured;
 pub(in crate::turn) mod opening;
 pub mod retry;
-mod room;
 mod spans;
 mod start;
+pub(in crate::turn) mod starting_point;
 mod state;
 pub(in crate::turn) mod step_tools;
 pub(in crate::turn) mod take;
 mod watch;
 mod window;
-pub(in crate::turn) mod written;
 
 use std::{
     future::Future,
@@ -58,7 +58,7 @@ use crate::{
         live::{hub::Channel, wakeups::Wakeup},
         run::{
             cause::Cause,
-            next::{Last, Step, TurnProgress, next_step},
+            decide::{Last, Step, TurnProgress, next_step},
             opening::step_started,
             spans::Spans,
             state::{Flow, Making, Room, Run, StepContext},

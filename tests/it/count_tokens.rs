@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, sync::Arc};
 use contextd::{
     model::{Calibration, Prompt, TenantId},
     pb::{self, ContextCategory, TokenBasis, context_service_client::ContextServiceClient},
-    provider::{Answer, ModelInfo, Provider, catalog::Catalog},
+    provider::{Answer, ModelInfo, Provider, model_facts::Catalog},
 };
 use serde_json::json;
 use tonic::transport::Channel;

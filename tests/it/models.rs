@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, sync::Arc};
 use contextd::{
     model::{Declared, Prompt},
     pb::{self, ModelSource, ReasoningEffort, model_service_client::ModelServiceClient},
-    provider::{Answer, ModelInfo, Provider, catalog::Catalog},
+    provider::{Answer, ModelInfo, Provider, model_facts::Catalog},
 };
 use tonic::{Code, transport::Channel};
 

@@ -907,12 +907,13 @@ fn a_file_without_doc_or_too_long_is_caught() {
 #[test]
 fn a_path_that_does_not_exist_is_caught() {
     let map = "```\nsrc/\n├── main.rs, gone.rs  parse\n├── turn/  engine\n│   ├── run/ steps\n│   └── old/ lost\n```\n";
-    let prose = "See `turn/run/next.rs`, `store/lost.sql`, `(epoch, op)`, `I/O now` and `lib.rs`.";
+    let prose =
+        "See `turn/run/decide.rs`, `store/lost.sql`, `(epoch, op)`, `I/O now` and `lib.rs`.";
     let there = [
         "src/main.rs",
         "src/turn/",
         "src/turn/run/",
-        "src/turn/run/next.rs",
+        "src/turn/run/decide.rs",
     ];
     assert_eq!(
         missing_paths(&format!("{map}{prose}"), |path| there.contains(&path)),

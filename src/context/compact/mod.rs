@@ -7,6 +7,8 @@
 //! result, and it always covers that of the compaction in force, whose place it takes.
 
 pub mod digest;
+pub mod ladder;
+pub mod progress;
 pub mod summary_prompt;
 pub mod trigger;
 
@@ -77,14 +79,6 @@ pub struct Plan {
     pub stands_for: u32,
     /// The summary in force goes on, since no model writes another one.
     pub carries: bool,
-}
-
-/// The ways to try, one after the other. What need not become smaller waits rather than to lose
-/// what no summary was written of.
-pub fn ladder(first: Strategy, must: bool) -> impl Iterator<Item = Strategy> {
-    let next = [Strategy::MiddleRemoval, Strategy::Truncation];
-    let further = next.into_iter().filter(move |next| must && *next > first);
-    std::iter::once(first).chain(further)
 }
 
 /// What a compaction of this kind would stand for. `None` means there is nothing that may go.

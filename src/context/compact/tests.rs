@@ -2,7 +2,7 @@
 
 use proptest::prelude::*;
 
-use super::{trigger::*, *};
+use super::{ladder::ladder, progress::is_progress, trigger::*, *};
 use crate::{
     context::testing::{self, assistant, user},
     model::{

@@ -1,5 +1,5 @@
 //! When a context is compacted: the sizes at which a compaction starts, a summary is written ahead,
-//! and an answer is stopped; and whether a compaction was worth it.
+//! and an answer is stopped.
 
 use crate::{
     context::budget::Budget,
@@ -14,8 +14,6 @@ const MIDDLE: f64 = 0.8;
 /// The share of the size at which a context is compacted from which on a summary is written beside
 /// the turn.
 const AHEAD: f64 = 0.8;
-/// A compaction that makes the context smaller by less than one part in so many (5 %) has failed.
-const PROGRESS: u64 = 20;
 
 /// Why a context is to be compacted now. `None` means it is not. `local`: the model runs on a
 /// server of one's own.
@@ -73,11 +71,6 @@ fn threshold(policy: &CompactionPolicy) -> Option<f64> {
         Strategy::MiddleRemoval => MIDDLE,
     };
     Some(policy.threshold.map_or(own, Ratio::get))
-}
-
-/// Whether a context became so much smaller that it was worth it.
-pub fn is_progress(before: u32, after: u32) -> bool {
-    u64::from(after) * PROGRESS <= u64::from(before) * (PROGRESS - 1)
 }
 
 /// That share of a number, rounded up.

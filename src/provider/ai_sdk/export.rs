@@ -12,7 +12,7 @@ use crate::{
         media::{Source, UNSUPPORTED_WORDS},
         message::StoredPart,
     },
-    provider::{Request, anthropic, body::Body, omissions, own},
+    provider::{Request, anthropic, authorship, body::Body, omissions},
 };
 
 /// What a tool without arguments takes.
@@ -131,7 +131,7 @@ impl Writer<'_> {
     }
 
     fn answer(&mut self, message: &Message) -> Value {
-        let own = own::wrote(self.provider, &self.prompt.model, message);
+        let own = authorship::wrote(self.provider, &self.prompt.model, message);
         let mut parts = Vec::new();
         for (position, StoredPart { part, .. }) in message.parts.iter().enumerate() {
             let options = own.then(|| options(part)).flatten();
@@ -185,7 +185,8 @@ impl Writer<'_> {
             let Content::ToolResult(result) = &part.content else {
                 return None;
             };
-            let is_json = own::attached(KIND, part).is_some_and(|own| own.contains_key("json"));
+            let is_json =
+                authorship::attached(KIND, part).is_some_and(|own| own.contains_key("json"));
             let written = json!({
                 "type": "tool-result", "toolCallId": result.call.as_str(),
                 "toolName": result.name, "output": output(result, is_json, &self.prompt.contents),
@@ -247,7 +248,7 @@ fn options(part: &Part) -> Option<Value> {
     ];
     let mut options = Map::new();
     for (kind, name, provider, option) in named {
-        if let Some(word) = own::attached(kind, part).and_then(|mut own| own.remove(name)) {
+        if let Some(word) = authorship::attached(kind, part).and_then(|mut own| own.remove(name)) {
             let entry = options.entry(provider).or_insert_with(|| json!({}));
             entry[option] = word;
         }

@@ -6,12 +6,12 @@ use super::{KIND, READER};
 use crate::{
     model::Role,
     provider::{
+        authorship,
         foreign::{
             FlawKind, ForeignContent as Content, ForeignGiven as Given, ForeignMedia,
             ForeignOutcome as Outcome, ForeignPart as Part, Node, Object, Reading, at_address,
             encoded, from_data_or_url, inline,
         },
-        own,
     },
 };
 
@@ -469,5 +469,5 @@ fn address(piece: &Object<'_>, usual: &str, reading: &mut Reading<'_>) -> Option
 
 /// The part of a part's metadata that came as options of the SDK. `None` means there is none.
 pub(super) fn kept_options(part: &crate::model::Part) -> Option<Value> {
-    own::attached(KIND, part)?.remove("providerOptions")
+    authorship::attached(KIND, part)?.remove("providerOptions")
 }

@@ -20,10 +20,11 @@ use crate::{
         ToolCall, ToolOutcome, ToolResult, json::sound, message::StoredPart, transcript,
     },
     provider::{
+        authorship,
         call_ids::Ids,
         http::lenient,
         inserted::{CONTINUE, INSTRUCTIONS, OPENING},
-        omissions, own,
+        omissions,
         prefix::Prefix,
     },
 };
@@ -284,7 +285,7 @@ impl<'a> Writer<'a> {
     /// The container that the service said the answer worked in.
     fn container(&self, message: &Message) -> Option<String> {
         let response = message.response.as_ref().filter(|_| self.is_own(message))?;
-        let entry = own::entry(KIND, response.provider_metadata.as_deref()?)?;
+        let entry = authorship::entry(KIND, response.provider_metadata.as_deref()?)?;
         let id = entry.get("container")?.get("id")?.as_str()?;
         Some(id.to_owned())
     }
@@ -297,7 +298,7 @@ impl<'a> Writer<'a> {
 
     /// Who made a call of the host's tool; nobody is named who does not go back.
     fn caller(&self, part: &Part) -> Option<Value> {
-        let caller = own::attached(KIND, part)?.remove("caller")?;
+        let caller = authorship::attached(KIND, part)?.remove("caller")?;
         let is_sent = match &caller["tool_id"] {
             Value::String(id) => self.hosted.sends_call(id),
             Value::Null
@@ -325,7 +326,7 @@ impl<'a> Writer<'a> {
 
     /// Whether the model that is asked now wrote the message.
     fn is_own(&self, message: &Message) -> bool {
-        own::wrote(self.form.provider, &self.prompt.model, message)
+        authorship::wrote(self.form.provider, &self.prompt.model, message)
     }
 
     fn note(&mut self, message: &Message, part: usize, text: &str) {
@@ -544,7 +545,7 @@ fn given<'a>(result: &'a ToolResult, contents: &Contents) -> Vec<Block<'a>> {
 
 /// What the model thought, as it was. `None` means nothing proves that it did.
 fn thinking<'a>(part: &Part, text: &'a str) -> Option<Block<'a>> {
-    let mut entry = own::attached(KIND, part)?;
+    let mut entry = authorship::attached(KIND, part)?;
     let mut word = |name: &str| match entry.remove(name) {
         Some(Value::String(word)) => Some(word),
         Some(

@@ -19,10 +19,10 @@ use crate::{
     },
     provider::{
         Answer, Count, Error, ModelInfo, Provider, Refresh, Request,
-        catalog::Catalog,
         discovery::Family,
         error::Kind,
         http::{Call, Client, Settings, Unusable},
+        model_facts::Catalog,
     },
 };
 

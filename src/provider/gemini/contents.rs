@@ -18,9 +18,10 @@ use crate::{
         ProviderItem, Role, ToolCall, ToolOutcome, ToolResult, json::sound,
     },
     provider::{
+        authorship,
         http::lenient,
         inserted::{INSTRUCTIONS, OPENING, shown_later},
-        omissions, own,
+        omissions,
     },
 };
 
@@ -120,7 +121,7 @@ impl<'a> Writer<'a> {
 
     /// What the model said.
     fn answer(&mut self, message: &'a Message) -> Vec<Part<'a>> {
-        let own = own::wrote(self.provider, &self.prompt.model, message);
+        let own = authorship::wrote(self.provider, &self.prompt.model, message);
         let mut written = Vec::new();
         let mut called = false;
         for (position, part) in parts(message).enumerate() {
@@ -344,7 +345,7 @@ fn arguments(call: &ToolCall) -> Json<'_> {
 
 /// The words that this kind of provider attached to a part.
 fn attached(part: &StoredPart) -> BTreeMap<String, String> {
-    let words = own::attached(KIND, part).into_iter().flatten();
+    let words = authorship::attached(KIND, part).into_iter().flatten();
     words
         .filter_map(|(key, value)| Some((key, value.as_str()?.to_owned())))
         .filter(|(_, word)| !word.is_empty())

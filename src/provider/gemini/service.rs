@@ -15,9 +15,9 @@ use crate::{
     model::{Declared, Generation, Media, Prompt, PromptShape, Role, generation::Unsupported},
     provider::{
         Answer, Count, ModelInfo, Provider, Refresh, Request,
-        catalog::Catalog,
         discovery::Family,
         http::{Call, Client, Settings, Unusable},
+        model_facts::Catalog,
     },
 };
 

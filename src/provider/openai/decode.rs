@@ -10,8 +10,8 @@ use serde_json::json;
 
 use super::{
     calls::Calls,
-    details::{self, Details},
     dialect::Dialect,
+    reasoning_details::{self, Details},
     usage,
     wire::{self, Content, Delta, FunctionFragment},
 };
@@ -120,7 +120,7 @@ impl Decoder {
             .find(|text| !text.is_empty());
         let details = reasoning_details.unwrap_or_default();
         let thought = thought
-            .or_else(|| details::text(&details))
+            .or_else(|| reasoning_details::text(&details))
             .unwrap_or_default();
         self.say(Voice::Reasoning, &thought, chunks);
         self.details.add(details);

@@ -5,17 +5,17 @@ use std::borrow::Cow;
 use serde_json::{Map, Value};
 
 use super::{
-    KIND, details,
+    KIND,
     dialect::{Dialect, ReasoningBack},
     form::Form,
-    media, order, wire,
+    media, order, reasoning_details, wire,
 };
 use crate::{
     model::{
         Arrangement, Content, Contents, Message, Part, Prompt, Role, ToolCall, ToolOutcome,
         ToolResult, message::StoredPart, transcript,
     },
-    provider::{call_ids::Ids, inserted::in_words, own},
+    provider::{authorship, call_ids::Ids, inserted::in_words},
 };
 
 /// All messages, the instructions first, in an order that the service takes. An assistant message
@@ -192,7 +192,7 @@ impl Back {
     pub(super) fn of(message: &Message, in_loop: bool, model: &str, form: Form<'_>) -> Self {
         Self {
             dialect: form.dialect,
-            own: own::wrote(form.provider, model, message),
+            own: authorship::wrote(form.provider, model, message),
             in_loop,
         }
     }
@@ -251,7 +251,7 @@ fn assistant<'a>(message: &'a Message, back: Back, ids: &'a Ids) -> Option<wire:
                     name: &call.name,
                     arguments: arguments(call),
                 },
-                extra_content: own::attached(KIND, part)
+                extra_content: authorship::attached(KIND, part)
                     .and_then(|mut own| own.remove("extra_content"))
                     .filter(|_| back.own),
             }),
@@ -259,7 +259,7 @@ fn assistant<'a>(message: &'a Message, back: Back, ids: &'a Ids) -> Option<wire:
                 match back.dialect.reasoning_back {
                     ReasoningBack::Content => append(&mut written.reasoning_content, text),
                     ReasoningBack::Details => {
-                        details::add(&mut written.reasoning_details, blocks(part))
+                        reasoning_details::add(&mut written.reasoning_details, blocks(part))
                     }
                     ReasoningBack::Never => {}
                 }
@@ -316,7 +316,8 @@ fn arguments(call: &ToolCall) -> &str {
 }
 
 fn blocks(part: &Part) -> Vec<Map<String, Value>> {
-    let details = own::attached(KIND, part).and_then(|mut own| own.remove("reasoning_details"));
+    let details =
+        authorship::attached(KIND, part).and_then(|mut own| own.remove("reasoning_details"));
     details
         .and_then(|details| serde_json::from_value(details).ok())
         .unwrap_or_default()

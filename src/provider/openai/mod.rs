@@ -3,7 +3,6 @@
 
 mod calls;
 pub mod decode;
-mod details;
 pub mod dialect;
 pub mod encode;
 mod exact;
@@ -14,6 +13,7 @@ mod messages;
 mod omitted;
 pub(super) mod options;
 mod order;
+mod reasoning_details;
 mod service;
 mod usage;
 mod wire;

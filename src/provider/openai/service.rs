@@ -20,8 +20,8 @@ use crate::{
     },
     provider::{
         Answer, Count, ModelInfo, Provider, Refresh, Request,
-        catalog::Catalog,
         http::{Call, Client, Settings, Unusable},
+        model_facts::Catalog,
     },
 };
 

@@ -1,7 +1,7 @@
 //! How requests of one provider are written.
 
 use super::dialect::Dialect;
-use crate::{model::Message, provider::own};
+use crate::{model::Message, provider::authorship};
 
 /// How requests of one provider are written.
 #[derive(Debug, Clone, Copy)]
@@ -21,6 +21,6 @@ pub struct Form<'a> {
 impl Form<'_> {
     /// Whether a message goes back as the model that is asked made it.
     pub(super) fn is_own(self, model: &str, message: &Message) -> bool {
-        self.with_own && own::wrote(self.provider, model, message)
+        self.with_own && authorship::wrote(self.provider, model, message)
     }
 }

@@ -13,7 +13,7 @@ use super::{
 };
 use crate::{
     model::{Content, Message, Part, ProviderItem, ToolCall, message::StoredPart},
-    provider::{call_ids::Ids, http::lenient, own},
+    provider::{authorship, call_ids::Ids, http::lenient},
 };
 
 /// Bytes of an item's id.
@@ -85,14 +85,15 @@ pub(super) fn takes_back(attached: bool, own: bool) -> bool {
 
 /// Whether a part is a call of a tool whose input is a text.
 pub(super) fn is_custom(part: &Part) -> bool {
-    own::attached(KIND, part).is_some_and(|own| word(&own, "type") == Some("custom_tool_call"))
+    authorship::attached(KIND, part)
+        .is_some_and(|own| word(&own, "type") == Some("custom_tool_call"))
 }
 
 impl<'a> Writer<'a> {
     /// Reasoning goes back in its encrypted form, with what was shown of it.
     fn reason(&mut self, at: usize, part: &'a Part, text: &'a str) {
         self.summary.push((at, text));
-        let metadata = own::attached(KIND, part).filter(|_| self.own);
+        let metadata = authorship::attached(KIND, part).filter(|_| self.own);
         let Some(metadata) = metadata else {
             return;
         };
@@ -122,7 +123,7 @@ impl<'a> Writer<'a> {
     /// one text.
     fn say(&mut self, at: usize, part: &'a Part, text: &'a str, refused: bool) {
         self.end_summary();
-        let of = own::attached(KIND, part);
+        let of = authorship::attached(KIND, part);
         let text = Cow::Borrowed(text);
         let piece = if refused {
             Piece::Refusal { refusal: text }
@@ -158,7 +159,7 @@ impl<'a> Writer<'a> {
     /// A call. One whose arguments are no JSON object was never run, and goes back without any.
     fn call(&mut self, at: usize, part: &'a Part, call: &'a ToolCall, ids: &'a Ids) {
         self.end_summary();
-        let metadata = own::attached(KIND, part).filter(|_| self.own);
+        let metadata = authorship::attached(KIND, part).filter(|_| self.own);
         let call_id = ids.get(&call.id);
         let name = &call.name;
         let item = if metadata.is_some() && is_custom(part) {

@@ -25,9 +25,9 @@ use crate::{
     model::{Declared, Generation, Media, Prompt, PromptShape, Role, generation::Unsupported},
     provider::{
         Answer, Count, Error, ModelInfo, Provider, Refresh, Request,
-        catalog::Catalog,
         error::Kind,
         http::{Call, Client, Settings, Unusable},
+        model_facts::Catalog,
     },
 };
 

@@ -48,7 +48,7 @@ use crate::{
         },
         engine::{Engine, joined},
         optimistic::retry_on_change,
-        run::written::message_tokens,
+        run::measured::message_tokens,
     },
 };
 
@@ -427,7 +427,7 @@ impl Engine {
     ) -> Result<Draft, Failure> {
         let situation = survey.situation(order);
         let mut failure = None;
-        for strategy in compact::ladder(order.policy.strategy, order.must) {
+        for strategy in compact::ladder::ladder(order.policy.strategy, order.must) {
             let Some(plan) = compact::plan(strategy, &situation) else {
                 continue;
             };
@@ -460,7 +460,7 @@ impl Engine {
                 .as_ref()
                 .map_or(after, |after| after.tokens);
             let bound = order.bound().filter(|bound| told > *bound);
-            if bound.is_none() && compact::trigger::is_progress(situation.size, after) {
+            if bound.is_none() && compact::progress::is_progress(situation.size, after) {
                 return Ok(draft);
             }
             tracing::warn!(

@@ -20,7 +20,7 @@ use crate::{
         Error,
         context::{estimators::template, media::cannot_read, reasoning, session_view::SessionView},
         engine::Engine,
-        run::written::host_part,
+        run::measured::host_part,
     },
 };
 

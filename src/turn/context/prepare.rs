@@ -28,12 +28,12 @@ use crate::{
         Error,
         context::{
             compact::{Order, Tried},
-            gather::Gathered,
             prune::{report, unasked},
             render::Rendered,
             session_view::SessionView,
             size::{Excerpt, unsupported},
             stats::budget,
+            take_queue::Gathered,
         },
         engine::Engine,
         optimistic::retry_with,

@@ -32,7 +32,7 @@ use crate::{
         },
         engine::Engine,
         optimistic::retry_on_change,
-        run::written::usage_event,
+        run::measured::usage_event,
     },
 };
 

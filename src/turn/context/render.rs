@@ -17,7 +17,7 @@ use crate::{
     },
     turn::{
         Error, context::session_view::SessionView, engine::Engine, optimistic::retry_on_change,
-        run::generation,
+        run::call_settings,
     },
 };
 
@@ -237,7 +237,7 @@ impl Engine {
                     NotClosed::Broken(_) => Error::Internal(error.to_string()),
                 })?;
         let tools = view.tools();
-        let (generation, _) = generation::fitting(model, &session.config, request, tools, *step);
+        let (generation, _) = call_settings::fitting(model, &session.config, request, tools, *step);
         let asked = prompt::Asked {
             provider: &model.provider_name,
             model: &model.info.name,

@@ -24,8 +24,8 @@ use crate::{
         context::{estimators::estimator, media::cannot_read, reasoning},
         engine::Engine,
         run::{
-            generation,
-            written::{LONG_TEXT, beside_others, counted},
+            call_settings,
+            measured::{LONG_TEXT, beside_others, counted},
         },
     },
 };
@@ -105,7 +105,7 @@ impl PromptCall<'_> {
         } = *self;
         let system = prompt::system(config);
         let generation = model
-            .map(|model| generation::fitting(model, config, request, tools, step).0)
+            .map(|model| call_settings::fitting(model, config, request, tools, step).0)
             .unwrap_or_default();
         let sent = || {
             tools
@@ -585,7 +585,7 @@ mod tests {
         provider::openai::dialect,
         turn::{
             context::reasoning::tests::{conversation, model},
-            run::written::{host_part, new_message},
+            run::measured::{host_part, new_message},
         },
     };
 

@@ -19,7 +19,7 @@ use crate::{
             size::{PromptCall, definition_bytes, size_with, unsupported},
         },
         engine::Engine,
-        run::written::beside_others,
+        run::measured::beside_others,
     },
 };
 

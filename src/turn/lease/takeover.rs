@@ -1,5 +1,5 @@
 //! What keeps turns alive: the heartbeat, and taking over turns without an owner. How many takeovers
-//! a turn may need is `turn.max_takeovers`; after that `run/next.rs` ends it.
+//! a turn may need is `turn.max_takeovers`; after that `run/decide.rs` ends it.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -14,7 +14,7 @@ use crate::{
     store::{
         grant::Grant,
         lease::{Candidate, Followed, Held, Interruption},
-        mark::{Mark, Verdict},
+        lost_commits::{Mark, Verdict},
         session::SessionState,
     },
     telemetry::metrics::Takeover,

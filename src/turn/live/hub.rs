@@ -30,7 +30,7 @@ use crate::{
     },
     store::{
         chunk::Elsewhere,
-        mark::{Mark, Verdict},
+        lost_commits::{Mark, Verdict},
         session::SessionState,
     },
 };

@@ -20,7 +20,7 @@ use crate::{
         engine::Engine,
         lease::leases::GrantRequest,
         live::{hub::Announced, wakeups::Wakeup},
-        run::{cause::Cause, ground::Ground},
+        run::{cause::Cause, starting_point::StartingPoint},
     },
 };
 
@@ -115,10 +115,10 @@ impl Engine {
             .flat_map(Part::media)
             .filter_map(blob)
             .collect();
-        let ground = Ground::of(session);
+        let start = StartingPoint::of(session);
         let wanted = execute.cloned().unwrap_or_default();
         let planned = (starts_turn && self.may_begin(&key.tenant))
-            .then(|| self.plan(&id, idempotency.request.clone(), &wanted, ground))
+            .then(|| self.plan(&id, idempotency.request.clone(), &wanted, start))
             .transpose()?;
         let admission = planned
             .as_ref()

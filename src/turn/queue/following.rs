@@ -32,8 +32,8 @@ use crate::{
         optimistic::attempts,
         run::{
             cause::Cause,
-            ground::Ground,
             opening::{Opening, opening},
+            starting_point::StartingPoint,
         },
     },
 };
@@ -121,8 +121,8 @@ impl Engine {
         let Some(starter) = self.store.ahead(key, Starters::All).await?.starter else {
             return Ok(Break(()));
         };
-        let ground = Ground::of(&session);
-        let Some(planned) = self.plan_for(key, &starter, ground).await? else {
+        let start = StartingPoint::of(&session);
+        let Some(planned) = self.plan_for(key, &starter, start).await? else {
             return Ok(Continue(()));
         };
         let mut request = self.leases.request(key);
@@ -165,7 +165,7 @@ impl Engine {
         &self,
         key: &SessionKey,
         starter: &Queued,
-        ground: Ground<'_>,
+        start: StartingPoint<'_>,
     ) -> Result<Option<Planned>, Error> {
         let readable = codec::queue::decode(&starter.body).and_then(|_| match &starter.execute {
             Some(request) => codec::turn::decode_request(request),
@@ -173,7 +173,7 @@ impl Engine {
         });
         match readable {
             Ok(request) => self
-                .plan(&starter.message, starter.request.clone(), &request, ground)
+                .plan(&starter.message, starter.request.clone(), &request, start)
                 .map(Some),
             Err(error) => {
                 tracing::error!(session.id = %key.session, message.id = %starter.message, %error, "queued message unreadable");
@@ -190,11 +190,11 @@ impl Engine {
         message: &MessageId,
         request_id: Option<RequestId>,
         request: &TurnRequest,
-        ground: Ground<'_>,
+        start: StartingPoint<'_>,
     ) -> Result<Planned, Error> {
-        let Ground {
+        let StartingPoint {
             config, revision, ..
-        } = ground;
+        } = start;
         self.policy(config)?;
         let model = self.model(request.model.as_ref().unwrap_or(&config.model))?;
         let limits = self.limits(config, request);
@@ -206,8 +206,8 @@ impl Engine {
             size: None,
             model: &model,
             limits,
-            budget: budget(&self.policy(ground.config)?.context, &model).ok(),
-            ground,
+            budget: budget(&self.policy(start.config)?.context, &model).ok(),
+            start,
         });
         // Its time is set now: a session's turn_timeout that changes later is for later turns.
         let limits_now = LimitsOverride {

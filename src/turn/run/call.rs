@@ -16,15 +16,15 @@ use crate::{
         context::reasoning,
         run::{
             answer::{self, Audience, Broken, Cut, End, Timing},
+            call_settings,
+            decide::{Step, ending_of},
             fallback::Fallback,
-            generation,
-            next::{Step, ending_of},
+            measured::{assistant, call_ids, response, usage_recorded},
             retry::Failed,
             spans,
             state::{Flow, Run, StepContext},
             watch::model_call,
             window,
-            written::{assistant, call_ids, response, usage_recorded},
         },
         tools::batch::Handing,
     },
@@ -54,7 +54,7 @@ impl Run<'_> {
         let owned = scene.owned;
         let config = &scene.owned.made_for.config;
         let (generation, _) =
-            generation::fitting(scene.model, config, &owned.request, scene.tools, owned.step);
+            call_settings::fitting(scene.model, config, &owned.request, scene.tools, owned.step);
         let asked = prompt::Asked {
             provider: &scene.model.provider_name,
             model: &scene.model.info.name,

@@ -24,7 +24,7 @@ use crate::{
         queue::following::Planned,
         run::{
             cause::Cause,
-            ground::Ground,
+            starting_point::StartingPoint,
             state::{Flow, Run, StepContext},
         },
         tools::synthetic_results::synthetic,
@@ -139,7 +139,7 @@ impl Run<'_> {
         };
         match self
             .engine
-            .plan_for(self.key, &starter, Ground::after(scene.owned))
+            .plan_for(self.key, &starter, StartingPoint::after(scene.owned))
             .await
         {
             Ok(next) => ahead.next = next,

@@ -28,9 +28,9 @@ use crate::{
         queue::enqueue::{Incoming, Put},
         run::{
             cause::Cause,
-            ground::Ground,
+            measured::host_message,
             opening::{Opening, opening},
-            written::host_message,
+            starting_point::StartingPoint,
         },
         session::create::{new_session_id, sized},
     },
@@ -212,8 +212,8 @@ impl Engine {
             (Some(session), _) => {
                 self.something_to_answer(key, command, session.queued)
                     .await?;
-                let ground = Ground::of(&session);
-                self.begin(key, command, ground, Some(&session), caller)
+                let start = StartingPoint::of(&session);
+                self.begin(key, command, start, Some(&session), caller)
                     .await
             }
             (None, Some(_)) if !matches!(command.start, Start::Input(_)) => Err(Error::NoInput),
@@ -221,7 +221,7 @@ impl Engine {
                 self.begin(
                     key,
                     command,
-                    Ground::new(&self.complete(draft.clone())?),
+                    StartingPoint::new(&self.complete(draft.clone())?),
                     None,
                     caller,
                 )
@@ -236,7 +236,7 @@ impl Engine {
                 self.begin(
                     key,
                     command,
-                    Ground::new(&self.complete(SessionDraft::default())?),
+                    StartingPoint::new(&self.complete(SessionDraft::default())?),
                     None,
                     caller,
                 )
@@ -387,15 +387,15 @@ impl Engine {
         self: &Arc<Self>,
         key: &SessionKey,
         command: &ExecuteTurn,
-        ground: Ground<'_>,
+        start: StartingPoint<'_>,
         session: Option<&Session>,
         caller: Caller,
     ) -> Result<Option<Admitted>, Error> {
         // Before anything is read for it, and again when it is about to begin.
         self.check_room(&key.tenant)?;
-        let Ground {
+        let StartingPoint {
             config, revision, ..
-        } = ground;
+        } = start;
         self.policy(config)?;
         let model = command.request.model.as_ref().unwrap_or(&config.model);
         let model = self.model_to_call(model, config).await?;
@@ -413,7 +413,7 @@ impl Engine {
         let size = match session.filter(|session| session.queued > 0) {
             Some(_) => None,
             None => Some(
-                self.first_size(key, command, &ground, session, &model, input.as_ref())
+                self.first_size(key, command, &start, session, &model, input.as_ref())
                     .await?,
             ),
         };
@@ -424,8 +424,8 @@ impl Engine {
             size,
             model: &model,
             limits,
-            budget: budget(&self.policy(ground.config)?.context, &model).ok(),
-            ground,
+            budget: budget(&self.policy(start.config)?.context, &model).ok(),
+            start,
         });
         // Its time is set now: a session's turn_timeout that changes later is for later turns.
         let turn_timeout = Some(limits.turn_timeout);
@@ -478,12 +478,12 @@ impl Engine {
         &self,
         key: &SessionKey,
         command: &ExecuteTurn,
-        ground: &Ground<'a>,
+        start: &StartingPoint<'a>,
         session: Option<&Session>,
         model: &Resolved,
         input: Option<&NewMessage>,
     ) -> Result<ContextSize<'a>, Error> {
-        let config = ground.config;
+        let config = start.config;
         let request = &command.request;
         let tools = request.tools.as_ref().unwrap_or(&config.tools);
         let call = PromptCall {
@@ -493,7 +493,7 @@ impl Engine {
             step: 1,
             model: model.into(),
         };
-        let size = call.size_of_all(ground.counters);
+        let size = call.size_of_all(start.counters);
         let holds = session.map(|session| session.holds).unwrap_or_default();
         let excerpt = self.excerpt(key, &size, call.model, holds).await?;
         let following: Vec<PromptMessage<'_>> =

@@ -16,7 +16,7 @@ use crate::{
         context::{estimators::estimator, stats::budget},
         engine::Engine,
         run::{
-            generation,
+            call_settings,
             state::{Flow, Making, Run, StepContext},
             step_tools::tools_in_force,
         },
@@ -168,10 +168,11 @@ impl Run<'_> {
             voided,
         });
         let tools = tools_in_force(&owned.request, config, owned.late);
-        let (_, unsupported) = generation::fitting(to, config, &owned.request, tools, owned.step);
+        let (_, unsupported) =
+            call_settings::fitting(to, config, &owned.request, tools, owned.step);
         let left_out = unsupported
             .into_iter()
-            .map(|setting| generation::left_out(to, setting));
+            .map(|setting| call_settings::left_out(to, setting));
         Ok([retrying, switched].into_iter().chain(left_out).collect())
     }
 }

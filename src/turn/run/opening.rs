@@ -11,7 +11,7 @@ use crate::{
     store::{NewMessage, Rows},
     turn::{
         context::estimators::estimator,
-        run::{generation, ground::Ground},
+        run::{call_settings, starting_point::StartingPoint},
     },
 };
 
@@ -26,7 +26,7 @@ pub(in crate::turn) struct Opening<'a> {
     pub(in crate::turn) model: &'a Resolved,
     pub(in crate::turn) limits: Limits,
     pub(in crate::turn) budget: Option<Budget>,
-    pub(in crate::turn) ground: Ground<'a>,
+    pub(in crate::turn) start: StartingPoint<'a>,
 }
 
 /// The first events of a turn, and its input if it has one.
@@ -39,13 +39,13 @@ pub(in crate::turn) fn opening(new: Opening<'_>) -> Rows {
         model,
         limits,
         budget,
-        ground,
+        start,
     } = new;
-    let Ground {
+    let StartingPoint {
         config,
         revision,
         counters: _,
-    } = ground;
+    } = start;
     let tools = request.tools.as_ref().unwrap_or(&config.tools);
     let mut rows = Rows::new(
         &estimator(model).name(),
@@ -68,10 +68,10 @@ pub(in crate::turn) fn opening(new: Opening<'_>) -> Rows {
     if let Some(input) = input {
         rows.message(input, StepPosition::default());
     }
-    let (_, unsupported) = generation::fitting(model, config, request, tools, 1);
+    let (_, unsupported) = call_settings::fitting(model, config, request, tools, 1);
     for setting in unsupported {
         rows.event(
-            &generation::left_out(model, setting),
+            &call_settings::left_out(model, setting),
             StepPosition::default(),
         );
     }

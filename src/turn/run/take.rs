@@ -23,10 +23,10 @@ use crate::{
             stats::{budget, known_window},
         },
         run::{
+            measured::host_message,
             opening::step_started,
             state::{Flow, Run, StepContext},
             step_tools::tools_in_force,
-            written::host_message,
         },
     },
 };

@@ -24,8 +24,8 @@ use crate::{
             stats::{budget, known_window},
         },
         run::{
+            measured::message_tokens,
             state::{Flow, Run, StepContext},
-            written::message_tokens,
         },
     },
 };

@@ -32,7 +32,7 @@ use crate::{
         },
         engine::Engine,
         optimistic::retry_on_change,
-        run::written::host_message,
+        run::measured::host_message,
         tools::submit::blobs_of,
     },
 };

@@ -16,7 +16,7 @@ use crate::{
         turn::{Batch, CallFate, NewCall},
     },
     turn::{
-        run::written::{new_message, stored},
+        run::measured::{new_message, stored},
         tools::synthetic_results::not_run,
     },
 };

@@ -48,9 +48,9 @@ use crate::{
         engine::Engine,
         run::{
             cause::Cause,
-            next::after_step,
+            decide::after_step,
+            measured::{beside_others, counted},
             opening::step_started,
-            written::{beside_others, counted},
         },
         tools::{
             receipts::{Sent, same_request, status},

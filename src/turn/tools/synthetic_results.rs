@@ -8,7 +8,7 @@ use crate::{
         event::{CallCancelReason, PendingCall, WaitsFor},
     },
     store::turn::Synthetic,
-    turn::run::written::counted,
+    turn::run::measured::counted,
 };
 
 /// What the model reads in place of a result that will not come.

@@ -12,7 +12,7 @@ use contextd::{
     model::{
         CallId, CancelCause, Ending, Fence, FinishReason, Limits, Role, Transcript, UsageTotals,
     },
-    turn::run::next::{Last, Step, TurnProgress, ending_of, next_step},
+    turn::run::decide::{Last, Step, TurnProgress, ending_of, next_step},
 };
 
 use crate::harness::dice::{Dice, SEED, seed};

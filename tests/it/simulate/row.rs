@@ -9,7 +9,7 @@ use contextd::{
         ModelResponse, Part, Role, Seq, ToolCall, ToolOutcome, ToolResult, TurnId, UsageTotals,
         message::StoredPart,
     },
-    turn::run::next::after_step,
+    turn::run::decide::after_step,
 };
 use jiff::Timestamp;
 

@@ -1,7 +1,7 @@
 //! The statements whose plans are looked at: those that stand alone, and those of transitions,
 //! which run after the ones before them.
 
-use contextd::store::{hot_statements, hot_transitions, named::Named, rows::PARAMETERS};
+use contextd::store::{hot_statements, hot_transitions, named_parameters::Named, rows::PARAMETERS};
 
 use super::plans::{MEASURED, arguments, tail};
 

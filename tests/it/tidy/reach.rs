@@ -24,7 +24,7 @@ fn spawned_without_reach(_: &str, text: &str) -> Vec<String> {
     unsaid
         .map(|task| {
             let begins: String = task.chars().take(40).collect();
-            format!("spawn({begins}: say whose rows it may reach (store/reach.rs)")
+            format!("spawn({begins}: say whose rows it may reach (store/row_security.rs)")
         })
         .collect()
 }

@@ -21,7 +21,7 @@ use crate::{
     },
     turn::{
         context::estimators::estimator,
-        run::written::{message_tokens, new_message, stored},
+        run::measured::{message_tokens, new_message, stored},
     },
 };
 
@@ -146,7 +146,7 @@ impl Survey {
 
     fn plans<'a>(&'a self, order: &'a Order) -> impl Iterator<Item = Plan> + 'a {
         let situation = self.situation(order);
-        compact::ladder(order.policy.strategy, order.must)
+        compact::ladder::ladder(order.policy.strategy, order.must)
             .filter_map(move |strategy| compact::plan(strategy, &situation))
     }
 

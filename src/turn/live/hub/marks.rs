@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use crate::{
     model::Seq,
-    store::mark::{Mark, Verdict},
+    store::lost_commits::{Mark, Verdict},
 };
 
 /// Reads that are remembered until they were compared. Of more, the newest are.

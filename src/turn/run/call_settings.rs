@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 
 use crate::{
-    context::generation,
+    context::fit_settings,
     model::{
         Generation, Payload, SessionConfig, ToolSet,
         command::TurnRequest,
@@ -28,7 +28,7 @@ pub(in crate::turn) fn fitting(
     let told = tools.visible().filter(|_| model.info.supports_tools);
     let mut refused = model.provider.cannot_take(&model.info, &wanted);
     refused.extend(tools_of_others(model, tools));
-    generation::fit(&wanted, step, told, refused)
+    fit_settings::fit(&wanted, step, told, refused)
 }
 
 /// Why some of the provider tools are not sent. `None` means they all are.

@@ -1,5 +1,5 @@
 //! The models of a provider, from what is shipped, what its service lists and what an operator
-//! declares; of these the later wins, fact by fact. `catalog/README.md` says where the shipped facts
+//! declares; of these the later wins, fact by fact. `model_facts/README.md` says where the shipped facts
 //! come from.
 
 use std::{
@@ -19,7 +19,7 @@ use crate::model::{CachePrices, Declared};
 /// The shipped facts, by vendor and model.
 static SHIPPED: LazyLock<BTreeMap<&'static str, BTreeMap<&'static str, ShippedModel>>> =
     LazyLock::new(|| {
-        serde_json::from_str(include_str!("catalog/models.json"))
+        serde_json::from_str(include_str!("model_facts/models.json"))
             .expect("the shipped table is valid; a test reads it")
     });
 
@@ -324,7 +324,7 @@ mod tests {
             ("api.openai.com", "gpt-4o", 128_000, 16_384),
             ("api.openai.com", "gpt-4o-mini", 128_000, 16_384),
             ("api.openai.com", "gpt-4-turbo", 128_000, 4_096),
-            // All of its window, not 4,096: catalog/README.md.
+            // All of its window, not 4,096: model_facts/README.md.
             ("api.openai.com", "gpt-4", 8_192, 8_192),
             ("api.openai.com", "gpt-3.5-turbo", 16_385, 4_096),
             ("api.anthropic.com", "claude-3.5-sonnet", 200_000, 8_192),

@@ -12,13 +12,13 @@ use crate::{
 
 /// The configuration that a turn begins with, and what is known of the size of the transcript.
 #[derive(Debug, Clone, Copy)]
-pub(in crate::turn) struct Ground<'a> {
+pub(in crate::turn) struct StartingPoint<'a> {
     pub(in crate::turn) config: &'a SessionConfig,
     pub(in crate::turn) revision: i64,
     pub(in crate::turn) counters: Counters<'a>,
 }
 
-impl<'a> Ground<'a> {
+impl<'a> StartingPoint<'a> {
     /// A session that is to be created.
     pub(in crate::turn) fn new(config: &'a SessionConfig) -> Self {
         let counters = Counters {

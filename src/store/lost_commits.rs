@@ -25,7 +25,7 @@ pub enum Verdict {
     Written(Timestamp),
 }
 
-pub(super) const MARKS: &str = "-- store::mark::check: events that retention removed are not lost
+pub(super) const MARKS: &str = "-- store::lost_commits::check: events that retention removed are not lost
     select u.tenant as tenant_id, u.session as session_id, u.seq, r.next_seq, e.at, l.lost
       from unnest($1::text[], $2::text[], $3::bigint[], $4::timestamptz[]) as u(tenant, session, seq, at)
       join session_run r on r.tenant_id = u.tenant and r.session_id = u.session and r.state <> 3
