@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use tonic::{Request, Response, Status};
 
-use super::{access, call::Call, caller::caller, decode, page};
+use super::{access, call::Call, caller::caller, decode, page_token};
 use crate::{
     auth::{
         Auth,
@@ -93,7 +93,7 @@ impl AdminService for Admin {
         let decode::PageRequest { size, token } = page;
         let filter = tenant.as_ref().unwrap_or(&caller.tenant).clone();
         let after = match token {
-            Some(token) => Some(page::decode(&token, LIST, filter.as_str())?),
+            Some(token) => Some(page_token::decode(&token, LIST, filter.as_str())?),
             None => None,
         };
         let read = self.auth.keys(&caller, tenant, after.as_deref(), size + 1);
@@ -101,7 +101,7 @@ impl AdminService for Admin {
         let more = keys.len() > size as usize;
         keys.truncate(size as usize);
         let next_page_token = match keys.last().filter(|_| more) {
-            Some(last) => page::encode(LIST, filter.as_str(), &last.id),
+            Some(last) => page_token::encode(LIST, filter.as_str(), &last.id),
             None => String::new(),
         };
         Ok(Response::new(pb::ListKeysResponse {

@@ -6,10 +6,7 @@ use prost::Message as _;
 use tonic::{Request, Response, Status};
 
 use super::{
-    caller::tenant,
-    counts, decode,
-    page::{self, Room},
-    prompt, stats, stats_text,
+    caller::tenant, counts, decode, page_room::Room, page_token, prompt, stats, stats_text,
 };
 use crate::{
     codec,
@@ -162,7 +159,7 @@ impl ContextService for Contexts {
         let filter = format!("{}/{}", key.tenant, key.session);
         let token = page
             .token
-            .map(|token| page::decode(&token, COMPACTIONS, &filter))
+            .map(|token| page_token::decode(&token, COMPACTIONS, &filter))
             .transpose()?;
         let before = token.map(CompactionId::new);
         let mut compactions = Vec::new();
@@ -185,7 +182,7 @@ impl ContextService for Contexts {
         };
         let last = last.filter(|_| more);
         let next_page_token = last
-            .map(|id| page::encode(COMPACTIONS, &filter, id.as_str()))
+            .map(|id| page_token::encode(COMPACTIONS, &filter, id.as_str()))
             .unwrap_or_default();
         Ok(Response::new(pb::ListCompactionsResponse {
             compactions,

@@ -7,7 +7,7 @@ use tonic::{Request, Response, Status};
 use super::{
     caller::caller,
     decode::{self, ListModels, PageRequest},
-    page,
+    page_token,
 };
 use crate::{
     codec,
@@ -45,7 +45,7 @@ impl Models {
         } = wanted;
         let filter = provider.as_deref().unwrap_or_default();
         let after = token
-            .map(|token| page::decode(&token, LIST, filter))
+            .map(|token| page_token::decode(&token, LIST, filter))
             .transpose()?;
         let mut models = self.engine.models();
         models.retain(|model| {
@@ -59,7 +59,7 @@ impl Models {
         let last = models
             .last()
             .filter(|_| more)
-            .map(|last| page::encode(LIST, filter, &last.reference));
+            .map(|last| page_token::encode(LIST, filter, &last.reference));
         Ok(pb::ListModelsResponse {
             models: self.shown(tenant, models).await?,
             next_page_token: last.unwrap_or_default(),

@@ -8,7 +8,8 @@ use tonic::{Request, Response, Status};
 use super::{
     caller::tenant,
     decode, encode,
-    page::{self, READ_BYTES, Room},
+    page_room::{READ_BYTES, Room},
+    page_token,
 };
 use crate::{
     codec,
@@ -42,9 +43,9 @@ impl Queue {
         let decode::PageRequest { size, token } = wanted;
         let filter = format!("{}/{}", key.tenant, key.session);
         let mut at: i64 = match token {
-            Some(token) => page::decode(&token, LIST, &filter)?
+            Some(token) => page_token::decode(&token, LIST, &filter)?
                 .parse()
-                .map_err(|_| page::BadToken)?,
+                .map_err(|_| page_token::BadToken)?,
             None => 0,
         };
         let mut queued_messages = Vec::new();
@@ -69,7 +70,7 @@ impl Queue {
                 break false;
             }
         };
-        let next_page_token = page::next(more, LIST, &filter, &at.to_string());
+        let next_page_token = page_token::next(more, LIST, &filter, &at.to_string());
         Ok(pb::ListQueuedMessagesResponse {
             queued_messages,
             next_page_token,

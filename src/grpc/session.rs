@@ -10,7 +10,8 @@ use super::{
     caller::tenant,
     decode::{self, MessageView},
     encode::{self, Detail},
-    page::{self, READ_BYTES, Room},
+    page_room::{READ_BYTES, Room},
+    page_token,
     preview::fit_message,
     status,
 };
@@ -47,7 +48,9 @@ impl Sessions {
         let decode::PageRequest { size, token } = page;
         let chosen = format!("{tenant}{}", filter.fingerprint());
         let after = match token {
-            Some(token) => Some(session_position(&page::decode(&token, LIST, &chosen)?)?),
+            Some(token) => Some(session_position(&page_token::decode(
+                &token, LIST, &chosen,
+            )?)?),
             None => None,
         };
         let mut read = self
@@ -70,7 +73,7 @@ impl Sessions {
             last = place;
             sessions.push(shown);
         }
-        let next_page_token = page::next(more, LIST, &chosen, &last);
+        let next_page_token = page_token::next(more, LIST, &chosen, &last);
         Ok(pb::ListSessionsResponse {
             sessions,
             next_page_token,
@@ -102,7 +105,7 @@ impl Sessions {
         );
         let start = if newest_first { Seq(i64::MAX) } else { Seq(0) };
         let mut at = match token {
-            Some(token) => position(&page::decode(&token, LIST, &filter)?)?,
+            Some(token) => position(&page_token::decode(&token, LIST, &filter)?)?,
             None => start,
         };
         let mut messages = Vec::new();
@@ -132,7 +135,7 @@ impl Sessions {
                 break false;
             }
         };
-        let next_page_token = page::next(more, LIST, &filter, &at.to_string());
+        let next_page_token = page_token::next(more, LIST, &filter, &at.to_string());
         Ok(pb::ListMessagesResponse {
             messages,
             next_page_token,
@@ -255,12 +258,15 @@ impl SessionService for Sessions {
 }
 
 /// A seq in a page token.
-pub(super) fn position(text: &str) -> Result<Seq, page::BadToken> {
-    text.parse().map(Seq).map_err(|_| page::BadToken)
+pub(super) fn position(text: &str) -> Result<Seq, page_token::BadToken> {
+    text.parse().map(Seq).map_err(|_| page_token::BadToken)
 }
 
 /// A session's place in the list of all.
-fn session_position(text: &str) -> Result<(jiff::Timestamp, SessionId), page::BadToken> {
-    let (at, id) = text.split_once('/').ok_or(page::BadToken)?;
-    Ok((at.parse().map_err(|_| page::BadToken)?, SessionId::new(id)))
+fn session_position(text: &str) -> Result<(jiff::Timestamp, SessionId), page_token::BadToken> {
+    let (at, id) = text.split_once('/').ok_or(page_token::BadToken)?;
+    Ok((
+        at.parse().map_err(|_| page_token::BadToken)?,
+        SessionId::new(id),
+    ))
 }

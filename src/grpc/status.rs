@@ -12,7 +12,7 @@ use tonic::{Code, Status, body::Body};
 use self::code::Row;
 use super::{
     decode::{self, not_as_announced},
-    page::BadToken,
+    page_token::BadToken,
     readiness::Closed,
     request_id,
     violations::{Refused, Violation, Violations},

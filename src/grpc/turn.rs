@@ -10,7 +10,8 @@ use super::{
     deadline,
     decode::{self, PageRequest},
     encode,
-    page::{self, PAGE_BYTES, READ_BYTES, Room},
+    page_room::{PAGE_BYTES, READ_BYTES, Room},
+    page_token,
     preview::fit_event,
     session::position,
     status,
@@ -170,7 +171,7 @@ impl Turns {
         let PageRequest { size, token } = wanted;
         let filter = format!("{}/{}", key.tenant, key.session);
         let before = match token {
-            Some(token) => position(&page::decode(&token, LIST, &filter)?)?,
+            Some(token) => position(&page_token::decode(&token, LIST, &filter)?)?,
             None => Seq(i64::MAX),
         };
         let mut read = self
@@ -192,7 +193,7 @@ impl Turns {
             last = turn.first_seq;
             turns.push(shown);
         }
-        let next_page_token = page::next(more, LIST, &filter, &last.to_string());
+        let next_page_token = page_token::next(more, LIST, &filter, &last.to_string());
         Ok(pb::ListTurnsResponse {
             turns,
             next_page_token,

@@ -1,4 +1,5 @@
-//! Idempotency keys, with what the request that carried each led to.
+//! Idempotency keys, with what the request that carried each led to. For how long they are kept,
+//! `config/retention.rs` says.
 
 use tokio_postgres::Row;
 

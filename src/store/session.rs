@@ -8,11 +8,11 @@ use tokio_postgres::Row;
 use super::{
     Error, Store,
     anchor::anchor,
-    label::Labels,
     named_parameters::Named,
     pipeline::Param,
     row::get,
     rows::{Key, signed},
+    session_labels::Labels,
     stats::model_dependent,
     version::FIRST_REVISION,
 };

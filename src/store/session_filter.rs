@@ -7,10 +7,10 @@ use jiff::Timestamp;
 use super::{
     Error, Store,
     bounded_page::Listed,
-    label::labels,
     named_parameters::Named,
     pipeline::Param,
     session::{Session, SessionState, session},
+    session_labels::labels,
 };
 use crate::model::{SessionId, TenantId};
 
@@ -84,7 +84,7 @@ impl SessionFilter {
 }
 
 static LIST: LazyLock<Named> = named_alone!("sql/sessions/list.sql");
-static FIND: LazyLock<Named> = named_alone!("sql/sessions/find.sql");
+static FIND: LazyLock<Named> = named_alone!("sql/sessions/list_filtered.sql");
 
 /// The statements that list sessions, by name. Tests look at their plans.
 #[doc(hidden)]

@@ -6,10 +6,11 @@ use std::{sync::LazyLock, time::Duration};
 use tokio_postgres::Row;
 
 use super::{
-    Error, Store, label,
+    Error, Store,
     named_parameters::Named,
     pipeline::Param,
     row::{get, session_key},
+    session_labels,
 };
 use crate::model::SessionKey;
 
@@ -65,7 +66,7 @@ pub fn statements() -> [(&'static str, &'static str); 6] {
         ("events", &EVENTS.sql),
         ("unused", &UNUSED.sql),
         ("tool_sets", &TOOL_SETS.sql),
-        ("unlabelled", &label::UNLABELLED.sql),
+        ("unlabelled", &session_labels::UNLABELLED.sql),
     ]
 }
 

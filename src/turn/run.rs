@@ -20,6 +20,7 @@ pub(in crate::turn) mod starting_point;
 mod state;
 pub(in crate::turn) mod step_tools;
 pub(in crate::turn) mod take;
+mod token_wait;
 mod watch;
 mod window;
 
@@ -212,8 +213,7 @@ impl Run<'_> {
     ) -> Result<Flow, Error> {
         match (next, transcript) {
             (Step::Call, Some(transcript)) => {
-                if let Some(delay) = self.engine.quotas.token_wait(&self.key.tenant) {
-                    self.wait_for_tokens(scene, delay).await;
+                if self.waited_for_tokens(scene).await {
                     return Ok(Flow::On);
                 }
                 match self.make_room(scene, transcript.messages()).await? {

@@ -4,5 +4,5 @@ pub(in crate::turn) mod batch;
 mod mcp;
 mod overdue;
 mod receipts;
+pub(in crate::turn) mod result_words;
 pub mod submit;
-pub(in crate::turn) mod synthetic_results;

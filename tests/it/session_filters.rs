@@ -10,6 +10,7 @@ use crate::harness::{
     Host, Options, TestDatabase, as_worker,
     events::until,
     requests::{tools, turn},
+    transcripts::{fork, one_turn},
 };
 
 /// Makes a session with these labels.
@@ -136,6 +137,26 @@ async fn sessions_are_found_by_the_beginning_of_their_id_or_title() {
         ..prefixed("ab")
     };
     assert_eq!(found(&host, both).await, ["ab"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_fork_is_found_as_its_source_is_whatever_its_length() {
+    let host = Host::with(Options::default()).await;
+    // The second one is copied in batches.
+    for (id, messages) in [("short", 4), ("long", 600)] {
+        make(&host, id, &[("team", "red"), ("title", "Two minds")]).await;
+        let turns = (0..messages / 2).map(|n| one_turn(&format!("c{n}"), 1));
+        let mut said: Vec<pb::InputMessage> = turns.flatten().take(messages).collect();
+        while !said.is_empty() {
+            let batch = said.drain(..said.len().min(300)).collect();
+            host.append(id, batch).await;
+        }
+        let forked = fork(id, 0, &format!("{id}-fork"));
+        host.try_fork(forked).await.unwrap();
+    }
+    let all = ["long-fork", "long", "short-fork", "short"];
+    assert_eq!(found(&host, labelled(&[("team", "red")])).await, all);
+    assert_eq!(found(&host, prefixed("Two")).await, all);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -7,8 +7,8 @@
 //! result, and it always covers that of the compaction in force, whose place it takes.
 
 pub mod digest;
+pub mod gain;
 pub mod ladder;
-pub mod progress;
 pub mod summary_prompt;
 pub mod trigger;
 

@@ -2,7 +2,7 @@
 
 use proptest::prelude::*;
 
-use super::{ladder::ladder, progress::is_progress, trigger::*, *};
+use super::{gain::gained_enough, ladder::ladder, trigger::*, *};
 use crate::{
     context::testing::{self, assistant, user},
     model::{
@@ -513,7 +513,7 @@ fn a_reduction_of_five_percent_counts_as_progress() {
         (1_000, 1_000, false),
         (20, 19, true),
     ] {
-        assert_eq!(is_progress(before, after), progress, "{before} {after}");
+        assert_eq!(gained_enough(before, after), progress, "{before} {after}");
     }
 }
 

@@ -11,7 +11,7 @@ use crate::{
     grpc::violations::Refused,
     model::{Seq, SessionId, command::CreateSession},
     pb::{self, FieldReason},
-    store::{label::TITLE_CHARS, session::SessionState, session_filter::SessionFilter},
+    store::{session::SessionState, session_filter::SessionFilter, session_labels::TITLE_CHARS},
 };
 
 /// Name of the RPC.

@@ -460,7 +460,7 @@ impl Engine {
                 .as_ref()
                 .map_or(after, |after| after.tokens);
             let bound = order.bound().filter(|bound| told > *bound);
-            if bound.is_none() && compact::progress::is_progress(situation.size, after) {
+            if bound.is_none() && compact::gain::gained_enough(situation.size, after) {
                 return Ok(draft);
             }
             tracing::warn!(

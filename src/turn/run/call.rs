@@ -281,27 +281,12 @@ impl Run<'_> {
     }
 
     /// Waits, unless something happens that the next look must not wait for.
-    async fn wait(&mut self, delay: Duration) {
+    pub(super) async fn wait(&mut self, delay: Duration) {
         tokio::select! {
             () = self.lease.lost().cancelled() => {}
             () = self.lease.cancelled().cancelled() => {}
             () = self.engine.draining.cancelled() => {}
             () = tokio::time::sleep(delay) => {}
-        }
-        self.watch.waited();
-    }
-
-    /// The tenant has used up its tokens: waits until it has some, or for something else to look at.
-    pub(super) async fn wait_for_tokens(&mut self, scene: &StepContext<'_>, delay: Duration) {
-        tracing::info!(
-            session.id = %self.key.session, turn.id = %self.turn, ?delay,
-            "the tenant has used up its tokens per minute: the next model call waits"
-        );
-        let engine = self.engine;
-        let tenant = &self.key.tenant;
-        tokio::select! {
-            () = engine.quotas.tokens_available(tenant) => {}
-            () = self.wait(scene.time_left()) => return,
         }
         self.watch.waited();
     }

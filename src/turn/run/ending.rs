@@ -27,7 +27,7 @@ use crate::{
             starting_point::StartingPoint,
             state::{Flow, Run, StepContext},
         },
-        tools::synthetic_results::synthetic,
+        tools::result_words::synthetic,
     },
 };
 

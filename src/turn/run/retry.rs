@@ -1,4 +1,5 @@
-//! Whether a failed call of a model is made again, and when: a pure decision.
+//! Whether a failed call of a model is made again, and when: a pure decision. The numbers are
+//! settings of `config/turn.rs`.
 
 use std::time::Duration;
 

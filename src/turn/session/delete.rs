@@ -21,7 +21,7 @@ use crate::{
     },
     turn::{
         Error, engine::Engine, live::wakeups::Wakeup, optimistic::retry_with,
-        session::update::check_etag, tools::synthetic_results::synthetic,
+        session::update::check_etag, tools::result_words::synthetic,
     },
 };
 

@@ -17,7 +17,7 @@ use crate::{
     },
     turn::{
         run::measured::{new_message, stored},
-        tools::synthetic_results::not_run,
+        tools::result_words::not_run,
     },
 };
 

@@ -16,7 +16,7 @@ use crate::{
     },
     store::{self, Reach, tool_call::OpenCall},
     telemetry::{ToolResult, Trace},
-    turn::{Error, engine::Engine, tools::synthetic_results::UNKNOWN_WORDS},
+    turn::{Error, engine::Engine, tools::result_words::UNKNOWN_WORDS},
 };
 
 /// How often a running call is looked up, to find that its turn was cancelled.

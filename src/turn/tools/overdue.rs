@@ -8,7 +8,7 @@ use crate::{
     turn::{
         Error,
         engine::Engine,
-        tools::{submit::Asked, synthetic_results::overdue},
+        tools::{result_words::overdue, submit::Asked},
     },
 };
 

@@ -17,11 +17,11 @@ use crate::{
         room::{fitting, for_results},
         size::{ContextSize, tokens},
         template::Pictures,
-        truncate::{cut, cut_texts, join},
+        truncate::{cut_texts, join},
     },
     model::{
-        BlobId, CallId, Content, Given, Limits, OutputLimits, Part, Payload, Role, SessionKey,
-        TenantId, ToolOutcome, ToolResult, Truncation, TurnId,
+        BlobId, CallId, Content, Given, Limits, Part, Payload, Role, SessionKey, TenantId,
+        ToolOutcome, ToolResult, Truncation, TurnId,
         command::{
             AnswerStatus, Decision, Idempotency, SubmitToolResults, SubmittedResult, Verdict,
         },
@@ -54,16 +54,13 @@ use crate::{
         },
         tools::{
             receipts::{Sent, same_request, status},
-            synthetic_results::denial,
+            result_words::{denial, edit_note},
         },
     },
 };
 
 /// The media type of outputs that are kept as blobs.
 const OUTPUT_TYPE: &str = "text/plain; charset=utf-8";
-
-/// Characters of an approver's arguments that the model is shown.
-const EDIT_CHARS: u32 = 4_096;
 
 /// Calls by their position in a request.
 type Positions = Vec<(usize, CallId)>;
@@ -646,18 +643,6 @@ fn approval(open: &[OpenCall], call: &CallId, edited: Option<String>) -> Option<
         edited,
         request,
     })
-}
-
-/// What tells the model that its call ran with other arguments.
-fn edit_note(arguments: &str) -> String {
-    let limits = OutputLimits {
-        max_chars: Some(EDIT_CHARS),
-        ..OutputLimits::default()
-    };
-    format!(
-        "[A person changed the arguments of this call to: {}]",
-        cut(arguments, &limits).text
-    )
 }
 
 /// What makes two answers the same.

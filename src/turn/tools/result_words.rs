@@ -1,9 +1,10 @@
-//! Results that the model reads of calls which were not run, or gave none.
+//! Words of contextd that the model reads in results of tools: of calls that were not run, gave no
+//! result, or ran with other arguments.
 
 use crate::{
-    context::estimator::Estimator,
+    context::{estimator::Estimator, truncate::cut},
     model::{
-        CallId, Content, Given, Part, Role, ToolExecutor, ToolOutcome, ToolResult,
+        CallId, Content, Given, OutputLimits, Part, Role, ToolExecutor, ToolOutcome, ToolResult,
         command::SubmittedResult,
         event::{CallCancelReason, PendingCall, WaitsFor},
     },
@@ -26,6 +27,9 @@ const UNDECIDED_WORDS: &str = "[The call was not run: it was not approved in tim
 
 /// What the model reads when a person denied a call; the person's reason follows.
 const DENIED_WORDS: &str = "[The call was not run: a person denied it.]";
+
+/// Characters of an approver's arguments that the model is shown.
+const EDIT_CHARS: u32 = 4_096;
 
 /// The result of a call whose time is up.
 pub(super) fn overdue(pending: &PendingCall) -> SubmittedResult {
@@ -79,6 +83,18 @@ pub(in crate::turn) fn not_run(call: CallId, name: String, reason: CallCancelRea
         outcome,
         truncation: None,
     }))
+}
+
+/// What tells the model that its call ran with other arguments.
+pub(super) fn edit_note(arguments: &str) -> String {
+    let limits = OutputLimits {
+        max_chars: Some(EDIT_CHARS),
+        ..OutputLimits::default()
+    };
+    format!(
+        "[A person changed the arguments of this call to: {}]",
+        cut(arguments, &limits).text
+    )
 }
 
 /// The results with which a statement closes calls.

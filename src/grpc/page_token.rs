@@ -7,35 +7,12 @@
 use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
 use sha2::{Digest, Sha256};
 
-/// Bytes that a page of a list may have; a page with one item may have more.
-pub(super) const PAGE_BYTES: usize = 2 * 1024 * 1024;
-/// Bytes that are read from the database at once for a page, as they are stored; one item may have
-/// more.
-pub(super) const READ_BYTES: i64 = 8 * 1024 * 1024;
-
 /// First byte of every token; a change of the layout changes it.
 const VERSION: u8 = 1;
 /// Bytes of the checksum.
 const CHECKSUM: usize = 8;
 /// Longest token that is looked at, in bytes.
 const LONGEST: usize = 2_048;
-
-/// The room of a page, in bytes. The first item has room whatever its size.
-#[derive(Debug, Default)]
-pub struct Room {
-    taken: usize,
-}
-
-impl Room {
-    /// Whether there is room for an item, which takes it then.
-    pub fn takes(&mut self, bytes: usize) -> bool {
-        let fits = self.taken == 0 || self.taken + bytes <= PAGE_BYTES;
-        if fits {
-            self.taken += bytes;
-        }
-        fits
-    }
-}
 
 /// The token is damaged, or belongs to another list or filter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -89,17 +66,6 @@ fn checksum(list: &str, filter: &str, position: &str) -> [u8; CHECKSUM] {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_page_takes_items_up_to_its_room_and_the_first_in_any_case() {
-        let taken = |sizes: &[usize]| {
-            let mut room = Room::default();
-            sizes.iter().take_while(|size| room.takes(**size)).count()
-        };
-        assert_eq!(taken(&[PAGE_BYTES + 1, 1]), 1);
-        assert_eq!(taken(&[PAGE_BYTES, 1]), 1);
-        assert_eq!(taken(&[PAGE_BYTES - 1, 1, 1]), 2);
-    }
 
     #[test]
     fn a_page_token_round_trips() {

@@ -1,0 +1,24 @@
+//! A model call of a tenant that has used up its tokens per minute waits. How long, `quota` says.
+
+use super::state::{Run, StepContext};
+
+impl Run<'_> {
+    /// Waits until the tenant has some, or for something else to look at. Whether it had to.
+    pub(super) async fn waited_for_tokens(&mut self, scene: &StepContext<'_>) -> bool {
+        let engine = self.engine;
+        let tenant = &self.key.tenant;
+        let Some(delay) = engine.quotas.token_wait(tenant) else {
+            return false;
+        };
+        tracing::info!(
+            session.id = %self.key.session, turn.id = %self.turn, ?delay,
+            "the tenant has used up its tokens per minute: the next model call waits"
+        );
+        tokio::select! {
+            () = engine.quotas.tokens_available(tenant) => {}
+            () = self.wait(scene.time_left()) => return true,
+        }
+        self.watch.waited();
+        true
+    }
+}
