@@ -156,6 +156,48 @@ async fn a_call_is_approved_then_requested_then_answered() {
 
 /// Row D25
 #[tokio::test(flavor = "multi_thread")]
+async fn an_approval_reports_its_deadline() {
+    let host = Host::with(options()).await;
+    let seconds = |n| Some(Duration::from_secs(n).try_into().unwrap());
+    let send = pb::Tool {
+        timeout: seconds(60),
+        ..careful("send")
+    };
+    let toolset = pb::ToolSet {
+        host_tools: vec![send, careful("pay"), tool("look")],
+        ..pb::ToolSet::default()
+    };
+    let limits = pb::TurnLimits {
+        tool_timeout: seconds(90),
+        ..pb::TurnLimits::default()
+    };
+    let request = pb::ExecuteTurnRequest {
+        tools: Some(toolset),
+        limits: Some(limits),
+        ..asks("s")
+    };
+    let mut stream = host.execute(request).await;
+    let (head, _) = until_action(&mut stream).await;
+    let allowed = |event: &pb::Event| match &event.payload {
+        Some(Payload::ApprovalRequested(pending)) => {
+            let (deadline, asked) = (pending.deadline?, event.time?);
+            Some((
+                deadline.seconds - asked.seconds,
+                deadline.nanos - asked.nanos,
+            ))
+        }
+        _ => None,
+    };
+    let allowed: Vec<_> = head.iter().filter_map(allowed).collect();
+    assert_eq!(
+        allowed,
+        [(60, 0), (90, 0)],
+        "the tool's own timeout, else the turn's"
+    );
+}
+
+/// Row D25
+#[tokio::test(flavor = "multi_thread")]
 async fn a_denied_call_gets_a_result_with_the_reason_and_is_never_requested() {
     let host = Host::with(options()).await;
     let mut stream = host.execute(asks("s")).await;
