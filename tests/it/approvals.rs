@@ -180,7 +180,8 @@ async fn an_approval_reports_its_deadline() {
     let (head, _) = until_action(&mut stream).await;
     let allowed = |event: &pb::Event| match &event.payload {
         Some(Payload::ApprovalRequested(pending)) => {
-            let (deadline, asked) = (pending.deadline?, event.time?);
+            let deadline = pending.deadline?;
+            let asked = event.time?;
             Some((
                 deadline.seconds - asked.seconds,
                 deadline.nanos - asked.nanos,
