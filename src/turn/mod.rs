@@ -2,7 +2,7 @@
 //! inside the window.
 //!
 //! A turn is admitted in one statement that also grants the lease ([`run::execute`]); then it is a
-//! supervised task that reads what is committed, asks [`run::next`] what to do, and does it
+//! supervised task that reads what is committed, asks [`run::decide`] what to do, and does it
 //! ([`run`]). When tools are open it ends: the replica that takes the last result
 //! ([`tools::submit`]), cancels the turn ([`run::cancel`]) or finds it overdue
 //! ([`lease::takeover`]) becomes its next owner. No state changes in a request's future: what a
