@@ -56,6 +56,7 @@ const FRAGMENTS: &[(&str, &str)] = &fragments![
     "context_grown",
     "context_shifted",
     "copied_compactions",
+    "copied_revision",
     "counted",
     "event_totals",
     "fence",

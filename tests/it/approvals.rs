@@ -12,8 +12,8 @@ use serde_json::json;
 use crate::harness::{
     Host, Options,
     events::{
-        all, calls_made, completed, content, kind, kinds, messages, outline, pending, requested,
-        results, said, turn_id, until, until_action,
+        all, allowed, calls_made, completed, content, kind, kinds, messages, outline, pending,
+        requested, results, said, turn_id, until, until_action,
     },
     host::{MODEL, answering, call, statuses},
     requests::{approve, careful, decide, deny, one_by_one, result, submit, tool, turn},
@@ -178,22 +178,10 @@ async fn an_approval_reports_its_deadline() {
     };
     let mut stream = host.execute(request).await;
     let (head, _) = until_action(&mut stream).await;
-    let allowed = |event: &pb::Event| match &event.payload {
-        Some(Payload::ApprovalRequested(pending)) => {
-            let deadline = pending.deadline?;
-            let asked = event.time?;
-            Some((
-                deadline.seconds - asked.seconds,
-                deadline.nanos - asked.nanos,
-            ))
-        }
-        _ => None,
-    };
-    let allowed: Vec<_> = head.iter().filter_map(allowed).collect();
     assert_eq!(
-        allowed,
-        [(60, 0), (90, 0)],
-        "the tool's own timeout, else the turn's"
+        allowed(&head),
+        [60, 90, 90].map(Duration::from_secs),
+        "the tool's own timeout, else the turn's; the last one is the call that asks nobody"
     );
 }
 

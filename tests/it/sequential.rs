@@ -11,8 +11,8 @@ use serde_json::json;
 use crate::harness::{
     Host, Options, TestDatabase,
     events::{
-        all, calls_made, cancelled, closed, completed, kinds, messages, next, outline, pending,
-        requested, results, said, turn_id, until, until_action,
+        all, allowed, calls_made, cancelled, closed, completed, kinds, messages, next, outline,
+        pending, requested, results, said, turn_id, until, until_action,
     },
     host::{MODEL, answering, call, until as eventually},
     process::Place,
@@ -215,21 +215,10 @@ async fn a_sequential_calls_timeout_starts_at_its_own_request() {
         seen.extend(more);
     }
     host.assert_counted("s").await;
-    let allowed: Vec<i64> = seen
-        .iter()
-        .filter_map(|event| match &event.payload {
-            Some(Payload::ToolCallRequested(pending)) => {
-                let deadline = pending.deadline?;
-                let asked = event.time?;
-                Some(
-                    (deadline.seconds - asked.seconds) * 1000
-                        + i64::from(deadline.nanos - asked.nanos) / 1_000_000,
-                )
-            }
-            _ => None,
-        })
-        .collect();
-    assert_eq!(allowed, [300, 300, 600_000]);
+    assert_eq!(
+        allowed(&seen),
+        [300, 300, 600_000].map(Duration::from_millis)
+    );
     assert_eq!(
         host.submit("s", vec![result(&calls[0], "late")]).await,
         [AnswerStatus::Stale]

@@ -7,6 +7,7 @@
 mod circles;
 mod imports;
 mod reach;
+mod statements;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -753,8 +754,13 @@ fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
-/// All Rust files below a folder, in order; a folder that does not exist has none.
+/// All Rust files below a folder.
 fn sources(folder: &str) -> Vec<(String, String)> {
+    files(folder, "rs")
+}
+
+/// All files of a kind below a folder, in order; a folder that does not exist has none.
+fn files(folder: &str, kind: &str) -> Vec<(String, String)> {
     let mut found = Vec::new();
     let mut folders = vec![root().join(folder)];
     while let Some(folder) = folders.pop() {
@@ -762,7 +768,7 @@ fn sources(folder: &str) -> Vec<(String, String)> {
             let path = entry.expect("the tree can be listed").path();
             if path.is_dir() {
                 folders.push(path);
-            } else if path.extension().is_some_and(|extension| extension == "rs") {
+            } else if path.extension().is_some_and(|extension| extension == kind) {
                 let name = path
                     .strip_prefix(root())
                     .expect("below the root")

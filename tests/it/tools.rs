@@ -6,8 +6,8 @@ use std::time::Duration;
 use crate::harness::{
     Host, Options,
     events::{
-        Carrier, all, completed, content, extend, kinds, messages, outline, requested, results,
-        said, turn_id, until,
+        Carrier, all, allowed, completed, content, extend, kinds, messages, outline, requested,
+        results, said, turn_id, until,
     },
     host::{MODEL, answering, call, refusal, script, statuses, until as eventually},
     requests::{result, submit, text, tool, tools, turn},
@@ -714,23 +714,9 @@ async fn a_call_reports_its_deadline() {
     };
     let mut stream = host.execute(request).await;
     let (head, calls) = waiting(&mut stream).await;
-    let allowed: Vec<_> = head
-        .iter()
-        .filter_map(|event| match &event.payload {
-            Some(Payload::ToolCallRequested(pending)) => {
-                let deadline = pending.deadline?;
-                let asked = event.time?;
-                Some((
-                    deadline.seconds - asked.seconds,
-                    deadline.nanos - asked.nanos,
-                ))
-            }
-            _ => None,
-        })
-        .collect();
     assert_eq!(
-        allowed,
-        [(60, 0), (90, 0)],
+        allowed(&head),
+        [60, 90].map(Duration::from_secs),
         "the tool's own timeout, else the turn's"
     );
     host.submit("s", vec![result(&calls[0], "a"), result(&calls[1], "b")])

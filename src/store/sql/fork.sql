@@ -27,9 +27,7 @@ write_activity as (
   insert into session_activity (tenant_id, session_id, ttl)
   select :tenant, :new_session, a.ttl from f join session_activity a on a.tenant_id = :tenant and a.session_id = :session),
 write_revision as (
-  insert into session_revisions (tenant_id, session_id, revision, toolset_id, config, labels, title)
-  select :tenant, :new_session, :revision, v.toolset_id, v.config, v.labels, v.title
-    from f, source s join session_revisions v on v.tenant_id = :tenant and v.session_id = :session and v.revision = s.revision),
+  {copied_revision}),
 write_request as (
   insert into idempotency (tenant_id, session_id, request_id, req_hash, result) select :tenant, :new_session, :request_id, :request_hash, :new_session from f where :request_id::text is not null),
 write_messages as (

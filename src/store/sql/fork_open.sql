@@ -26,9 +26,7 @@ list as (
          ttl = (select s.ttl from session_activity s where s.tenant_id = :tenant and s.session_id = :session)
     from f where a.tenant_id = :tenant and a.session_id = :new_session),
 write_revision as (
-  insert into session_revisions (tenant_id, session_id, revision, toolset_id, config, labels, title)
-  select :tenant, :new_session, :revision, v.toolset_id, v.config, v.labels, v.title
-    from f, source s join session_revisions v on v.tenant_id = :tenant and v.session_id = :session and v.revision = s.revision),
+  {copied_revision}),
 write_compactions as (
   {copied_compactions})
 select 1 from f

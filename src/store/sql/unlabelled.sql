@@ -1,4 +1,4 @@
--- store::label::unlabelled
+-- store::session_labels::unlabelled
 select v.tenant_id, v.session_id, v.revision, v.config
   from session_revisions v
  where v.labels is null

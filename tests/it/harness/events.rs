@@ -102,6 +102,25 @@ pub fn requested(events: &[pb::Event]) -> Vec<String> {
         .collect()
 }
 
+/// How long each call or approval may take from when it was announced, in the order of their events.
+pub fn allowed(events: &[pb::Event]) -> Vec<Duration> {
+    let nanos = |time: prost_types::Timestamp| {
+        i128::from(time.seconds) * 1_000_000_000 + i128::from(time.nanos)
+    };
+    events
+        .iter()
+        .filter_map(|event| {
+            let deadline = match &event.payload {
+                Some(Payload::ToolCallRequested(pending)) => pending.deadline?,
+                Some(Payload::ApprovalRequested(pending)) => pending.deadline?,
+                _ => return None,
+            };
+            let left = nanos(deadline) - nanos(event.time?);
+            Some(Duration::from_nanos(u64::try_from(left).unwrap()))
+        })
+        .collect()
+}
+
 /// The calls that the events of a turn account for, added up.
 pub fn accounted<'a>(
     events: impl IntoIterator<Item = &'a pb::Event>,
