@@ -6,6 +6,9 @@
     reason = "a program for people at a terminal"
 )]
 
+#[path = "protocols/prompt_cache.rs"]
+mod prompt_cache;
+
 use std::{
     collections::{BTreeMap, VecDeque},
     hint::black_box,
@@ -49,13 +52,7 @@ const PIECE: usize = 8 << 10;
 fn main() {
     let whole = std::env::args().any(|arg| arg == "--bench");
     let rounds = if whole { ROUNDS } else { 1 };
-    let chat = OpenAi::new(
-        "main",
-        settings(),
-        dialect::named("openai"),
-        BTreeMap::new(),
-    )
-    .unwrap();
+    let chat = OpenAi::new("main", settings(), dialect::original(), BTreeMap::new()).unwrap();
     let messages = Anthropic::new("main", settings(), BTreeMap::new()).unwrap();
     println!("building a request of 1 MB");
     encode(rounds, "Chat Completions", &chat, "gpt-5");
@@ -80,6 +77,8 @@ fn main() {
     decode(rounds, "Responses", responses, &responses_stream());
     let gemini = gemini::decode::Decoder::new;
     decode(rounds, "Gemini", gemini, &gemini_stream());
+    let messages = Anthropic::new("main", settings(), BTreeMap::new()).unwrap();
+    prompt_cache::report(&messages, &prompt("claude-sonnet-4-5"));
 }
 
 fn encode(rounds: u32, name: &str, provider: &dyn Provider, model: &str) {
@@ -173,6 +172,7 @@ fn prompt(model: &str) -> Prompt {
             parts: vec![RESULT.repeat(LINES).into()],
             outcome: ToolOutcome::Success,
             truncation: None,
+            display_text: String::new(),
         }));
         let said = vec![Part::text("I read on."), call];
         messages.push(message(Role::Assistant, said, Some(response(model))));

@@ -176,10 +176,12 @@ impl Bench {
             config: postgres.config(DATABASE),
             pool_size: ABREAST,
             acquire_timeout: Duration::from_secs(10),
+            idle_timeout: Duration::from_mins(1),
             connect_timeout: Duration::from_secs(5),
             statement_timeout: Duration::from_secs(10),
             idle_in_transaction_timeout: Duration::from_secs(5),
             ca_file: None,
+            verify_host_name: true,
             transaction_pooler: false,
             row_security: false,
         };

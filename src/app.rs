@@ -1,18 +1,19 @@
 //! The composition root: configuration to database, models, engine, workers and server, and the
 //! order in which they stop.
 
-use std::{path::Path, sync::Arc, time::Duration};
+use std::{convert::Infallible, path::Path, sync::Arc, time::Duration};
 
 use anyhow::Context as _;
-use secrecy::ExposeSecret as _;
-use tokio::net::TcpListener;
+use tokio::{net::TcpListener, task::JoinHandle};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use uuid::Uuid;
 
 pub mod backup;
+mod external_database;
 mod mcp_servers;
 mod models;
 mod policies;
+mod rules;
 mod startup;
 
 use self::startup::{prepared, run_migrations};
@@ -26,7 +27,7 @@ use crate::{
         gate::Gate,
         health,
         readiness::{Closed, Readiness},
-        server,
+        request_body, server,
         stream::Waiting,
         tls::{self, Tls},
     },
@@ -43,6 +44,8 @@ use crate::{
 
 /// What may go on after the drain: answers that are on their way, and rounds of the workers.
 const LAST_MOMENT: Duration = Duration::from_secs(1);
+/// How often an embedded server is looked at, whether its program was replaced.
+const UPGRADE_LOOK: Duration = Duration::from_secs(5);
 /// What the last export of telemetry may take.
 const LAST_EXPORT: Duration = Duration::from_secs(3);
 /// How soon the keys of callers are asked for again at the start.
@@ -207,25 +210,25 @@ impl Service {
         let address = listener.local_addr()?;
         let gate = Gate::new(Readiness::Closed(Closed::Database));
         observe_readiness(&telemetry, gate.clone());
-        let pages = admin_port::Pages {
-            gate: gate.clone(),
-            telemetry: telemetry.clone(),
-        };
+        let broken = CancellationToken::new();
         if let Some(admin) = admin {
+            let pages = admin_port::Pages {
+                gate: gate.clone(),
+                telemetry: telemetry.clone(),
+            };
             let stopped = stop.done.clone().cancelled_owned();
-            let health = health_service.clone();
-            tokio::spawn(admin_port::serve(admin, health, pages, stopped));
+            let serving = admin_port::serve(admin, health_service.clone(), pages, stopped);
+            require("admin port", &stop, &broken, serving);
         }
-        let entrance = server::Entrance {
-            gate: gate.clone(),
-            auth: Arc::clone(&auth),
-            tls: tls.clone(),
-        };
         let serving = server::serve(
             listener,
             Arc::clone(&engine),
             health_service,
-            entrance,
+            server::Entrance {
+                gate: gate.clone(),
+                auth: Arc::clone(&auth),
+                tls: tls.clone(),
+            },
             bounds(&config),
             stop.closing.clone().cancelled_owned(),
         );
@@ -237,36 +240,36 @@ impl Service {
             // Nothing was begun that would have to be finished.
             () = stop.shutdown.cancelled() => return Ok(()),
             () = database_lost(postgres) => return Err(lost_database()),
+            () = broken.cancelled() => return Err(broken_worker()),
+            never = follow_upgrades(postgres) => match never {},
             prepared = Box::pin(Reach::All.scope(async {
                 prepared(&database, migrate, &gate, progress).await?;
+                first_limits(&engine).await;
                 first_keys(&auth).await
             })) => prepared?,
         }
         gate.set(Readiness::Ready);
-        let workers = workers(&engine, &auth, tls, &stop);
-        let stopping = stop.stopping.clone();
-        let readiness = health::follow(reporter, gate, Arc::clone(&engine), stopping);
-        let readiness = tokio::spawn(Reach::All.scope(readiness));
+        let workers = workers(&engine, &auth, tls, &stop, &broken);
+        let (followed, stopping) = (Arc::clone(&engine), stop.stopping.clone());
+        let follow = move || {
+            let engine = Arc::clone(&followed);
+            health::follow(reporter.clone(), gate.clone(), engine, stopping.clone())
+        };
+        let readiness = tokio::spawn(worker::supervised("readiness", broken.clone(), follow));
         progress.ready(format!("contextd listens on {address}"));
         let mut lost = Ok(());
         tokio::select! {
             served = &mut serving => return served,
             () = stop.shutdown.cancelled() => {}
             () = database_lost(postgres) => lost = Err(lost_database()),
+            never = follow_upgrades(postgres) => match never {},
+            () = broken.cancelled() => lost = Err(broken_worker()),
         }
         stop.stopping.cancel();
-        let drain = async {
-            let _ = readiness.await;
-            tokio::time::sleep(config.server.drain_delay).await;
-            let draining = Box::pin(engine.drain(config.server.drain_timeout));
-            Reach::All.scope(draining).await;
-            stop.closing.cancel();
-        };
-        // The server goes on answering while turns come to their step boundaries. A client that never
-        // reads must not hold it.
+        // The server goes on answering while turns come to their step boundaries.
         tokio::select! {
             served = &mut serving => served?,
-            () = async { drain.await; tokio::time::sleep(LAST_MOMENT).await } => {}
+            () = drained(&config, &engine, readiness, &stop.closing) => {}
         }
         stop.done.cancel();
         // A round that waits for a database must not hold the process.
@@ -276,17 +279,47 @@ impl Service {
     }
 }
 
+/// Runs a task whose end before the stop ends the process.
+fn require(
+    name: &'static str,
+    stop: &Stop,
+    broken: &CancellationToken,
+    task: impl Future<Output = ()> + Send + 'static,
+) {
+    let tokens = (stop.done.clone(), broken.clone());
+    tokio::spawn(worker::required(name, tokens, task));
+}
+
+/// Returns when turns are handed over and clients had a moment to read their last answers: one that
+/// never reads must not hold the process.
+async fn drained(
+    config: &Config,
+    engine: &Arc<Engine>,
+    readiness: JoinHandle<()>,
+    closing: &CancellationToken,
+) {
+    let _ = readiness.await;
+    tokio::time::sleep(config.server.drain_delay).await;
+    let draining = Box::pin(engine.drain(config.server.drain_timeout));
+    Reach::All.scope(draining).await;
+    closing.cancel();
+    tokio::time::sleep(LAST_MOMENT).await;
+}
+
 /// Starts everything that goes on beside the server.
 fn workers(
     engine: &Arc<Engine>,
     auth: &Arc<Auth>,
     tls: Option<Arc<Tls>>,
     stop: &Stop,
+    broken: &CancellationToken,
 ) -> TaskTracker {
-    let workers = worker::start(engine, &stop.stopping, &stop.done);
-    worker::keep_credentials(&workers, auth, &stop.done);
+    let workers = worker::start(engine, &stop.stopping, &stop.done, broken);
+    worker::keep_credentials(&workers, auth, &stop.done, broken);
     if let Some(tls) = tls {
-        workers.spawn(tls::follow(tls, stop.done.clone()));
+        let done = stop.done.clone();
+        let follow = move || tls::follow(Arc::clone(&tls), done.clone());
+        workers.spawn(worker::supervised("certificates", broken.clone(), follow));
     }
     workers
 }
@@ -302,6 +335,14 @@ async fn first_keys(auth: &Auth) -> anyhow::Result<()> {
         tokio::time::sleep(FIRST_KEYS).await;
     }
     Ok(())
+}
+
+/// Reads the limits and deletions of tenants for the first time: no call is admitted before.
+async fn first_limits(engine: &Engine) {
+    while let Err(error) = engine.quotas().read_limits().await {
+        tracing::warn!(%error, "the limits of tenants cannot be read yet");
+        tokio::time::sleep(FIRST_KEYS).await;
+    }
 }
 
 /// Brings the database's schema to the version that this program knows.
@@ -340,13 +381,21 @@ fn observe_readiness(telemetry: &Telemetry, gate: Gate) {
 
 fn bounds(config: &Config) -> server::Bounds {
     server::Bounds {
-        max_request_bytes: config.server.max_request_bytes,
+        requests: request_body::Bounds {
+            max_bytes: config.server.max_request_bytes,
+            timeout: config.server.request_timeout,
+            memory: (config.server.max_request_memory_bytes)
+                .max(config.server.max_request_bytes.saturating_mul(2)),
+            large_at_once: config.server.max_large_requests,
+        },
         max_blob_bytes: config.blobs.max_bytes,
         connections: connection::Bounds {
             most: config.server.max_connections,
             patience: config.server.handshake_timeout,
             control_frames: config.server.max_control_frames_per_second,
             idle: config.server.max_connection_idle,
+            stranger: config.server.unauthenticated_connection_timeout,
+            strangers_per_peer: config.server.max_unauthenticated_connections_per_peer,
         },
         http2: server::Http2 {
             max_concurrent_streams: config.server.max_concurrent_streams,
@@ -374,6 +423,12 @@ fn lost_database() -> anyhow::Error {
     anyhow::anyhow!("the embedded PostgreSQL ended unexpectedly")
 }
 
+fn broken_worker() -> anyhow::Error {
+    anyhow::anyhow!(
+        "a worker panics again and again, and the server is of no use without it; the log names it"
+    )
+}
+
 /// Comes when an embedded server ended unrequested.
 async fn database_lost(postgres: Option<&Postgres>) {
     match postgres {
@@ -382,16 +437,33 @@ async fn database_lost(postgres: Option<&Postgres>) {
     }
 }
 
+/// Starts an embedded server anew whose program was replaced, as by an upgrade of its package while it
+/// runs: from then on it fails where it has to load a library. Turns wait, as for any restart.
+async fn follow_upgrades(postgres: Option<&Postgres>) -> Infallible {
+    let Some(postgres) = postgres else {
+        return std::future::pending().await;
+    };
+    loop {
+        tokio::time::sleep(UPGRADE_LOOK).await;
+        if postgres.is_replaced() {
+            tracing::warn!("the program of the embedded PostgreSQL was replaced; restarting it");
+            match postgres.restart().await {
+                Ok(()) => tracing::info!("the embedded PostgreSQL was restarted"),
+                Err(error) => {
+                    tracing::error!(%error, "the embedded PostgreSQL cannot be restarted; restart contextd")
+                }
+            }
+        }
+    }
+}
+
 /// How to reach the database: the one that the configuration names, or one that is started for us.
 async fn connect(
     config: &Config,
     progress: &Progress,
 ) -> anyhow::Result<(Connection, Option<Postgres>)> {
-    if let Some(url) = &config.database.url {
-        let connection = url
-            .expose_secret()
-            .parse()
-            .map_err(|_| anyhow::anyhow!("database.url is not a PostgreSQL URL"))?;
+    if let Some(url) = config.database.parts() {
+        let connection = external_database::connection(&config.database, &url)?;
         return Ok((connection, None));
     }
     let postgres = start_embedded(config, progress).await?;
@@ -447,10 +519,12 @@ pub fn database_settings(config: &Config, connection: Connection) -> store::Sett
         config: connection,
         pool_size: config.database.pool_size,
         acquire_timeout: config.database.acquire_timeout,
+        idle_timeout: config.database.idle_timeout,
         connect_timeout: config.database.connect_timeout,
         statement_timeout: config.database.statement_timeout,
         idle_in_transaction_timeout: IDLE_IN_TRANSACTION.min(lease * 2 / 3),
         ca_file: config.database.ca_file.clone(),
+        verify_host_name: config.database.verifies_host_name(),
         transaction_pooler: config.database.transaction_pooler,
         row_security: config.database.row_security,
     }
@@ -510,6 +584,9 @@ fn rules(config: &Config) -> Rules {
             idle: config.blobs.upload_idle_timeout,
             total: config.blobs.upload_timeout,
         },
+        counts_at_once: config.server.max_large_requests,
+        max_session_bytes: config.turn.max_session_bytes,
+        prompt_memory: config.turn.prompt_memory,
         max_prompt_media_bytes: config.blobs.max_prompt_bytes,
         retention: Retention {
             request_ids: config.retention.request_ids,

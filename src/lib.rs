@@ -27,6 +27,7 @@ pub mod context;
 pub mod mcp;
 pub mod provider;
 pub mod quota;
+pub mod session;
 pub mod store;
 
 pub mod codec;
@@ -34,5 +35,6 @@ pub mod model;
 pub mod pb;
 
 pub mod clock;
+pub mod fair;
 pub mod postgres;
 pub mod telemetry;

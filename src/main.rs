@@ -6,6 +6,12 @@ use clap::Parser;
 use contextd::cli::Cli;
 use contextd::postgres;
 
+/// Gives memory back to the system some seconds after a burst, also that of threads with nothing to do;
+/// glibc keeps it. `docs/benchmarks.md` has both numbers.
+#[cfg(all(target_os = "linux", target_env = "gnu"))]
+#[global_allocator]
+static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
+
 /// What contextd calls itself with to watch over the PostgreSQL that it runs.
 const GUARD: &str = "__postgres-guard";
 

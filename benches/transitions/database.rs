@@ -19,10 +19,12 @@ pub(crate) async fn create(postgres: &Postgres, name: &str) {
         config: postgres.config(name),
         pool_size: 1,
         acquire_timeout: Duration::from_secs(10),
+        idle_timeout: Duration::from_mins(1),
         connect_timeout: Duration::from_secs(10),
         statement_timeout: Duration::from_secs(30),
         idle_in_transaction_timeout: Duration::from_secs(10),
         ca_file: None,
+        verify_host_name: true,
         transaction_pooler: false,
         row_security: false,
     };

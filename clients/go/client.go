@@ -41,7 +41,7 @@ func Connect(url string, options ...Option) (*Client, error) {
 		return nil, err
 	}
 	ctx, end := context.WithCancelCause(context.Background())
-	return &Client{transport: transport, settings: found, host: newHost(ctx, found.maxParallel), ctx: ctx, end: end}, nil
+	return &Client{transport: transport, settings: found, host: newHost(ctx, found.maxParallel, found.log), ctx: ctx, end: end}, nil
 }
 
 // Close ends the connection and the tools that run. Turns go on at the server.
@@ -139,7 +139,7 @@ func (c *Client) CountTokens(ctx context.Context, model, text string) (int, erro
 func (c *Client) PutBlob(ctx context.Context, data []byte, mediaType string) (Media, error) {
 	hash := sha256.Sum256(data)
 	header := &pb.BlobHeader{MediaType: mediaType, SizeBytes: int64(len(data)), Sha256: hex.EncodeToString(hash[:])}
-	return again(ctx, c.settings.timeout, func(ctx context.Context) (Media, error) {
+	return again(ctx, c.transport, c.settings.timeout, func(ctx context.Context) (Media, error) {
 		stream, err := c.transport.blobs.PutBlob(ctx)
 		if err != nil {
 			return Media{}, err
@@ -159,7 +159,7 @@ func (c *Client) PutBlob(ctx context.Context, data []byte, mediaType string) (Me
 
 // GetBlob reads stored content, such as the whole output of a tool that was cut.
 func (c *Client) GetBlob(ctx context.Context, id string) ([]byte, error) {
-	return again(ctx, c.settings.timeout, func(ctx context.Context) ([]byte, error) {
+	return again(ctx, c.transport, c.settings.timeout, func(ctx context.Context) ([]byte, error) {
 		stream, err := c.transport.blobs.GetBlob(ctx, &pb.GetBlobRequest{BlobId: id})
 		if err != nil {
 			return nil, err

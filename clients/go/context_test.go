@@ -269,7 +269,7 @@ func TestAnAnswerToAnOldPromptIsRefused(t *testing.T) {
 func TestAResponseOfAnotherShapeIsRefusedHere(t *testing.T) {
 	session := session(t, connect(t), "echo")
 	ask(t, session, "One?")
-	for _, format := range []contextd.Format{contextd.OpenAI, contextd.OpenAIResponses, contextd.Anthropic, contextd.Gemini, contextd.AISDK} {
+	for _, format := range []contextd.Format{contextd.OpenAI, contextd.OpenAIResponses, contextd.Anthropic, contextd.Gemini, contextd.AISDK, contextd.AISDK7} {
 		prompt := must[*contextd.Prompt](t)(session.Prepare(t.Context(), format))
 		_, err := session.Record(t.Context(), prompt, object{"nothing": "of it"})
 		equal(t, err != nil, true)

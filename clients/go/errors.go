@@ -94,7 +94,8 @@ type Error struct {
 	// RequestID is what the server's log has the details of an internal error under.
 	RequestID string
 
-	status *status.Status
+	status      *status.Status
+	unreachable bool
 }
 
 // FieldViolation is one field of a request that is wrong.
@@ -127,8 +128,11 @@ func (e *Error) Error() string {
 	return text.String()
 }
 
-// Is makes errors.Is work with reasons.
+// Is makes errors.Is work with reasons and with ErrUnreachable.
 func (e *Error) Is(target error) bool {
+	if target == ErrUnreachable {
+		return e.unreachable
+	}
 	reason, ok := target.(Reason)
 	return ok && reason == e.Reason
 }

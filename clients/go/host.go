@@ -5,6 +5,8 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"log/slog"
+	"runtime/debug"
 	"sync"
 
 	pb "github.com/contextd/contextd/clients/go/contextdv1"
@@ -19,6 +21,7 @@ const rememberedCalls = 10_000
 type host struct {
 	ctx  context.Context // ends with the client
 	room chan struct{}
+	log  *slog.Logger
 
 	mutex sync.Mutex
 	calls map[callName]*hostCall // nil for those that are closed
@@ -34,8 +37,8 @@ type hostCall struct {
 	result *pb.ToolResult // once done is closed
 }
 
-func newHost(ctx context.Context, maxParallel int) *host {
-	return &host{ctx: ctx, room: make(chan struct{}, maxParallel), calls: map[callName]*hostCall{}, order: list.New()}
+func newHost(ctx context.Context, maxParallel int, log *slog.Logger) *host {
+	return &host{ctx: ctx, room: make(chan struct{}, maxParallel), log: log, calls: map[callName]*hostCall{}, order: list.New()}
 }
 
 // run begins a call, or finds the one that was begun. The values of ctx are the tool's too, its end is not: who leaves
@@ -112,6 +115,7 @@ func (h *host) carryOut(ctx context.Context, tool *Tool, callID, arguments strin
 	}
 	defer func() {
 		if panicked := recover(); panicked != nil {
+			h.log.Error("contextd: tool panicked", "tool", tool.Name, "call.id", callID, "panic", panicked, "stack", string(debug.Stack()))
 			made = result(callID, nil, fmt.Errorf("%s panicked: %v", tool.Name, panicked))
 		}
 	}()

@@ -39,6 +39,7 @@ func oneTool(name string, arguments object) object {
 var scripts = map[string]any{
 	"steps":     faultScript,
 	"delete":    oneTool("delete_file", object{"path": "/tmp/x"}),
+	"remove":    oneTool("delete_file", object{}),
 	"sleep":     oneTool("sleep", object{"seconds": 30}),
 	"fail-tool": oneTool("broken", object{}),
 	"invalid":   oneTool("add", object{"a": "two"}),

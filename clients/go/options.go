@@ -269,7 +269,7 @@ func sessionOf(options []SessionOption) (*pb.Session, *tools, error) {
 func runOption(set func(*runOptions)) RunOption { return forRun{option{forRun: set}} }
 
 // OnApproval decides about calls of tools with NeedsApproval. It is called once for each, by a goroutine of its own,
-// and may take its time. Its error ends the run. Without it, Session.Approve and Session.Deny decide.
+// and may take its time. Its error or panic denies the call and is logged. Without it, Session.Approve and Session.Deny decide.
 func OnApproval(decide func(context.Context, ApprovalRequest) (Decision, error)) RunOption {
 	return runOption(func(to *runOptions) { to.onApproval = decide })
 }

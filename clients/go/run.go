@@ -2,8 +2,10 @@ package contextd
 
 import (
 	"context"
+	"fmt"
 	"iter"
 	"math/rand/v2"
+	"runtime/debug"
 	"time"
 
 	pb "github.com/contextd/contextd/clients/go/contextdv1"
@@ -13,6 +15,8 @@ import (
 const (
 	submitTimeout   = 30 * time.Second
 	identifyTimeout = 10 * time.Second
+	// notDecided is the reason that the model reads where the host gave no usable decision. Details are for the log.
+	notDecided = "The host did not approve this call: its approval callback failed."
 )
 
 // Run is a turn. Range over its Events, or wait for its Result: both run the tools that the model calls. The turn
@@ -210,16 +214,30 @@ func (r *Run) ask(action core.AskApproval) {
 	if deadline := action.Asked.GetDeadline(); deadline != nil {
 		request.Deadline = deadline.AsTime()
 	}
-	decision, err := r.onApproval(r.ctx, request)
-	approval, invalid := decision.approval(request.ID)
-	if err = first(err, invalid); err != nil {
-		r.report(func(time.Time) []core.Action {
-			r.fail(err)
-			return nil
-		})
-		return
+	approval, err := r.decide(request)
+	if r.ctx.Err() != nil {
+		return // the run was left, which decides nothing: another one asks again
+	}
+	if err != nil {
+		r.client.settings.log.Error("contextd: call denied: the approval callback failed",
+			"tool", request.ToolName, "call.id", request.ID, "session.id", request.SessionID, "error", err)
+		approval, _ = Deny(notDecided).approval(request.ID)
 	}
 	r.report(func(now time.Time) []core.Action { return r.turn.OnApproval(approval, now) })
+}
+
+// decide asks the callback. Only a decision with Approved and no error lets the call run.
+func (r *Run) decide(request ApprovalRequest) (approval *pb.Approval, err error) {
+	defer func() {
+		if panicked := recover(); panicked != nil {
+			err = fmt.Errorf("it panicked: %v\n%s", panicked, debug.Stack())
+		}
+	}()
+	decision, err := r.onApproval(r.ctx, request)
+	if err != nil {
+		return nil, err
+	}
+	return decision.approval(request.ID)
 }
 
 func (r *Run) submit(action core.Submit) {

@@ -203,14 +203,6 @@ func TestAnApprovalMayComeFromElsewhere(t *testing.T) {
 	equal(t, must[*contextd.Result](t)(run.Result()).Text, "Result: deleted /tmp/x")
 }
 
-func TestAnErrorOfTheApprovalCallbackEndsTheRun(t *testing.T) {
-	missing := errors.New("no person is there")
-	session := session(t, connect(t), "delete", deleteFile())
-	_, err := session.Run(t.Context(), "go", decideBy(contextd.Decision{}, missing)).Result()
-	equal(t, errors.Is(err, missing), true)
-	cancel(t, session)
-}
-
 func cancel(t *testing.T, session *contextd.Session) {
 	t.Helper()
 	if _, err := session.Cancel(t.Context(), "", false, ""); err != nil {

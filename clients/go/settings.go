@@ -5,6 +5,7 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net"
 	"net/url"
 	"os"
@@ -33,6 +34,7 @@ type settings struct {
 	reconnectFor time.Duration
 	maxParallel  int
 	dialOptions  []grpc.DialOption
+	log          *slog.Logger
 }
 
 // APIKey is sent with each call. Default: CONTEXTD_API_KEY.
@@ -56,6 +58,9 @@ func ReconnectFor(limit time.Duration) Option { return func(s *settings) { s.rec
 // MaxParallelTools is how many tools run at the same time. Default: 32.
 func MaxParallelTools(number int) Option { return func(s *settings) { s.maxParallel = number } }
 
+// Logger takes what a developer has to see: tools and approval callbacks that fail, and outages. Default: slog.Default().
+func Logger(log *slog.Logger) Option { return func(s *settings) { s.log = log } }
+
 // DialOptions are further options of the connection, such as interceptors, or the stats handler of OpenTelemetry.
 func DialOptions(options ...grpc.DialOption) Option {
 	return func(s *settings) { s.dialOptions = append(s.dialOptions, options...) }
@@ -63,13 +68,16 @@ func DialOptions(options ...grpc.DialOption) Option {
 
 // settle fills in from the environment what was not given. Empty variables count as unset.
 func settle(url string, env func(string) string, options []Option) (*settings, error) {
-	found := &settings{timeout: time.Minute, reconnectFor: 5 * time.Minute, maxParallel: 32}
+	found := &settings{timeout: time.Minute, reconnectFor: 5 * time.Minute, maxParallel: 32, log: slog.Default()}
 	for _, each := range options {
 		each(found)
 	}
 	ownFiles := found.caFile != "" || found.certFile != ""
-	found.url = or(url, env("CONTEXTD_URL"), defaultURL)
-	found.apiKey = or(found.apiKey, env("CONTEXTD_API_KEY"))
+	found.url = or(url, env("CONTEXTD_URL"), addressURL(env("CONTEXTD_ADDRESS")), defaultURL)
+	found.apiKey = or(strings.TrimSpace(found.apiKey), strings.TrimSpace(env("CONTEXTD_API_KEY")))
+	if err := checkKey(found.apiKey); err != nil {
+		return nil, err
+	}
 	found.caFile = or(found.caFile, env("CONTEXTD_CA_FILE"))
 	found.certFile = or(found.certFile, env("CONTEXTD_CERT_FILE"))
 	found.keyFile = or(found.keyFile, env("CONTEXTD_KEY_FILE"))
@@ -86,6 +94,24 @@ func settle(url string, env func(string) string, options []Option) (*settings, e
 		return nil, errors.New("contextd: MaxParallelTools takes a number above 0")
 	}
 	return found, nil
+}
+
+// checkKey refuses a key that cannot be sent. No message shows a key.
+func checkKey(key string) error {
+	wrong := strings.IndexFunc(key, func(r rune) bool { return r < '!' || r > '~' })
+	if wrong < 0 {
+		return nil
+	}
+	return fmt.Errorf("contextd: the API key has a character at position %d of %d that no key has: "+
+		"a space, a control character, or one that is not ASCII", wrong+1, len(key))
+}
+
+// addressURL is CONTEXTD_ADDRESS, which the command line also reads: its plain-text form has no scheme.
+func addressURL(address string) string {
+	if address == "" || strings.Contains(address, "://") || strings.HasPrefix(address, "dns:") {
+		return address
+	}
+	return "http://" + address
 }
 
 func or(values ...string) string {

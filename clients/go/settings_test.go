@@ -79,3 +79,40 @@ func TestTheKeyIsNotShown(t *testing.T) {
 		}
 	}
 }
+
+func TestWhiteSpaceAroundAKeyIsLeftOut(t *testing.T) {
+	for _, key := range []string{"secret-key\n", "secret-key\r\n", " secret-key ", "\tsecret-key"} {
+		given, err := settleWith(nil, "", APIKey(key))
+		if err != nil || given.apiKey != "secret-key" {
+			t.Errorf("%q: %v", key, err)
+		}
+		if found, err := settleWith(map[string]string{"CONTEXTD_API_KEY": key}, ""); err != nil || found.apiKey != "secret-key" {
+			t.Errorf("%q: %v", key, err)
+		}
+	}
+}
+
+func TestAKeyThatCannotBeSentIsRefusedAndNotShown(t *testing.T) {
+	for _, key := range []string{"secret\nkey", "secret key", "sécret-key", "secret\x00key"} {
+		_, err := settleWith(nil, "", APIKey(key))
+		if err == nil || !strings.Contains(err.Error(), "position") || strings.Contains(err.Error(), "cret") {
+			t.Errorf("%q: %v", key, err)
+		}
+	}
+}
+
+func TestTheAddressOfTheCommandLineIsReadWhereNoURLIsGiven(t *testing.T) {
+	for want, env := range map[string]map[string]string{
+		"[10.0.0.1:7070] false": {"CONTEXTD_ADDRESS": "10.0.0.1:7070"},
+		"[a:443] true":          {"CONTEXTD_ADDRESS": "https://a"},
+		"[b:7070] false":        {"CONTEXTD_ADDRESS": "c:1", "CONTEXTD_URL": "http://b"},
+	} {
+		found, err := settleWith(env, "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := fmt.Sprint(found.hosts, found.tls); got != want {
+			t.Errorf("got %s, not %s", got, want)
+		}
+	}
+}

@@ -258,12 +258,17 @@ func (s *stream) open(action core.Open) {
 
 // read reports what one connection's stream brings.
 func (s *stream) read(ctx context.Context, action core.Open) {
+	outage := s.client.transport.outage
 	err := receive(ctx, s.client.transport.turns, action, func(event *pb.Event) bool {
+		outage.answered()
 		return s.brought(ctx, func(now time.Time) []core.Action { return s.core.OnEvent(action.Connection, event, now) })
 	})
 	var problem *core.Problem
 	if !errors.Is(err, io.EOF) {
 		problem = core.ProblemOf(err)
+		if ctx.Err() == nil {
+			outage.failed(problem, s.client.settings.reconnectFor)
+		}
 	}
 	s.brought(ctx, func(now time.Time) []core.Action { return s.core.OnEnd(action.Connection, problem, now) })
 }

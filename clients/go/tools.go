@@ -345,8 +345,9 @@ func (d Decision) approval(callID string) (*pb.Approval, error) {
 		approval.Decision = pb.ApprovalDecision_APPROVAL_DECISION_APPROVE
 	}
 	if d.Arguments != nil {
-		if !json.Valid(d.Arguments) {
-			return nil, errors.New("contextd: the arguments of a decision are not JSON")
+		var object map[string]json.RawMessage
+		if err := json.Unmarshal(d.Arguments, &object); err != nil || object == nil {
+			return nil, errors.New("contextd: the arguments of a decision are not a JSON object")
 		}
 		approval.EditedArgumentsJson = string(d.Arguments)
 	}

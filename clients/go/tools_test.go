@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"log/slog"
 	"strings"
 	"testing"
 	"time"
@@ -135,7 +136,7 @@ func TestALongResultIsCut(t *testing.T) {
 }
 
 func TestTheOldestCallsAreForgottenOnceTheyEnded(t *testing.T) {
-	host := newHost(t.Context(), 1)
+	host := newHost(t.Context(), 1, slog.Default())
 	tool := NewTool("x", "", func(context.Context, struct{}) (string, error) { return "", nil })
 	var first *hostCall
 	for number := range rememberedCalls + 5 {
@@ -154,7 +155,7 @@ func TestTheOldestCallsAreForgottenOnceTheyEnded(t *testing.T) {
 }
 
 func TestACallThatIsClosedLeavesOnlyItsKey(t *testing.T) {
-	host := newHost(t.Context(), 1)
+	host := newHost(t.Context(), 1, slog.Default())
 	ran := 0
 	tool := NewTool("work", "", func(context.Context, struct{}) (string, error) {
 		ran++

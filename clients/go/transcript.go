@@ -119,7 +119,7 @@ func (s *Session) Compact(ctx context.Context, options ...CompactOption) (*pb.Co
 	for _, each := range options {
 		each(request)
 	}
-	compacted, err := again(ctx, compactTimeout, func(ctx context.Context) (*pb.CompactResponse, error) {
+	compacted, err := again(ctx, s.client.transport, compactTimeout, func(ctx context.Context) (*pb.CompactResponse, error) {
 		return s.client.transport.contexts.Compact(ctx, request)
 	})
 	return compacted.GetCompaction(), err

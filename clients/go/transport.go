@@ -9,6 +9,7 @@ import (
 	"math/rand/v2"
 	"net"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"google.golang.org/grpc"
@@ -48,6 +49,9 @@ func ms(number int64) time.Duration { return time.Duration(number) * time.Millis
 // transport is the connections of a client.
 type transport struct {
 	connection *grpc.ClientConn
+	settings   *settings
+	outage     *outage
+	reached    atomic.Bool // the first connection came about
 	timeout    time.Duration
 	turns      pb.TurnServiceClient
 	sessions   pb.SessionServiceClient
@@ -102,6 +106,8 @@ func dial(settings *settings) (*transport, error) {
 	}
 	return &transport{
 		connection: connection,
+		settings:   settings,
+		outage:     &outage{log: settings.log, url: settings.url},
 		timeout:    settings.timeout,
 		turns:      pb.NewTurnServiceClient(connection),
 		sessions:   pb.NewSessionServiceClient(connection),
@@ -146,15 +152,20 @@ func (h hostList) Close()                                {}
 
 // --- Calls --------------------------------------------------------------------------------------------
 
-// again makes an attempt, and another one where that may help, for as long as the client's timeout and the context
+// again makes an attempt, and another one where that may help, for as long as the limit and the context
 // allow. Each call may be repeated: reads by nature, writes by their request_id.
-func again[T any](ctx context.Context, limit time.Duration, attempt func(context.Context) (T, error)) (T, error) {
+func again[T any](ctx context.Context, t *transport, limit time.Duration, attempt func(context.Context) (T, error)) (T, error) {
 	limited, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
+	if err := t.contact(ctx); err != nil {
+		var none T
+		return none, err
+	}
 	var known *core.Problem
 	for failures := 0; ; failures++ {
 		made, err := attempt(limited)
 		if err == nil {
+			t.outage.answered()
 			return made, nil
 		}
 		if ctx.Err() != nil {
@@ -171,6 +182,7 @@ func again[T any](ctx context.Context, limit time.Duration, attempt func(context
 		if !(problem.MayPass() || problem.Reason == string(RateLimited)) || time.Until(ends) <= wait {
 			return made, errorOf(known)
 		}
+		t.outage.failed(problem, time.Until(ends))
 		select {
 		case <-time.After(wait):
 		case <-ctx.Done():
@@ -183,7 +195,7 @@ func again[T any](ctx context.Context, limit time.Duration, attempt func(context
 func call[Request, Response any](
 	ctx context.Context, t *transport, method func(context.Context, *Request, ...grpc.CallOption) (*Response, error), request *Request,
 ) (*Response, error) {
-	return again(ctx, t.timeout, func(ctx context.Context) (*Response, error) { return method(ctx, request) })
+	return again(ctx, t, t.timeout, func(ctx context.Context) (*Response, error) { return method(ctx, request) })
 }
 
 // pages are the items of a list, read page by page as they are used.

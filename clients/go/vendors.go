@@ -17,6 +17,7 @@ const (
 	Anthropic       Format = pb.PromptFormat_PROMPT_FORMAT_ANTHROPIC
 	Gemini          Format = pb.PromptFormat_PROMPT_FORMAT_GEMINI
 	AISDK           Format = pb.PromptFormat_PROMPT_FORMAT_AI_SDK
+	AISDK7          Format = pb.PromptFormat_PROMPT_FORMAT_AI_SDK_7
 	Neutral         Format = pb.PromptFormat_PROMPT_FORMAT_NEUTRAL
 )
 

@@ -32,6 +32,10 @@ pub(crate) struct Recorded {
     pub(crate) recorded: String,
     /// Tokens of the prompt as reported.
     pub(crate) input_tokens_actual: u32,
+    /// Tokens of the answer as reported, with those of reasoning.
+    pub(crate) output_tokens: Option<u32>,
+    /// Those of reasoning among them, where the service says.
+    pub(crate) reasoning_tokens: Option<u32>,
     /// The request's body.
     pub(crate) request: Value,
 }
@@ -139,7 +143,7 @@ fn prompt(recorded: &Recorded) -> Prompt {
         max_output_tokens: None,
         generation: Generation {
             tool_choice: choice,
-            reasoning_effort: effort(&request["thinking"]),
+            reasoning_effort: effort(request),
             ..Generation::default()
         },
         size: TokenCount {
@@ -151,11 +155,31 @@ fn prompt(recorded: &Recorded) -> Prompt {
     }
 }
 
-/// Whether thinking was switched on or off; none: that was left to the service.
-fn effort(thinking: &Value) -> Option<ReasoningEffort> {
-    match thinking["type"].as_str()? {
-        "disabled" => Some(ReasoningEffort::None),
-        _ => Some(ReasoningEffort::High),
+/// Whether thinking was switched on or off, in the forms of Anthropic and DeepSeek, of OpenRouter,
+/// and of OpenAI. `None` means that was left to the service.
+fn effort(request: &Value) -> Option<ReasoningEffort> {
+    let switched = |on| {
+        if on {
+            ReasoningEffort::High
+        } else {
+            ReasoningEffort::None
+        }
+    };
+    if let Some(kind) = request["thinking"]["type"].as_str() {
+        return Some(switched(kind != "disabled"));
+    }
+    let reasoning = &request["reasoning"];
+    if let Some(enabled) = reasoning["enabled"].as_bool() {
+        return Some(switched(enabled));
+    }
+    let effort = reasoning["effort"]
+        .as_str()
+        .or(request["reasoning_effort"].as_str());
+    match effort {
+        Some(effort) => Some(switched(effort != "none")),
+        None => reasoning["max_tokens"]
+            .as_u64()
+            .map(|most| switched(most > 0)),
     }
 }
 
@@ -364,6 +388,7 @@ impl Reading {
             parts: vec![text.into()],
             outcome: ToolOutcome::Success,
             truncation: None,
+            display_text: String::new(),
         };
         // Each result is a message of its own, as most services take it.
         self.say(Role::Tool, vec![Content::ToolResult(result)]);

@@ -6,8 +6,13 @@ use contextd::context::template::Template;
 
 use super::{
     cases::Case,
-    score::{Pair, Score, anchored, cold},
+    score::{Continued, Pair, Score, cold, continued},
 };
+
+/// The name of the template that a case is counted with.
+fn family(case: &Case) -> &'static str {
+    Template::of(case.service(), &case.recorded.model).name
+}
 
 /// The table, by family and in all.
 pub(crate) fn report(cases: &[Case], worst: usize) -> String {
@@ -15,10 +20,7 @@ pub(crate) fn report(cases: &[Case], worst: usize) -> String {
     let mut all: Vec<(&Case, Pair)> = Vec::new();
     for case in cases {
         let pair = cold(case);
-        families
-            .entry(Template::of(case.service(), &case.recorded.model).name)
-            .or_default()
-            .push(pair);
+        families.entry(family(case)).or_default().push(pair);
         all.push((case, pair));
     }
     let mut out = String::new();
@@ -41,9 +43,24 @@ pub(crate) fn report(cases: &[Case], worst: usize) -> String {
         line(name, pairs);
     }
     let cold: Vec<Pair> = all.iter().map(|(_, pair)| *pair).collect();
-    let anchored: Vec<Pair> = anchored(cases).into_iter().map(|(_, pair)| pair).collect();
+    let anchored = |families: &str, calls: &[bool]| -> Vec<Pair> {
+        continued(cases)
+            .into_iter()
+            .filter(|pair| calls.contains(&pair.has_calls()))
+            .filter(|pair| families.is_empty() || family(pair.later) == families)
+            .map(Continued::predict)
+            .collect()
+    };
     line("ALL, cold", &cold);
-    line("ALL, anchored", &anchored);
+    line("ALL, anchored", &anchored("", &[false, true]));
+    line("- with tool rounds", &anchored("", &[true]));
+    line("- without", &anchored("", &[false]));
+    for name in families.keys() {
+        let pairs = anchored(name, &[false, true]);
+        if !pairs.is_empty() {
+            line(&format!("- {name}"), &pairs);
+        }
+    }
     all.sort_by(|a, b| b.1.error().abs().total_cmp(&a.1.error().abs()));
     for (
         case,

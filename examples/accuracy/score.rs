@@ -2,9 +2,16 @@
 
 use std::collections::BTreeMap;
 
-use contextd::context::template::Template;
+use contextd::{
+    context::{
+        estimator::{Estimator, KeptReasoning},
+        size::{ContextSize, Counters, ReportedCall},
+        template::Template,
+    },
+    model::{Anchor, Message, Prompt, Role, Usage, message::StoredPart},
+};
 
-use super::cases::Case;
+use super::cases::{Case, Recorded};
 
 /// A prediction and what was reported.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -90,8 +97,18 @@ pub(crate) fn cold(case: &Case) -> Pair {
     }
 }
 
-/// The cases that continue another one, predicted from that one's report.
-pub(crate) fn anchored(cases: &[Case]) -> Vec<(&Case, Pair)> {
+/// A request that continues an earlier one of its recording.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Continued<'a> {
+    /// The earlier request, whose report is the anchor.
+    pub(crate) earlier: &'a Case,
+    /// The request that is predicted.
+    pub(crate) later: &'a Case,
+}
+
+/// The requests that continue another one of their recording whose answer was reported: each with the
+/// latest that it continues.
+pub(crate) fn continued(cases: &[Case]) -> Vec<Continued<'_>> {
     let mut by_setting: BTreeMap<(String, &str), Vec<&Case>> = BTreeMap::new();
     for case in cases {
         by_setting
@@ -102,27 +119,11 @@ pub(crate) fn anchored(cases: &[Case]) -> Vec<(&Case, Pair)> {
     let mut found = Vec::new();
     for group in by_setting.values() {
         for later in group {
-            let earlier = group.iter().filter(|earlier| continues(earlier, later));
-            let Some(earlier) =
-                earlier.max_by_key(|earlier| earlier.prompt.transcript.messages().len())
-            else {
-                continue;
-            };
-            let template = Template::of(later.service(), &later.recorded.model);
-            let (before, now) = (
-                template.terms(&earlier.prompt),
-                template.terms(&later.prompt),
-            );
-            let count = template.anchored(earlier.recorded.input_tokens_actual, &before, &now);
-            let actual = later.recorded.input_tokens_actual;
-            found.push((
-                *later,
-                Pair {
-                    predicted: count.tokens,
-                    margin: count.margin,
-                    actual,
-                },
-            ));
+            let reported = |earlier: &&&Case| earlier.recorded.output_tokens.is_some();
+            let earlier = group.iter().filter(reported);
+            let earlier = earlier.filter(|earlier| continues(earlier, later));
+            let latest = earlier.max_by_key(|earlier| messages(earlier).len());
+            found.extend(latest.map(|earlier| Continued { earlier, later }));
         }
     }
     found
@@ -130,11 +131,108 @@ pub(crate) fn anchored(cases: &[Case]) -> Vec<(&Case, Pair)> {
 
 /// Whether a prompt is another one with messages appended.
 fn continues(earlier: &Case, later: &Case) -> bool {
-    let (before, now) = (
-        earlier.prompt.transcript.messages(),
-        later.prompt.transcript.messages(),
-    );
-    before.len() < now.len()
-        && before == &now[..before.len()]
-        && earlier.prompt.generation == later.prompt.generation
+    let (before, now) = (messages(earlier), messages(later));
+    before.len() < now.len() && before == &now[..before.len()]
+}
+
+fn messages(case: &Case) -> &[Message] {
+    case.prompt.transcript.messages()
+}
+
+impl<'a> Continued<'a> {
+    /// Whether tools were called since the earlier request.
+    pub(crate) fn has_calls(self) -> bool {
+        self.since().iter().any(Message::calls)
+    }
+
+    /// The messages since the earlier request.
+    pub(crate) fn since(self) -> &'a [Message] {
+        &messages(self.later)[messages(self.earlier).len()..]
+    }
+
+    /// The prediction after the earlier call, as a session makes it: the reported prompt, the answer as a
+    /// later prompt has it, and an estimate of everything since.
+    pub(crate) fn predict(self) -> Pair {
+        let Self { earlier, later } = self;
+        let Recorded {
+            model,
+            input_tokens_actual: input,
+            output_tokens: output,
+            reasoning_tokens: reasoning,
+            ..
+        } = &earlier.recorded;
+        let estimator = estimator(later);
+        let answer = self
+            .since()
+            .first()
+            .filter(|message| message.role == Role::Assistant);
+        let usage = Usage {
+            input: *input,
+            output: output.unwrap_or_default(),
+            reasoning: reasoning.unwrap_or_default(),
+            ..Usage::default()
+        };
+        let anchor = size(earlier, estimator, None).anchor_after(ReportedCall {
+            model,
+            usage: &usage,
+            in_rounds: false,
+            message_tokens: answer.map_or(0, |answer| message_tokens(estimator, answer)),
+            // No recorded request sends reasoning back.
+            output: answer.map_or(0, |answer| {
+                estimator.answer(&sized(estimator, answer), &usage, KeptReasoning::Nothing)
+            }),
+            dropped_input: 0,
+        });
+        let count = size(later, estimator, Some(&anchor)).size().count;
+        Pair {
+            predicted: count.tokens,
+            margin: count.margin,
+            actual: later.recorded.input_tokens_actual,
+        }
+    }
+}
+
+/// The size of a request by its counters.
+fn size<'a>(case: &'a Case, estimator: Estimator, anchor: Option<&'a Anchor>) -> ContextSize<'a> {
+    let counters = Counters {
+        transcript_tokens: transcript_tokens(estimator, messages(case)),
+        context_version: 0,
+        anchor,
+    };
+    let Prompt {
+        tools, generation, ..
+    } = &case.prompt;
+    let outside = estimator.non_transcript(&case.prompt.instructions(), tools, generation);
+    ContextSize::new(counters, &case.recorded.model, estimator.frame(), outside)
+}
+
+fn estimator(case: &Case) -> Estimator {
+    Estimator::of(Template::of(case.service(), &case.recorded.model))
+}
+
+/// Tokens of messages, counted as they are where they are stored.
+fn transcript_tokens(estimator: Estimator, messages: &[Message]) -> i64 {
+    messages
+        .iter()
+        .map(|message| i64::from(message_tokens(estimator, message)))
+        .sum()
+}
+
+fn message_tokens(estimator: Estimator, message: &Message) -> u32 {
+    let parts = || message.parts.iter().map(|stored| &stored.part);
+    parts()
+        .map(|part| estimator.part(part, message.role).tokens)
+        .fold(
+            estimator.overhead(message.role, parts()),
+            u32::saturating_add,
+        )
+}
+
+/// The parts of a message with their sizes, as they are stored.
+fn sized(estimator: Estimator, message: &Message) -> Vec<StoredPart> {
+    let sized = |stored: &StoredPart| StoredPart {
+        size: estimator.part(&stored.part, message.role),
+        ..stored.clone()
+    };
+    message.parts.iter().map(sized).collect()
 }

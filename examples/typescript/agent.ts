@@ -1,5 +1,5 @@
 // A travel guide with two tools. Stop it in mid sentence and start it again: it takes the turn up.
-import { Contextd, type Run, tool } from "contextd";
+import { Contextd, type Run, tool } from "@contextd/client";
 import { z } from "zod";
 
 const parameters = z.object({ city: z.string() });

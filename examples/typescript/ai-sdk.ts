@@ -1,6 +1,6 @@
 // The AI SDK at both ends: its messages go into a session, and a turn comes out as its UI message stream.
 import { convertToModelMessages, readUIMessageStream, type UIMessage, type UIMessageChunk } from "ai";
-import { Contextd, type Message, type Run, tool } from "contextd";
+import { Contextd, type Message, type Run, tool } from "@contextd/client";
 import { z } from "zod";
 
 /** Give it to `createUIMessageStreamResponse({ stream })`. */

@@ -3,7 +3,7 @@ import { execFile } from "node:child_process";
 import { readFile, realpath } from "node:fs/promises";
 import { resolve, sep } from "node:path";
 import { promisify } from "node:util";
-import { Contextd, tool } from "contextd";
+import { Contextd, tool } from "@contextd/client";
 import { z } from "zod";
 
 const [folder = ".", task = "What is in this folder?", model = ""] = process.argv.slice(2);

@@ -1,7 +1,7 @@
 // An agent that reads mail and notes who wrote about what, with a model that is too small to be trusted: each value of
 // its answer must stand in the mail. If one does not, the agent says so in the same session; after three answers the
 // mail is left for a person.
-import { Contextd, type Session } from "contextd";
+import { Contextd, type Session } from "@contextd/client";
 
 const mails = [
   "Hello, I ordered a blue kettle last week and it arrived broken. Please send my money back. Anna Berg",

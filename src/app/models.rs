@@ -6,10 +6,11 @@ use anyhow::Context as _;
 use http::{HeaderName, header};
 use secrecy::{ExposeSecret as _, SecretString};
 
+use super::rules;
 use crate::{
     config::{
-        AnthropicConfig, Config, Environment, GeminiConfig, HttpConfig, OpenAiConfig, PromptCache,
-        ProviderConfig, ResponsesConfig,
+        AnthropicConfig, Config, Environment, GeminiConfig, HttpConfig, KeyError, OpenAiConfig,
+        PromptCache, ProviderConfig, ResponsesConfig,
     },
     context::template::Template,
     provider::{
@@ -23,13 +24,23 @@ use crate::{
     },
 };
 
-/// All of them. Keys are read now and never again.
+/// All of them. Keys are read now and never again. A provider without its key is refused when it
+/// is used, so that one file serves machines with different keys; the default model's is refused now.
 pub(super) fn registry(config: &Config, environment: &Environment) -> anyhow::Result<Registry> {
+    let default = config.models.default_model.split_once('/');
     let mut registry = Registry::default();
-    for (name, config) in &config.providers {
-        let provider = provider(name, config, environment)
-            .with_context(|| format!("providers.{name} cannot be used"))?;
-        registry = registry.with(name, provider);
+    for (name, provider_config) in &config.providers {
+        let is_default = default.is_some_and(|(provider, _)| provider == name);
+        registry = match provider(name, provider_config, environment) {
+            Ok(provider) => registry.with(name, provider),
+            Err(error) if !is_default && error.is::<KeyError>() => {
+                tracing::warn!(provider = name, %error, "provider cannot be called");
+                registry.with_unusable(name, error.to_string())
+            }
+            Err(error) => {
+                return Err(error.context(format!("providers.{name} cannot be used")));
+            }
+        };
     }
     Ok(registry)
 }
@@ -62,13 +73,14 @@ fn responses(
         }
         None => responses::dialect::of_host(host.host().unwrap_or_default()),
     };
+    let dialect = rules::responses(dialect, &config.rules);
     let mut headers = Vec::new();
     if let Some(key) = config.http.key(environment)? {
         headers.push(credential(dialect.key_header, key));
     }
     headers.extend(accounts(&config.organization, &config.project));
     let settings = settings(&config.base_url, &config.http, headers)?;
-    let provider = Responses::new(name, settings, dialect, config.models.clone())?;
+    let provider = Responses::new(name, settings, &dialect, config.models.clone())?;
     Ok(provider.with_api_version(config.api_version.clone()))
 }
 
@@ -118,7 +130,9 @@ fn anthropic(
         PromptCache::Hour => anthropic::PromptCache::Hour,
     };
     let provider = Anthropic::new(name, settings, config.models.clone())?;
-    Ok(provider.with_prompt_cache(cache))
+    Ok(provider
+        .with_prompt_cache(cache)
+        .with_reasoning_back(rules::anthropic(&config.rules)))
 }
 
 fn gemini(name: &str, config: &GeminiConfig, environment: &Environment) -> anyhow::Result<Gemini> {
@@ -130,10 +144,12 @@ fn gemini(name: &str, config: &GeminiConfig, environment: &Environment) -> anyho
 }
 
 fn openai(name: &str, config: &OpenAiConfig, environment: &Environment) -> anyhow::Result<OpenAi> {
+    let host = config.base_url.parse::<http::Uri>()?;
     let dialect = match config.dialect {
-        Some(dialect) => Some(dialect::named(dialect.name()).context("the dialect is not known")?),
-        None => None,
+        Some(known) => dialect::named(known.name()).context("the dialect is not known")?,
+        None => dialect::of_host(host.host().unwrap_or_default()),
     };
+    let dialect = rules::chat(dialect, &config.rules);
     let mut headers = Vec::new();
     if let Some(key) = config.http.key(environment)? {
         headers.push(bearer(&key));
@@ -148,7 +164,7 @@ fn openai(name: &str, config: &OpenAiConfig, environment: &Environment) -> anyho
             known.into_iter().collect::<Vec<_>>().join(", ")
         );
     }
-    let provider = OpenAi::new(name, settings, dialect, config.models.clone())?;
+    let provider = OpenAi::new(name, settings, &dialect, config.models.clone())?;
     Ok(provider
         .with_developer_role(config.developer_role)
         .with_counted_as(config.counted_as.clone()))
@@ -211,6 +227,35 @@ mod tests {
         }
     }
 
+    #[test]
+    fn a_provider_without_its_key_is_refused_when_it_is_used_unless_it_is_the_default() {
+        let models = "providers.anthropic = {kind = 'anthropic', api_key_env = 'ANTHROPIC_API_KEY'}\n\
+             providers.ollama = {kind = 'openai', base_url = 'http://127.0.0.1:1/v1', dialect = 'ollama'}\n";
+        let load = |default: &str| {
+            let text = format!("models.default_model = '{default}'\n{models}");
+            let file = tempfile::NamedTempFile::new().expect("a file");
+            std::fs::write(file.path(), text).expect("written");
+            let sources = Sources {
+                file: Some(file.path().to_owned()),
+                ..Sources::default()
+            };
+            let config = crate::config::load(&sources)
+                .expect("valid settings")
+                .config;
+            registry(&config, &Environment::default())
+        };
+        let served = load("ollama/qwen3:8b").expect("a registry");
+        assert!(served.resolve("ollama/qwen3:8b").is_some());
+        assert!(served.resolve("anthropic/claude-sonnet-5-5").is_none());
+        assert_eq!(
+            served.missing("anthropic/claude-sonnet-5-5").to_string(),
+            "the provider of the model anthropic/claude-sonnet-5-5 cannot be called: \
+             the environment variable ANTHROPIC_API_KEY is not set"
+        );
+        let refused = load("anthropic/claude-sonnet-5-5").expect_err("refused");
+        assert_eq!(refused.to_string(), "providers.anthropic cannot be used");
+    }
+
     /// A configuration reaches each template: by the dialect, by the host, or by what the operator
     /// says.
     #[test]
@@ -266,7 +311,8 @@ mod tests {
         );
         let models = "gpt-4o gpt-5 gpt-oss gpt-3.5 claude-3 claude-sonnet-4-5 claude-5 gemini-2.0 gemini-2.5 gemini-3 gemma-3 \
                       mistral-medium mistral-small-latest mixtral deepseek-r1 deepseek-v4-flash qwen3 qwen3.5 smollm2 llama-2 \
-                      llama-3.3 llama-4 grok-3 grok-4 glm-4.6 glm-5.2 minimax-m2";
+                      llama-3.3 llama-4 grok-3 grok-4 glm-4.6 glm-5.2 minimax-m2 \
+                      claude-opus-4-7 claude-opus-4-8 claude-3-5-haiku qwen3-coder";
         let services = || Template::services().into_iter().chain(["elsewhere"]);
         let reached: BTreeSet<&str> = services()
             .flat_map(|it| {

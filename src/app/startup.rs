@@ -7,7 +7,7 @@ use crate::{
         gate::Gate,
         readiness::{Closed, Readiness},
     },
-    store::{Database, Error, migrate},
+    store::{Database, Error, Outage, migrate},
     telemetry::progress::Progress,
 };
 
@@ -40,9 +40,16 @@ pub(super) async fn prepared(
                     "it serves as soon as `contextd migrate` was run".to_owned(),
                 )
             }
-            Err(error @ (Error::Unavailable(_) | Error::Busy | Error::Conflict(_))) => {
-                (Closed::Database, error.to_string())
-            }
+            Err(error @ Error::Outage(Outage::TransactionPooler, _)) => return Err(error.into()),
+            Err(
+                error @ (Error::Outage(
+                    Outage::NoConnectionLeft | Outage::DiskFull | Outage::ServerBroken,
+                    _,
+                )
+                | Error::Unavailable(_)
+                | Error::Busy
+                | Error::Conflict(_)),
+            ) => (Closed::Database, error.to_string()),
             Err(
                 error @ (Error::Refused(_)
                 | Error::Duplicate(_)
@@ -50,6 +57,7 @@ pub(super) async fn prepared(
                 | Error::EventsExpired { .. }
                 | Error::Corrupt(_)
                 | Error::NoReach
+                | Error::TenantDeleted(_)
                 | Error::Broken(_)),
             ) => {
                 return Err(error.into());

@@ -2,8 +2,8 @@
 //! `grpc/guard.rs`.
 //!
 //! Keys are not looked up in the database with each request: a replica holds the hashes of all live
-//! keys and reads them again when their version changes, so that guesses cost no query, and an
-//! outage of the database locks no caller out.
+//! keys and reads them again when their version changes, so that guesses cost no query, and a
+//! short outage of the database locks no caller out.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -13,7 +13,10 @@ use std::{
 };
 
 use jiff::Timestamp;
-use tokio::sync::Mutex;
+use tokio::{
+    sync::{Mutex, watch},
+    time::sleep,
+};
 
 pub mod certificate;
 pub mod error;
@@ -29,7 +32,11 @@ use crate::{
     clock::Clock,
     config::{AuthConfig, GrantConfig},
     model::{Access, Principal, TenantId, access::DEFAULT_TENANT},
-    store::{Store, api_key::LiveKey},
+    store::{
+        Store,
+        admitted::{LastRead, Read},
+        api_key::LiveKey,
+    },
 };
 
 /// How often a replica asks whether API keys have changed. They are promised to take effect on every
@@ -37,8 +44,12 @@ use crate::{
 pub const KEYS_REFRESH: Duration = Duration::from_secs(2);
 /// How old the keys of the issuer of tokens may become before they are read again.
 pub const ISSUER_REFRESH: Duration = Duration::from_mins(5);
+/// How long a call goes on until the time of its credential is looked at again: the clock may be set.
+const LOOKED_AGAIN: Duration = Duration::from_mins(1);
 /// The longest credential that is looked at, in bytes.
 const LONGEST_CREDENTIAL: usize = 16 * 1024;
+/// How the subject of a caller begins whose key is in the database.
+const STORED: &str = "key:";
 /// The scheme of the `authorization` header, in small letters.
 const BEARER: &str = "bearer ";
 
@@ -68,8 +79,38 @@ pub struct Auth {
     tokens: Option<Tokens>,
     /// What is read again and again; one reader at a time.
     sources: Mutex<Sources>,
+    /// When keys were read from the database.
+    read: LastRead,
     /// Every key that is accepted.
     known: RwLock<Arc<Known>>,
+    /// Changes when they do.
+    changed: watch::Sender<()>,
+}
+
+/// A caller, and what it was identified by.
+#[derive(Debug, Clone)]
+pub struct Identity {
+    /// Who it is.
+    pub principal: Principal,
+    credential: Credential,
+}
+
+impl Identity {
+    /// Whether it was identified by an API key that is in the database.
+    pub fn is_of_stored_key(&self) -> bool {
+        self.principal.subject.starts_with(STORED)
+    }
+}
+
+/// For how long a caller's credential is valid.
+#[derive(Debug, Clone)]
+enum Credential {
+    /// None is needed.
+    Unneeded,
+    /// As long as the key is known and not expired.
+    Key(Hash),
+    /// Until then.
+    Until(Timestamp),
 }
 
 type Known = HashMap<Hash, Holder>;
@@ -87,6 +128,8 @@ struct Sources {
     /// The version of the keys in the database, once they were read.
     version: Option<i64>,
     stored: Vec<LiveKey>,
+    /// When that was, until it is in force.
+    read: Option<Read>,
     /// The text of the keys file.
     text: Option<String>,
     listed: Vec<FileKey>,
@@ -103,7 +146,9 @@ impl Auth {
             certificates: config.certificates.clone(),
             tokens: Tokens::new(&config.jwt)?,
             sources: Mutex::default(),
+            read: LastRead::default(),
             known: RwLock::default(),
+            changed: watch::Sender::default(),
         })
     }
 
@@ -112,33 +157,88 @@ impl Auth {
         self.required
     }
 
+    /// When the keys in the database were last read. `None`: callers need none.
+    pub fn last_read(&self) -> Option<&LastRead> {
+        self.required.then_some(&self.read)
+    }
+
     /// Who sends these credentials. Without authentication, an operator of the tenant `default`.
-    pub async fn identify(&self, credentials: Credentials<'_>) -> Result<Principal, Denied> {
+    pub async fn identify(&self, credentials: Credentials<'_>) -> Result<Identity, Denied> {
         if !self.required {
-            return Ok(anonymous());
+            return Ok(Identity {
+                principal: anonymous(),
+                credential: Credential::Unneeded,
+            });
         }
+        let until = |(principal, until)| Identity {
+            principal,
+            credential: Credential::Until(until),
+        };
         let Some(authorization) = credentials.authorization else {
             let certificate = credentials.certificate.ok_or(Denied::Missing)?;
-            return certificate::principal(certificate, &self.certificates);
+            return certificate::principal(certificate, &self.certificates).map(until);
         };
         let credential = bearer(authorization).ok_or(Denied::Malformed)?;
         match (secret::hash(credential), &self.tokens) {
-            (Some(hash), _) => self.holder(hash),
-            (None, Some(tokens)) => tokens.verify(credential).await,
+            (Some(hash), _) => Ok(Identity {
+                principal: self.holder(hash)?.principal,
+                credential: Credential::Key(hash),
+            }),
+            (None, Some(tokens)) => tokens.verify(credential).await.map(until),
             (None, None) => Err(Denied::Malformed),
         }
     }
 
-    fn holder(&self, hash: Hash) -> Result<Principal, Denied> {
-        let known = Arc::clone(&self.known.read().unwrap_or_else(PoisonError::into_inner));
-        let Holder {
+    /// Resolves when the credential of a caller is no longer valid, with the reason: its key was revoked
+    /// or changed, or it expired.
+    pub async fn ended(&self, identity: &Identity) -> Denied {
+        let mut changed = self.changed.subscribe();
+        loop {
+            let left = match self.left(identity) {
+                Ok(left) => left,
+                Err(denied) => return denied,
+            };
+            tokio::select! {
+                _ = changed.changed() => {}
+                () = sleep(left) => {}
+            }
+        }
+    }
+
+    /// How long the credential of a caller is valid, unless it changes, and after how long to look again.
+    fn left(&self, identity: &Identity) -> Result<Duration, Denied> {
+        let Identity {
             principal,
-            expires_at,
-        } = known.get(&hash).ok_or(Denied::Unknown)?;
-        if expires_at.is_some_and(|at| at <= self.clock.now()) {
+            credential,
+        } = identity;
+        let expires_at = match credential {
+            Credential::Unneeded => None,
+            Credential::Until(at) => Some(*at),
+            Credential::Key(hash) => {
+                let holder = self.holder(*hash)?;
+                if holder.principal != *principal {
+                    return Err(Denied::Unknown);
+                }
+                holder.expires_at
+            }
+        };
+        let Some(at) = expires_at else {
+            return Ok(LOOKED_AGAIN);
+        };
+        let left = at.duration_since(self.clock.now());
+        if !left.is_positive() {
             return Err(Denied::Expired);
         }
-        Ok(principal.clone())
+        Ok(left.unsigned_abs().min(LOOKED_AGAIN))
+    }
+
+    fn holder(&self, hash: Hash) -> Result<Holder, Denied> {
+        let known = Arc::clone(&self.known.read().unwrap_or_else(PoisonError::into_inner));
+        let holder = known.get(&hash).ok_or(Denied::Unknown)?;
+        if holder.expires_at.is_some_and(|at| at <= self.clock.now()) {
+            return Err(Denied::Expired);
+        }
+        Ok(holder.clone())
     }
 
     /// Reads again what may have changed. What cannot be read stays as it was.
@@ -163,11 +263,15 @@ impl Auth {
         let mut sources = self.sources.lock().await;
         let file = self.read_file(&mut sources).await;
         let database = self.read_database(&mut sources).await;
-        if matches!((&file, &database), (Ok(false), Ok(false))) {
-            return Ok(());
+        if !matches!((&file, &database), (Ok(false), Ok(false))) {
+            let known = Arc::new(sources.known());
+            *self.known.write().unwrap_or_else(PoisonError::into_inner) = known;
+            self.changed.send_replace(());
         }
-        let known = Arc::new(sources.known());
-        *self.known.write().unwrap_or_else(PoisonError::into_inner) = known;
+        // Once callers are identified by what was read.
+        if let Some(read) = sources.read.take() {
+            self.read.note(read);
+        }
         file.and(database).map(drop)
     }
 
@@ -196,12 +300,14 @@ impl Auth {
     /// Whether the keys in the database have changed.
     async fn read_database(&self, sources: &mut Sources) -> Result<bool, Error> {
         // The version is read first: a change that comes between is seen once more.
-        let version = self.store.keys_version().await?;
+        let (version, read) = self.store.keys_version().await?;
         if sources.version == Some(version) {
+            sources.read = Some(read);
             return Ok(false);
         }
         sources.stored = self.store.live_keys().await?;
         sources.version = Some(version);
+        sources.read = Some(read);
         Ok(true)
     }
 }
@@ -212,7 +318,7 @@ impl Sources {
             let principal = Principal {
                 tenant: key.tenant.clone(),
                 access: key.access,
-                subject: format!("key:{}", key.id),
+                subject: format!("{STORED}{}", key.id),
             };
             let expires_at = key.expires_at;
             (

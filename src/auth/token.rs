@@ -8,6 +8,7 @@ use std::{
     time::Duration,
 };
 
+use jiff::Timestamp;
 use jsonwebtoken::{
     Algorithm, AlgorithmFamily, DecodingKey, Validation, decode, decode_header,
     jwk::{Jwk, JwkSet, KeyAlgorithm, PublicKeyUse},
@@ -83,9 +84,13 @@ impl Tokens {
         }))
     }
 
-    /// Whom the token was issued to.
-    pub async fn verify(&self, token: &str) -> Result<Principal, Denied> {
+    /// Whom the token was issued to, and when it expires.
+    pub async fn verify(&self, token: &str) -> Result<(Principal, Timestamp), Denied> {
         let header = decode_header(token).map_err(|_| Denied::Malformed)?;
+        // No extension is understood here, so none may be critical (RFC 7515, section 4.1.11).
+        if header.crit.is_some() {
+            return Err(Denied::Unverified);
+        }
         let key = match self.key(header.kid.as_deref()) {
             Some(key) => key,
             None => {
@@ -94,7 +99,8 @@ impl Tokens {
             }
         };
         let claims = self.claims(token, header.alg, &key)?;
-        self.principal(&claims).ok_or(Denied::Claims)
+        let principal = self.principal(&claims).ok_or(Denied::Claims)?;
+        Ok((principal, expires_at(&claims)))
     }
 
     /// Reads the issuer's keys again if they are older.
@@ -192,6 +198,16 @@ impl Tokens {
         };
         key_set(&bytes).map_err(Unread::Json)
     }
+}
+
+/// When a token expires, the leeway included.
+fn expires_at(claims: &Map<String, Value>) -> Timestamp {
+    let seconds = claims.get("exp").and_then(Value::as_f64);
+    // Fractions are within the leeway.
+    #[expect(clippy::cast_possible_truncation, reason = "the cast saturates")]
+    let seconds = seconds.unwrap_or_default() as i64;
+    let leeway = i64::try_from(LEEWAY_SECONDS).unwrap_or_default();
+    Timestamp::from_second(seconds.saturating_add(leeway)).unwrap_or(Timestamp::MAX)
 }
 
 /// Why the issuer's keys cannot be read.

@@ -381,7 +381,8 @@ fn show_limits(limits: &pb::TenantLimits, used: Option<&pb::TenantUse>) -> anyho
     let shown = |limit: Option<i64>| limit.map_or("none".to_owned(), |limit| limit.to_string());
     let running = used.map(|used| format!("  {} now", used.running_turns));
     let owed = used.and_then(|used| used.tokens_owed.as_ref());
-    let owed = owed.map(|owed| format!("  {} s of them owed", owed.seconds));
+    let owed = owed.filter(|owed| owed.seconds > 0 || owed.nanos > 0);
+    let owed = owed.map(|owed| format!("  used up, next call in {} s", owed.seconds.max(1)));
     let stored = used.and_then(|used| used.stored_bytes);
     let stored = stored.map(|bytes| format!("  {bytes} now"));
     let lines = [

@@ -45,7 +45,7 @@ pub(super) async fn run(args: Args) -> anyhow::Result<ExitCode> {
     };
     let answer = tokio::time::timeout(timeout, stats(&server, request))
         .await
-        .with_context(|| format!("{} did not answer in time", server.address))??;
+        .with_context(|| format!("{} did not answer in time", server.address()))??;
     let colours = stdout().is_terminal();
     for line in answer.text.lines() {
         say(if colours {

@@ -38,7 +38,7 @@ pub(super) async fn run(args: Args) -> anyhow::Result<ExitCode> {
         service,
         timeout,
     } = args;
-    let address = &server.address;
+    let address = server.address();
     let (status, reason) =
         tokio::time::timeout(timeout, status_of(&server, service.unwrap_or_default()))
             .await
@@ -59,7 +59,7 @@ async fn status_of(
     server: &Server,
     service: String,
 ) -> anyhow::Result<(ServingStatus, Option<String>)> {
-    let address = &server.address;
+    let address = server.address();
     let endpoint = server.endpoint()?;
     let channel = endpoint
         .connect()

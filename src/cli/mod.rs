@@ -4,8 +4,6 @@ use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser, Subcommand};
 
-use crate::config::ConfigError;
-
 mod admin;
 mod backup;
 mod chat;
@@ -13,6 +11,7 @@ mod completion;
 mod config;
 mod conformance;
 mod context;
+mod exit;
 mod health;
 mod migrate;
 mod output;
@@ -21,9 +20,6 @@ mod serve;
 mod server;
 mod settings;
 mod version;
-
-/// Exit code of a command that could not start because of how it was called or configured.
-const USAGE: u8 = 2;
 
 /// Runs the agent loop, so that agent hosts don't have to: durable turns over gRPC, on PostgreSQL
 /// alone.
@@ -71,15 +67,7 @@ impl Cli {
         };
         outcome.unwrap_or_else(|error| {
             eprintln!("contextd: {error:#}");
-            exit_code(&error)
+            exit::exit_code(&error)
         })
-    }
-}
-
-fn exit_code(error: &anyhow::Error) -> ExitCode {
-    if error.is::<ConfigError>() {
-        ExitCode::from(USAGE)
-    } else {
-        ExitCode::FAILURE
     }
 }

@@ -45,7 +45,7 @@ pub(super) async fn run(args: Args) -> anyhow::Result<ExitCode> {
     } = args;
     tokio::time::timeout(timeout, check(&server, model.unwrap_or_default()))
         .await
-        .with_context(|| format!("timed out at {}", server.address))??;
+        .with_context(|| format!("timed out at {}", server.address()))??;
     Ok(ExitCode::SUCCESS)
 }
 

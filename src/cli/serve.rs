@@ -6,8 +6,8 @@ use anyhow::Context;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
-use super::settings::SettingArgs;
-use crate::config::Loaded;
+use super::{exit::exit_code, settings::SettingArgs};
+use crate::config::{Loaded, LogFormat};
 use crate::telemetry::progress::Progress;
 use crate::{app, telemetry};
 
@@ -27,7 +27,8 @@ pub(super) async fn run(args: Args) -> anyhow::Result<ExitCode> {
     // Before anything that a signal should stop.
     let mut signals = StopSignals::listen()?;
     let log = telemetry::init(&config.telemetry)?;
-    let progress = Progress::to_terminal(config.telemetry.log_format);
+    let format = config.telemetry.log_format;
+    let progress = Progress::to_terminal(format);
     for service in services {
         progress.step(format!(
             "provider {} is configured by {}",
@@ -47,7 +48,15 @@ pub(super) async fn run(args: Args) -> anyhow::Result<ExitCode> {
             std::process::exit(code)
         }
     };
-    outcome.map(|()| ExitCode::SUCCESS)
+    match (outcome, format) {
+        // Where every line is to be JSON, the cause of the end is one too.
+        (Err(error), LogFormat::Json) => {
+            let cause = format!("{error:#}");
+            tracing::error!(error = cause, "contextd ends");
+            Ok(exit_code(&error))
+        }
+        (outcome, LogFormat::Text | LogFormat::Json) => outcome.map(|()| ExitCode::SUCCESS),
+    }
 }
 
 /// The signals that ask a service to stop.

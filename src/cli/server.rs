@@ -1,8 +1,9 @@
 //! The server that a command talks to.
 
-use std::{path::PathBuf, time::Duration};
+use std::{net::IpAddr, path::PathBuf, time::Duration};
 
 use anyhow::Context as _;
+use http::uri::Authority;
 use secrecy::{ExposeSecret as _, SecretString};
 use tonic::{
     Request, Status,
@@ -11,8 +12,15 @@ use tonic::{
     transport::{Certificate, Channel, ClientTlsConfig, Endpoint},
 };
 
+use crate::config::Environment;
+
 /// How long reaching the server may take.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// The server of this machine, where no other is named.
+const DEFAULT_ADDRESS: &str = "127.0.0.1:7070";
+/// The variable's name in earlier versions.
+const EARLIER_VARIABLE: &str = "CONTEXTD_ADDRESS";
 
 /// A connection that sends the credential with each call.
 pub(super) type Connection = InterceptedService<Channel, Credential>;
@@ -20,15 +28,16 @@ pub(super) type Connection = InterceptedService<Channel, Credential>;
 /// Where it is.
 #[derive(Debug, clap::Args)]
 pub(super) struct Server {
-    /// Address and port of the server; `https://host:port` for TLS
+    /// URL of the server, or its address and port; `https://host:port` for TLS
     #[arg(
         long,
-        value_name = "ADDRESS:PORT",
-        env = "CONTEXTD_ADDRESS",
+        visible_alias = "address",
+        value_name = "URL",
+        env = "CONTEXTD_URL",
         hide_env_values = true,
-        default_value = "127.0.0.1:7070"
+        default_value_t = default_url()
     )]
-    pub(super) address: String,
+    url: String,
     /// API key or token to call with; better given by the variable than by the flag [no default: none]
     #[arg(
         long,
@@ -49,14 +58,19 @@ pub(super) struct Server {
 }
 
 impl Server {
+    /// The address as it was given.
+    pub(super) fn address(&self) -> &str {
+        if self.url.is_empty() {
+            DEFAULT_ADDRESS
+        } else {
+            &self.url
+        }
+    }
+
     /// Where to connect to.
     pub(super) fn endpoint(&self) -> anyhow::Result<Endpoint> {
-        let address = &self.address;
-        let url = if address.contains("://") {
-            address.clone()
-        } else {
-            format!("http://{address}")
-        };
+        let address = self.address();
+        let url = url_of(address);
         let encrypted = url.starts_with("https://");
         let endpoint =
             Endpoint::from_shared(url).with_context(|| format!("{address} is not an address"))?;
@@ -72,6 +86,17 @@ impl Server {
             None => ClientTlsConfig::new().with_native_roots(),
         };
         endpoint.tls_config(tls).context("cannot use TLS")
+    }
+
+    /// Says that the credential can be read on its way, if it can.
+    fn warn_of_plain_text(&self) {
+        if self.api_key.is_some() && is_exposed(self.address()) {
+            eprintln!(
+                "contextd: warning: the API key is sent to {} in plain text, where others on the way can read it; use \
+                 https://HOST:PORT, unless a mesh or tunnel encrypts",
+                self.address()
+            );
+        }
     }
 
     /// What calls are made with.
@@ -90,14 +115,31 @@ impl Server {
     /// Connects.
     pub(super) async fn connect(&self) -> anyhow::Result<Connection> {
         let credential = self.credential()?;
+        self.warn_of_plain_text();
         let channel = self
             .endpoint()?
             .connect_timeout(CONNECT_TIMEOUT)
             .connect()
             .await
-            .with_context(|| format!("cannot reach {}", self.address))?;
+            .with_context(|| format!("cannot reach {}", self.address()))?;
         Ok(InterceptedService::new(channel, credential))
     }
+}
+
+/// Whether what is sent to an address crosses a network in plain text.
+fn is_exposed(address: &str) -> bool {
+    let rest = match address.split_once("://") {
+        Some(("http", rest)) => rest,
+        Some(_) => return false,
+        None => address,
+    };
+    let authority: Option<Authority> = rest.split('/').next().and_then(|it| it.parse().ok());
+    let Some(authority) = authority else {
+        return true;
+    };
+    let host = authority.host().trim_matches(['[', ']']);
+    let is_loopback = |address: IpAddr| address.is_loopback();
+    host != "localhost" && !host.parse().is_ok_and(is_loopback)
 }
 
 /// The credential that goes with each call.
@@ -114,6 +156,94 @@ impl Interceptor for Credential {
     }
 }
 
+/// What the earlier variable names, or this machine.
+fn default_url() -> String {
+    let environment = Environment::of_process();
+    let earlier = environment.get(EARLIER_VARIABLE);
+    earlier.unwrap_or(DEFAULT_ADDRESS).to_owned()
+}
+
+/// A key without the white space around it, such as the newline at the end of a file.
 fn secret(text: &str) -> Result<SecretString, std::convert::Infallible> {
-    Ok(SecretString::from(text))
+    Ok(SecretString::from(text.trim()))
+}
+
+/// The URL to connect to. Of several hosts, which the clients use in turn, it is the first one's.
+fn url_of(address: &str) -> String {
+    let forms = [
+        ("https+dns:///", "https"),
+        ("http+dns:///", "http"),
+        ("dns:///", "http"),
+        ("https://", "https"),
+        ("http://", "http"),
+    ];
+    let form = forms
+        .iter()
+        .find_map(|(prefix, scheme)| Some((*scheme, address.strip_prefix(prefix)?)));
+    let (scheme, hosts) = match form {
+        Some(found) => found,
+        None if address.contains("://") => return address.to_owned(),
+        None => ("http", address),
+    };
+    let first = hosts.split(',').next().unwrap_or_default();
+    let host = first.trim().trim_end_matches('/');
+    let port = host.rsplit_once(':').map(|(_, port)| port);
+    let has_port = port.is_some_and(|it| it.bytes().all(|byte| byte.is_ascii_digit()));
+    match (has_port, scheme) {
+        (true, _) => format!("{scheme}://{host}"),
+        (false, "https") => format!("https://{host}:443"),
+        (false, _) => format!("http://{host}:7070"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_key_is_exposed_where_it_leaves_the_machine_in_plain_text() {
+        for (address, exposed) in [
+            ("127.0.0.1:7070", false),
+            ("localhost:7070", false),
+            ("[::1]:7070", false),
+            ("http://127.0.0.1:7070", false),
+            ("https://contextd.example.org:443", false),
+            ("contextd.example.org:7070", true),
+            ("http://contextd.example.org", true),
+            ("10.1.2.3:7070", true),
+            ("[2001:db8::1]:7070", true),
+            ("http://localhost.example.org:1", true),
+        ] {
+            assert_eq!(is_exposed(address), exposed, "{address}");
+        }
+    }
+
+    #[test]
+    fn one_variable_serves_the_command_line_and_the_clients() {
+        let table = [
+            ("127.0.0.1:7070", "http://127.0.0.1:7070"),
+            ("localhost", "http://localhost:7070"),
+            ("http://localhost", "http://localhost:7070"),
+            ("http://localhost:1234/", "http://localhost:1234"),
+            (
+                "https://contextd.example.com",
+                "https://contextd.example.com:443",
+            ),
+            ("http://a:1,b:2", "http://a:1"),
+            ("https://a,https://b:8443", "https://a:443"),
+            ("http://[::1]:7070", "http://[::1]:7070"),
+            ("http://[::1]", "http://[::1]:7070"),
+            ("dns:///contextd:7070", "http://contextd:7070"),
+            ("https+dns:///contextd", "https://contextd:443"),
+        ];
+        for (given, url) in table {
+            assert_eq!(url_of(given), url, "{given}");
+        }
+    }
+
+    #[test]
+    fn white_space_around_a_key_is_left_out() {
+        let Ok(key) = secret("ctxd_key\n");
+        assert_eq!(key.expose_secret(), "ctxd_key");
+    }
 }

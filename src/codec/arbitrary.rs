@@ -157,14 +157,18 @@ fn result() -> impl Strategy<Value = ToolResult> {
         collection::vec(given(), 0..4),
         outcome,
         option::of(truncation()),
+        prop_oneof![Just(String::new()), text()],
     )
-        .prop_map(|(call, name, parts, outcome, truncation)| ToolResult {
-            call: CallId::new(call),
-            name,
-            parts,
-            outcome,
-            truncation,
-        })
+        .prop_map(
+            |(call, name, parts, outcome, truncation, display_text)| ToolResult {
+                call: CallId::new(call),
+                name,
+                parts,
+                outcome,
+                truncation,
+                display_text,
+            },
+        )
 }
 
 fn truncation() -> impl Strategy<Value = Truncation> {

@@ -22,6 +22,12 @@ pub fn ids_from_text(text: &str) -> Result<BTreeSet<CallId>, DecodeError> {
     Ok(ids.into_iter().map(CallId::new).collect())
 }
 
+/// The same ids as text.
+pub fn ids_to_text<'a>(calls: impl Iterator<Item = &'a CallId>) -> String {
+    let ids: Vec<&str> = calls.map(CallId::as_str).collect();
+    serde_json::Value::from(ids).to_string()
+}
+
 /// A call for the wire.
 pub fn call_to_pb(call: &ToolCall) -> pb::ToolCall {
     let ToolCall {
@@ -45,6 +51,7 @@ pub fn result_to_pb(result: &ToolResult) -> pb::ToolResult {
         parts,
         outcome,
         truncation,
+        display_text,
     } = result;
     pb::ToolResult {
         call_id: call.to_string(),
@@ -53,6 +60,7 @@ pub fn result_to_pb(result: &ToolResult) -> pb::ToolResult {
         outcome: outcome_to_pb(*outcome).into(),
         truncation: truncation.as_ref().map(truncation_to_pb),
         prune_mark: None,
+        display_text: display_text.clone(),
     }
 }
 

@@ -62,6 +62,7 @@ pub fn from_pb(session: pb::Session) -> Result<SessionConfig, DecodeError> {
         update_time: _,
         holder: _,
         lease_expire_time: _,
+        configuration_blob: _,
     } = session;
     Ok(SessionConfig {
         model,

@@ -173,8 +173,10 @@ fn rest_of_result(result: &ToolResult) -> Option<pb::ToolResult> {
         parts,
         outcome: _,
         truncation,
+        display_text,
     } = result;
-    if matches!(parts.as_slice(), [Given::Text(_)]) && truncation.is_none() {
+    let is_text = matches!(parts.as_slice(), [Given::Text(_)]);
+    if is_text && truncation.is_none() && display_text.is_empty() {
         return None;
     }
     let mut parts: Vec<pb::Part> = parts.iter().map(call::given_to_pb).collect();
@@ -184,6 +186,7 @@ fn rest_of_result(result: &ToolResult) -> Option<pb::ToolResult> {
     Some(pb::ToolResult {
         parts,
         truncation: truncation.as_ref().map(call::truncation_to_pb),
+        display_text: display_text.clone(),
         ..pb::ToolResult::default()
     })
 }
@@ -233,6 +236,7 @@ pub fn from_row(row: PartRow) -> Result<Part, DecodeError> {
                 outcome: _,
                 truncation,
                 prune_mark: _,
+                display_text,
             } = result_rest(rest)?;
             Content::ToolResult(ToolResult {
                 call: CallId::new(column("call", call)?),
@@ -243,6 +247,7 @@ pub fn from_row(row: PartRow) -> Result<Part, DecodeError> {
                     column("outcome", outcome)?.into(),
                 )?)?,
                 truncation: truncation.map(call::truncation_from_pb).transpose()?,
+                display_text,
             })
         }
         REFUSAL => Content::Refusal(body),
@@ -492,6 +497,7 @@ mod tests {
             parts: vec!["ok".into()],
             outcome: ToolOutcome::Success,
             truncation: None,
+            display_text: String::new(),
         };
         let call = ToolCall {
             id: CallId::new("c1"),

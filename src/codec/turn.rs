@@ -196,6 +196,7 @@ pub fn completion_to_pb(reason: CompletionReason) -> pb::CompletionReason {
         CompletionReason::ContentFilter => pb::CompletionReason::ContentFilter,
         CompletionReason::Budget => pb::CompletionReason::Budget,
         CompletionReason::Deadline => pb::CompletionReason::Deadline,
+        CompletionReason::Empty => pb::CompletionReason::Empty,
     }
 }
 

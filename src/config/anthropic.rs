@@ -8,6 +8,7 @@ use crate::model::Declared;
 
 use super::check::Checks;
 use super::http::{self, HttpConfig, OfKind};
+use super::rules::AnthropicRules;
 
 /// Where Anthropic itself is.
 const ANTHROPIC: &str = "https://api.anthropic.com/v1";
@@ -25,6 +26,8 @@ pub struct AnthropicConfig {
     pub version: String,
     /// How long the service keeps what it has read of a prompt.
     pub prompt_cache: PromptCache,
+    /// What it takes, over what the names of its models say.
+    pub rules: AnthropicRules,
     /// What is known of models, by name. Others can be used too.
     pub models: BTreeMap<String, Declared>,
 }
@@ -51,6 +54,7 @@ impl Default for AnthropicConfig {
             http: HttpConfig::default(),
             version: "2023-06-01".to_owned(),
             prompt_cache: PromptCache::default(),
+            rules: AnthropicRules::default(),
             models: BTreeMap::new(),
         }
     }
@@ -70,6 +74,7 @@ impl AnthropicConfig {
             http,
             version,
             prompt_cache: _,
+            rules: _,
             models,
         } = self;
         let key = |name: &str| format!("{prefix}.{name}");

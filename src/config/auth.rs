@@ -138,8 +138,8 @@ impl JwtConfig {
     }
 }
 
-/// Whether other keys cannot be put in on the way.
-fn is_safe(url: &str) -> bool {
+/// Whether nothing can be read or put in on the way.
+pub(super) fn is_safe(url: &str) -> bool {
     let Ok(url) = url.parse::<Uri>() else {
         return false;
     };

@@ -1,7 +1,10 @@
 //! The bounds of `[policies.NAME.compaction]`.
 
 use super::check::Checks;
-use crate::model::compaction::CompactionPolicy;
+use crate::model::{
+    compaction::{CompactionPolicy, GUARD_RESTARTS},
+    config::is_model_reference,
+};
 
 /// Most characters of the instructions for summaries.
 const LONGEST_INSTRUCTIONS: usize = 16_384;
@@ -22,7 +25,7 @@ pub(super) fn check(policy: &CompactionPolicy, checks: &mut Checks, prefix: &str
         (
             "guard_max_restarts",
             policy.guard_max_restarts,
-            0..=100,
+            GUARD_RESTARTS,
             "restarts",
         ),
     ];
@@ -43,7 +46,7 @@ pub(super) fn check(policy: &CompactionPolicy, checks: &mut Checks, prefix: &str
         });
     }
     if let Some(model) = &policy.summary_model {
-        let named = model.is_empty() || model.split_once('/').is_some();
+        let named = model.is_empty() || is_model_reference(model);
         checks.require(named, &key("summary_model"), || {
             format!("{model:?} is not PROVIDER/MODEL")
         });

@@ -7,6 +7,7 @@ use secrecy::{ExposeSecret, SecretString};
 use serde::{Deserialize, Serialize};
 
 use super::check::Checks;
+use super::database_url::{DatabaseUrl, SslMode};
 use super::{duration, secret};
 
 /// `[database]`: which PostgreSQL holds everything, and how it is talked to.
@@ -19,6 +20,11 @@ pub struct DatabaseConfig {
         deserialize_with = "secret::deserialize"
     )]
     pub url: Option<SecretString>,
+    /// Whether connections are encrypted, where `url` has no `sslmode` of its own: `disable`, `prefer`,
+    /// `require`, `verify-ca` or `verify-full`. Absent: `prefer` for addresses of this machine, and
+    /// `require` for all others. Where a connection is encrypted the server's certificate is verified,
+    /// and that it is for the host of `url`, except with `verify-ca`.
+    pub sslmode: Option<SslMode>,
     /// Certificate authorities (PEM) to trust instead of the system's.
     pub ca_file: Option<PathBuf>,
     /// Migrate the schema of the database named by `url` when serving starts. The embedded one
@@ -38,6 +44,10 @@ pub struct DatabaseConfig {
     /// How long a request waits for a free connection.
     #[serde(with = "duration")]
     pub acquire_timeout: Duration,
+    /// A connection that nothing has used for this long is closed, so that other replicas can have
+    /// it. One of each pool stays.
+    #[serde(with = "duration")]
+    pub idle_timeout: Duration,
     /// While a request has waited for longer than this for a connection, new ones are refused as
     /// OVERLOADED, which takes no time; those that bring a running turn to its end are not.
     #[serde(with = "duration")]
@@ -54,12 +64,14 @@ impl Default for DatabaseConfig {
     fn default() -> Self {
         Self {
             url: None,
+            sslmode: None,
             ca_file: None,
             migrate_on_start: false,
             transaction_pooler: false,
             row_security: false,
             pool_size: 16,
             acquire_timeout: Duration::from_secs(5),
+            idle_timeout: Duration::from_mins(1),
             overload_wait: Duration::from_millis(250),
             statement_timeout: Duration::from_secs(10),
             connect_timeout: Duration::from_secs(5),
@@ -68,15 +80,29 @@ impl Default for DatabaseConfig {
 }
 
 impl DatabaseConfig {
+    /// The URL taken apart. `None`: there is none, or its `sslmode` is unknown, which is refused when
+    /// the settings are read.
+    pub fn parts(&self) -> Option<DatabaseUrl> {
+        self.url.as_ref().and_then(DatabaseUrl::of)
+    }
+
+    /// Whether the certificate of the server has to be for the host that is connected to.
+    pub fn verifies_host_name(&self) -> bool {
+        let of_url = self.parts().and_then(|url| url.sslmode);
+        of_url.or(self.sslmode) != Some(SslMode::VerifyCa)
+    }
+
     pub(super) fn check(&self, checks: &mut Checks) {
         let Self {
             url,
+            sslmode: _,
             ca_file: _,
             migrate_on_start: _,
             transaction_pooler,
             row_security,
             pool_size,
             acquire_timeout,
+            idle_timeout,
             overload_wait,
             statement_timeout,
             connect_timeout,
@@ -87,13 +113,19 @@ impl DatabaseConfig {
             || "must look like postgres://user:password@host:5432/name".to_owned(),
         );
         checks.require(
+            url.is_none() || self.parts().is_some(),
+            "database.url",
+            || format!("has an sslmode that is none of {}", SslMode::names()),
+        );
+        checks.require(
             !(*row_security && *transaction_pooler),
             "database.row_security",
             || "needs connections that keep their role, which database.transaction_pooler takes away".to_owned(),
         );
         let wait = Duration::from_millis(10)..=Duration::from_mins(10);
-        checks.number("database.pool_size", *pool_size, 2..=1000, "connections");
+        checks.number("database.pool_size", *pool_size, 1..=1000, "connections");
         checks.duration("database.acquire_timeout", *acquire_timeout, wait.clone());
+        checks.duration("database.idle_timeout", *idle_timeout, wait.clone());
         checks.duration("database.overload_wait", *overload_wait, wait.clone());
         checks.duration(
             "database.statement_timeout",

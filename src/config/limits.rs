@@ -8,13 +8,13 @@ use super::check::Checks;
 /// Absent: as much as there is.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct LimitsConfig {
-    /// Turns that run at once, on all replicas together.
+    /// Turns that run at once, and calls of Compact, on all replicas together.
     pub running_turns: Option<u64>,
     /// Requests per second, on each replica.
     pub requests_per_second: Option<u64>,
     /// Tokens that models read and write per minute, on all replicas together.
     pub tokens_per_minute: Option<u64>,
-    /// Bytes of messages, events and blobs.
+    /// Bytes of messages, events, configurations, requests and blobs, uploads under way included.
     pub stored_bytes: Option<u64>,
 }
 

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use super::check::Checks;
 use super::duration;
 use super::provider::ProvidersConfig;
+use crate::model::config::is_model_reference;
 
 /// `[models]`: which model is used when none is named, and how models are discovered.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -60,7 +61,7 @@ pub(super) fn check_reference(
     providers: &ProvidersConfig,
 ) {
     match reference.split_once('/') {
-        Some((provider, model)) if !provider.is_empty() && !model.is_empty() => {
+        Some((provider, _)) if is_model_reference(reference) => {
             checks.require(providers.contains_key(provider), key, || {
                 let known: Vec<_> = providers.keys().map(String::as_str).collect();
                 format!(

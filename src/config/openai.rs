@@ -8,6 +8,7 @@ use crate::model::Declared;
 
 use super::check::Checks;
 use super::http::{self, HttpConfig, OfKind};
+use super::rules::ChatRules;
 
 /// Where OpenAI itself is.
 const OPENAI: &str = "https://api.openai.com/v1";
@@ -32,6 +33,8 @@ pub struct OpenAiConfig {
     pub project: Option<String>,
     /// Give instructions under the role `developer` instead of `system`, for the dialect `openai`.
     pub developer_role: bool,
+    /// What it takes, over what its dialect says.
+    pub rules: ChatRules,
     /// What is known of models, by name. Others can be used too.
     pub models: BTreeMap<String, Declared>,
 }
@@ -116,6 +119,7 @@ impl Default for OpenAiConfig {
             organization: None,
             project: None,
             developer_role: false,
+            rules: ChatRules::default(),
             models: BTreeMap::new(),
         }
     }
@@ -138,11 +142,13 @@ impl OpenAiConfig {
             organization,
             project,
             developer_role: _,
+            rules,
             models,
         } = self;
         http::check_service(checks, prefix, base_url, http, &OF_KIND);
         let values = [("organization", organization), ("project", project)];
         http::check_sendable(checks, prefix, values);
+        rules.check(checks, prefix);
         http::check_models(checks, prefix, models);
     }
 }

@@ -8,6 +8,7 @@ use crate::model::Declared;
 
 use super::check::Checks;
 use super::http::{self, HttpConfig, OfKind};
+use super::rules::ResponsesRules;
 
 /// Where OpenAI itself is.
 const OPENAI: &str = "https://api.openai.com/v1";
@@ -29,6 +30,8 @@ pub struct ResponsesConfig {
     pub organization: Option<String>,
     /// `OpenAI-Project`.
     pub project: Option<String>,
+    /// What it takes, over what its dialect says.
+    pub rules: ResponsesRules,
     /// What is known of models, by name. Others can be used too.
     pub models: BTreeMap<String, Declared>,
 }
@@ -88,6 +91,7 @@ impl Default for ResponsesConfig {
             api_version: None,
             organization: None,
             project: None,
+            rules: ResponsesRules::default(),
             models: BTreeMap::new(),
         }
     }
@@ -109,6 +113,7 @@ impl ResponsesConfig {
             api_version,
             organization,
             project,
+            rules: _,
             models,
         } = self;
         let key = |name: &str| format!("{prefix}.{name}");

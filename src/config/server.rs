@@ -24,6 +24,16 @@ pub struct ServerConfig {
     pub insecure_no_auth: bool,
     /// Largest request, in bytes; larger ones are refused before they are decoded.
     pub max_request_bytes: usize,
+    /// How long a client may take to send a request; uploads have times of their own
+    /// (`blobs.upload_idle_timeout`). A large request also waits within it until it may be decoded.
+    #[serde(with = "duration")]
+    pub request_timeout: Duration,
+    /// Bytes of all requests that are being received or handled; at least twice `max_request_bytes` hold.
+    /// Further ones are refused as OVERLOADED.
+    pub max_request_memory_bytes: usize,
+    /// Requests of more than 256 KiB that are decoded at once, and counts of tokens that run at once. Further
+    /// ones wait.
+    pub max_large_requests: usize,
     /// Most connections at once. Further ones wait in the system's queue.
     pub max_connections: usize,
     /// How long a client may take for its TLS handshake, and then for the first bytes of HTTP/2.
@@ -32,6 +42,13 @@ pub struct ServerConfig {
     /// How long a connection may have no RPC before it is closed.
     #[serde(with = "duration")]
     pub max_connection_idle: Duration,
+    /// How long a connection may have no RPC with a valid credential before it is closed, unless it has a
+    /// stream of health.
+    #[serde(with = "duration")]
+    pub unauthenticated_connection_timeout: Duration,
+    /// Most connections of one peer (an IPv4 address, or an IPv6 network of 64 bits) that have had no RPC
+    /// with a valid credential. A further one takes the place of the oldest.
+    pub max_unauthenticated_connections_per_peer: usize,
     /// How long a client may be silent before it is sent an HTTP/2 PING.
     #[serde(with = "duration")]
     pub keepalive_interval: Duration,
@@ -43,8 +60,8 @@ pub struct ServerConfig {
     /// Bytes of the headers of a request, unpacked. Larger ones are refused; four times as much closes
     /// the connection.
     pub max_header_bytes: u32,
-    /// Requests that a client may have cancelled before the server looked at them. Beyond it the connection
-    /// is closed ("rapid reset", CVE-2023-44487).
+    /// Requests that a client may have cancelled before the server looked at them: as many as it may have
+    /// at once, so that one that gives all of them up keeps its connection. Beyond it the connection is closed ("rapid reset", CVE-2023-44487).
     pub max_pending_resets: usize,
     /// Requests that the server may have to end on one connection because of the client's malformed frames.
     /// Beyond it the connection is closed (CVE-2025-8671).
@@ -80,14 +97,19 @@ impl Default for ServerConfig {
             admin_listen: None,
             insecure_no_auth: false,
             max_request_bytes: 4 << 20,
+            request_timeout: Duration::from_secs(30),
+            max_request_memory_bytes: 64 << 20,
+            max_large_requests: 2,
             max_connections: 10_000,
             handshake_timeout: Duration::from_secs(10),
             max_connection_idle: Duration::from_mins(30),
+            unauthenticated_connection_timeout: Duration::from_mins(1),
+            max_unauthenticated_connections_per_peer: 1000,
             keepalive_interval: Duration::from_secs(30),
             keepalive_timeout: Duration::from_secs(20),
             max_concurrent_streams: 1000,
             max_header_bytes: 16 << 10,
-            max_pending_resets: 20,
+            max_pending_resets: 1000,
             max_error_resets: 1024,
             max_control_frames_per_second: 2000,
             max_requests: 512,
@@ -141,6 +163,18 @@ impl ServerConfig {
             bytes,
             "bytes",
         );
+        checks.number(
+            "server.max_request_memory_bytes",
+            self.max_request_memory_bytes,
+            1 << 20..=64 << 30,
+            "bytes",
+        );
+        checks.number(
+            "server.max_large_requests",
+            self.max_large_requests,
+            1..=1_000,
+            "requests",
+        );
         let bytes = 4 << 10..=1 << 20;
         checks.number(
             "server.max_header_bytes",
@@ -152,6 +186,12 @@ impl ServerConfig {
         checks.number(
             "server.max_connections",
             self.max_connections,
+            most.clone(),
+            "connections",
+        );
+        checks.number(
+            "server.max_unauthenticated_connections_per_peer",
+            self.max_unauthenticated_connections_per_peer,
             most.clone(),
             "connections",
         );
@@ -199,9 +239,15 @@ impl ServerConfig {
         let minute = Duration::from_mins(1);
         for (key, time, longest) in [
             ("server.handshake_timeout", self.handshake_timeout, minute),
+            ("server.request_timeout", self.request_timeout, minute * 10),
             (
                 "server.max_connection_idle",
                 self.max_connection_idle,
+                hour * 24,
+            ),
+            (
+                "server.unauthenticated_connection_timeout",
+                self.unauthenticated_connection_timeout,
                 hour * 24,
             ),
             ("server.keepalive_interval", self.keepalive_interval, hour),

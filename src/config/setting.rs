@@ -30,6 +30,7 @@ pub const COMMAND_FLAGS: &[&str] = &[
     "timeout",
     "tokens-per-minute",
     "ttl",
+    "url",
 ];
 
 /// A key of the file that can also be given as `--flag` or `CONTEXTD_FLAG`. Its default is the
@@ -130,7 +131,7 @@ pub const SETTINGS: &[Setting] = &[
         flag: "database-url",
         key: "database.url",
         value_name: "URL",
-        help: "PostgreSQL 14 or later: postgres://user:password@host:port/name",
+        help: "PostgreSQL 14 or later: postgres://user:password@host:port/name; encrypted unless it is on this machine or says ?sslmode=disable",
         without_default: Some("no default: contextd runs a PostgreSQL of its own"),
     },
     Setting {

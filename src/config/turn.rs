@@ -39,6 +39,13 @@ pub struct TurnConfig {
     pub max_running_turns: usize,
     /// Largest answer of a model, in bytes: it must fit into one event with room to spare.
     pub max_answer_bytes: usize,
+    /// Bytes of the messages of one session that a model sees, beyond which no message is appended, and
+    /// no large one is queued or begins a turn, until they are compacted or pruned.
+    pub max_session_bytes: u64,
+    /// Bytes that all calls of this replica may hold together which read whole sessions for hosts
+    /// (RenderContext, PrepareContext, Compact, CountTokens, PruneToolOutputs), and turns with 512 KiB of
+    /// messages or of media or more until their model begins to answer; others wait.
+    pub prompt_memory: usize,
     /// Most calls of the model for one step, the first one included, when calls fail that may
     /// succeed later.
     pub max_call_attempts: u32,
@@ -68,6 +75,8 @@ impl Default for TurnConfig {
             poll_interval: Duration::from_secs(1),
             max_running_turns: 1000,
             max_answer_bytes: 768 << 10,
+            max_session_bytes: 24 << 20,
+            prompt_memory: 192 << 20,
             max_call_attempts: 3,
             retry_base_delay: Duration::from_secs(1),
             retry_max_delay: Duration::from_secs(20),
@@ -89,6 +98,8 @@ impl TurnConfig {
             poll_interval,
             max_running_turns,
             max_answer_bytes,
+            max_session_bytes,
+            prompt_memory,
             max_call_attempts,
             retry_base_delay,
             retry_max_delay,
@@ -141,14 +152,31 @@ impl TurnConfig {
             "bytes",
         );
         checks.number(
-            "turn.max_call_attempts",
-            *max_call_attempts,
-            1..=20,
-            "calls",
+            "turn.max_session_bytes",
+            *max_session_bytes,
+            1 << 20..=4 << 30,
+            "bytes",
         );
-        let wait = Duration::ZERO..=Duration::from_hours(1);
-        checks.duration("turn.retry_base_delay", *retry_base_delay, wait.clone());
-        checks.duration("turn.retry_max_delay", *retry_max_delay, wait.clone());
-        checks.duration("turn.retry_after_max", *retry_after_max, wait);
+        checks.number(
+            "turn.prompt_memory",
+            *prompt_memory,
+            16 << 20..=1 << 40,
+            "bytes",
+        );
+        let retries = (retry_base_delay, retry_max_delay, retry_after_max);
+        check_retries(checks, *max_call_attempts, retries);
     }
+}
+
+/// How often and after what waits a model is called again.
+fn check_retries(
+    checks: &mut Checks,
+    max_call_attempts: u32,
+    (base, most, after): (&Duration, &Duration, &Duration),
+) {
+    checks.number("turn.max_call_attempts", max_call_attempts, 1..=20, "calls");
+    let wait = Duration::ZERO..=Duration::from_hours(1);
+    checks.duration("turn.retry_base_delay", *base, wait.clone());
+    checks.duration("turn.retry_max_delay", *most, wait.clone());
+    checks.duration("turn.retry_after_max", *after, wait);
 }

@@ -191,6 +191,7 @@ async fn start(setup: &Setup, place: &Path, more: &[(&str, &OsStr)]) -> anyhow::
         .env("CONTEXTD_CONFIG", place.join("contextd.toml"))
         .env("CONTEXTD_SCRIPT_DIR", place.join("scripts"))
         .env("CONTEXTD_LISTEN", "127.0.0.1:0")
+        .env("CONTEXTD_LOG_FORMAT", "text") // of the line that it is ready
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .stderr(log)

@@ -9,6 +9,12 @@ const MOST_RESERVED: u32 = 32_000;
 /// What is kept free where the model's limit is not known (feature row S2).
 const RESERVED_UNKNOWN: u32 = 4_096;
 
+/// Where the policy does not say, a window below this many tokens keeps at most one part in four of it
+/// free, and a larger one at most half: what is left has room for a conversation.
+const SMALL_WINDOW: (u32, u32) = (32_000, 4);
+/// See [`SMALL_WINDOW`].
+const LARGE_WINDOW: u32 = 2;
+
 /// The buffer that is shown where nothing is compacted by itself (feature row A10).
 pub const BUFFER_WHEN_OFF: u32 = 500;
 
@@ -47,6 +53,12 @@ impl Budget {
             (None, None) => ASSUMED.1,
             (Some(_), None) => RESERVED_UNKNOWN,
         };
+        let most = match (known, SMALL_WINDOW) {
+            (None, _) => ASSUMED.1,
+            (Some(window), (small, part)) if window < small => window / part,
+            (Some(window), _) => window / LARGE_WINDOW,
+        };
+        let by_model = by_model.min(most);
         let reserve = policy.output_reserve.unwrap_or(by_model).min(window);
         Ok(Self {
             window,
@@ -110,7 +122,19 @@ mod tests {
                 shipped(),
                 (1_000_000, 32_000, false),
             ),
-            (Some(8_192), None, shipped(), (8_192, 4_096, false)),
+            (Some(2_048), None, shipped(), (2_048, 512, false)),
+            (Some(4_096), None, shipped(), (4_096, 1_024, false)),
+            (Some(4_096), Some(4_096), shipped(), (4_096, 1_024, false)),
+            (Some(8_192), None, shipped(), (8_192, 2_048, false)),
+            (Some(16_384), None, shipped(), (16_384, 4_096, false)),
+            (Some(31_999), None, shipped(), (31_999, 4_096, false)),
+            (
+                Some(32_768),
+                Some(32_768),
+                shipped(),
+                (32_768, 16_384, false),
+            ),
+            (None, Some(64_000), shipped(), (16_000, 4_096, true)),
             (
                 Some(200_000),
                 Some(16_000),
@@ -121,7 +145,7 @@ mod tests {
                 Some(4_096),
                 Some(4_096),
                 reserved(9_000),
-                (4_096, 4_096, false),
+                (4_096, 4_096, false), // the policy's own number
             ),
             (None, None, shipped(), (16_000, 4_096, true)),
             (None, Some(1_000), shipped(), (16_000, 1_000, true)),

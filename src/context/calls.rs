@@ -14,9 +14,10 @@ pub fn executable(
     if !lets_calls_run(finish) || !call.has_object() {
         return Err(CallCancelReason::Incomplete);
     }
-    match tools.get(&call.name) {
-        Some(_) => Ok(()),
-        None => Err(CallCancelReason::UnknownTool),
+    if tools.get(&call.name).is_some() || tools.host_runs(&call.name) {
+        Ok(())
+    } else {
+        Err(CallCancelReason::UnknownTool)
     }
 }
 
@@ -35,7 +36,10 @@ fn lets_calls_run(finish: FinishReason) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{context::testing, model::CallId};
+    use crate::{
+        context::testing,
+        model::{CallId, ProviderTool},
+    };
 
     fn check(finish: FinishReason, name: &str, arguments: &str) -> Result<(), CallCancelReason> {
         let tools = ToolSet {
@@ -120,5 +124,41 @@ mod tests {
             check(FinishReason::ToolCalls, "write", "{"),
             Err(CallCancelReason::Incomplete)
         );
+    }
+
+    /// Row P11
+    #[test]
+    fn a_call_of_a_tool_that_a_provider_defines_and_the_host_runs_is_run() {
+        let provider_tool = |definition: &str| ProviderTool {
+            provider: "anthropic".to_owned(),
+            definition: definition.to_owned(),
+        };
+        let tools = ToolSet {
+            provider_tools: vec![
+                provider_tool(r#"{"type":"bash_20250124","name":"bash"}"#),
+                provider_tool(
+                    r#"{"type":"text_editor_20250728","name":"str_replace_based_edit_tool"}"#,
+                ),
+                provider_tool(r#"{"type":"memory_20250818","name":"memory"}"#),
+                provider_tool(r#"{"type":"web_search_20250305","name":"web_search"}"#),
+            ],
+            ..ToolSet::default()
+        };
+        let table = [
+            ("bash", Ok(())),
+            ("str_replace_based_edit_tool", Ok(())),
+            ("memory", Ok(())),
+            ("web_search", Err(CallCancelReason::UnknownTool)),
+            ("bash_20250124", Err(CallCancelReason::UnknownTool)),
+        ];
+        for (name, expected) in table {
+            let call = ToolCall {
+                id: CallId::new("c1"),
+                name: name.to_owned(),
+                arguments: "{}".to_owned(),
+            };
+            let runs = executable(FinishReason::ToolCalls, &call, &tools);
+            assert_eq!(runs, expected, "{name}");
+        }
     }
 }

@@ -150,6 +150,7 @@ impl Counting {
         let mut outside = self.template.terms_of_system(&self.system);
         outside.set(Term::Prompt, whole.get(Term::Prompt));
         outside.set(Term::Thinking, whole.get(Term::Thinking));
+        outside.set(Term::ThinkingRequested, whole.get(Term::ThinkingRequested));
         rest.subtract(&outside);
         spend(Share::System, &outside, u32::from(!self.system.is_empty()));
         let told = if whole.get(Term::Tools) > 0.0 {

@@ -170,6 +170,7 @@ mod tests {
             parts: vec!["abc".into(), "de".into()],
             outcome: ToolOutcome::Success,
             truncation: None,
+            display_text: String::new(),
         };
         let reasoning = Content::Reasoning {
             text: "hmm!".into(),

@@ -6,7 +6,7 @@ use super::{
     estimate, media,
     template::{Pictures, Template, Term, Terms},
 };
-use crate::model::{Content, Counted, Generation, Part, Role, Tool};
+use crate::model::{Content, Counted, Generation, Part, Role, Tool, Usage, message::StoredPart};
 
 /// Who counts. Counts are stored under its name and stay what they are when the session goes on
 /// with another model.
@@ -28,6 +28,22 @@ pub struct NonTranscript {
     /// What opens the model's answer, where that is no part of the rest.
     pub priming: u32,
 }
+
+/// What later prompts hold of an answer's reasoning.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum KeptReasoning {
+    /// None of it.
+    Nothing,
+    /// All of it.
+    All,
+}
+
+/// A reported text is counted as it is reported unless that is so many times more or less than its
+/// estimate: then the report holds something else, such as reasoning that is not told apart.
+const MOST_APART: u32 = 2;
+
+/// Tokens that a short answer may differ from its estimate: what ends it is reported, too.
+const APART_AT_LEAST: u32 = 8;
 
 impl NonTranscript {
     /// The same with the definitions of tools that the provider runs.
@@ -180,6 +196,62 @@ impl Estimator {
         }
     }
 
+    /// What an answer costs in later prompts, without the frame of its message. Reported is what the
+    /// model wrote, not what a later prompt holds: calls are written there in another form, and what
+    /// ends an answer is not repeated. So calls are estimated, and texts too where the family's own
+    /// vocabulary counts them. Where only characters are counted, it is what was reported (row A3).
+    pub fn answer(self, parts: &[StoredPart], usage: &Usage, kept: KeptReasoning) -> u32 {
+        let reported = match kept {
+            KeptReasoning::All => usage.output,
+            KeptReasoning::Nothing => usage.output.saturating_sub(usage.reasoning),
+        };
+        let Self::Family(template) = self else {
+            return reported;
+        };
+        let reported = reported.saturating_sub(template.answer_end);
+        let (mut said, mut reasoning, mut calls) = (0_u32, 0_u32, 0_u32);
+        for stored in parts {
+            match &stored.part.content {
+                Content::Text(_) | Content::Refusal(_) => {
+                    said = said.saturating_add(stored.size.tokens);
+                }
+                Content::ToolCall(_) => {
+                    said = said.saturating_add(stored.size.tokens);
+                    calls += 1;
+                }
+                Content::Reasoning { .. } => {
+                    reasoning = reasoning.saturating_add(stored.size.tokens);
+                }
+                // How these are counted is known to the service alone.
+                Content::Media(_)
+                | Content::ProviderItem(_)
+                | Content::ToolResult(_)
+                | Content::Unknown(_) => return reported,
+            }
+        }
+        let parallel = self
+            .overhead(Role::Assistant, parts.iter().map(|stored| &stored.part))
+            .saturating_sub(self.frame());
+        let said = said.saturating_add(parallel);
+        let reasoning = match kept {
+            KeptReasoning::Nothing => 0,
+            KeptReasoning::All if usage.reasoning > 0 => usage.reasoning,
+            KeptReasoning::All => reasoning,
+        };
+        let estimated = said.saturating_add(reasoning);
+        let is_apart = |more: u32, less: u32| {
+            more > less
+                .saturating_mul(MOST_APART)
+                .saturating_add(APART_AT_LEAST)
+        };
+        let holds_something_else = is_apart(reported, estimated) || is_apart(estimated, reported);
+        if calls > 0 || template.counts_exactly() || holds_something_else {
+            estimated
+        } else {
+            reported
+        }
+    }
+
     /// What a message costs beside its parts.
     pub fn overhead<'a>(self, role: Role, parts: impl IntoIterator<Item = &'a Part>) -> u32 {
         match self {
@@ -253,6 +325,162 @@ mod tests {
         );
         assert!(gpt.is_loaded(), "by now");
         assert_eq!((gpt.frame(), family("mistral").frame()), (4, 1));
+    }
+
+    /// The parts of a message with their sizes.
+    fn sized(estimator: Estimator, message: &Message) -> Vec<StoredPart> {
+        let sized = |stored: &StoredPart| StoredPart {
+            size: estimator.part(&stored.part, message.role),
+            ..stored.clone()
+        };
+        message.parts.iter().map(sized).collect()
+    }
+
+    fn calling(calls: &[(&str, &str)]) -> Message {
+        let names: Vec<&str> = calls.iter().map(|(name, _)| *name).collect();
+        let mut said = testing::calls(&names);
+        for (stored, (_, json)) in said.parts.iter_mut().zip(calls) {
+            if let Content::ToolCall(call) = &mut stored.part.content {
+                (*json).clone_into(&mut call.arguments);
+            }
+        }
+        said
+    }
+
+    /// Row P10: recorded rounds. What a call was reported to cost when it was written is not what it
+    /// costs when it is read.
+    #[test]
+    fn p10_a_tool_round_after_a_reported_call_costs_what_the_next_prompt_has_of_it() {
+        let capital = (
+            calling(&[("get_capital", r#"{"country":"UK"}"#)]),
+            testing::results(&[("get_capital", "London")]),
+        );
+        let unavailable = "Tool 'read_file_head' is currently unavailable. \
+                           Please use 'read_file_tail' instead to read the file.";
+        let both = (
+            calling(&[("read_file_head", "{}"), ("read_file_tail", "{}")]),
+            testing::results(&[
+                ("read_file_head", unavailable),
+                ("read_file_tail", "hello world"),
+            ]),
+        );
+        let sum = (
+            calling(&[("add", r#"{"x":2,"y":3}"#)]),
+            testing::results(&[("add", "transient failure; retry")]),
+        );
+        let table = [
+            ("gpt-4-chat", 53, 15, capital, 78),
+            ("gpt-4-chat", 105, 42, both, 184),
+            ("claude-4.5", 608, 69, sum, 694),
+        ];
+        for (name, input, output, (answer, results), next) in table {
+            let estimator = family(name);
+            let usage = Usage {
+                input,
+                output,
+                ..Usage::default()
+            };
+            let answered =
+                estimator.answer(&sized(estimator, &answer), &usage, KeptReasoning::Nothing);
+            let predicted = input + answered + estimator.frame() + message(estimator, &results);
+            assert!(
+                predicted.abs_diff(next) <= 3,
+                "{name}: {predicted} predicted, {next} reported"
+            );
+        }
+    }
+
+    /// Recorded: a prompt of 22 tokens that was answered with 6 (`run A probe`), and one of 38 that continues it; one
+    /// of 21 answered with 5 (`first probe`), then 38.
+    #[test]
+    fn what_ends_an_answer_of_claude_is_reported_with_it_and_counted_once() {
+        let estimator = family("claude-4.5");
+        let table = [
+            (22, 6, "run A probe", "Reply with exactly: run B probe"),
+            (
+                21,
+                5,
+                "first probe",
+                "Please answer again with exactly: retried probe",
+            ),
+        ];
+        for (input, output, answer, next) in table {
+            let usage = Usage {
+                input,
+                output,
+                ..Usage::default()
+            };
+            let answer = sized(estimator, &testing::assistant(answer));
+            let answered = estimator.answer(&answer, &usage, KeptReasoning::Nothing);
+            let next = message(estimator, &testing::user(next));
+            let predicted = input + answered + estimator.frame() + next;
+            assert!(predicted.abs_diff(38) <= 1, "{predicted}");
+        }
+    }
+
+    #[test]
+    fn an_answer_counts_as_reported_where_nothing_is_closer() {
+        let said = testing::assistant("Hello, world!"); // four tokens of o200k
+        let thought = testing::message(
+            Role::Assistant,
+            vec![
+                Part::new(Content::Reasoning {
+                    text: "Hello, world!".to_owned(),
+                    redacted: false,
+                }),
+                said.parts[0].part.clone(),
+            ],
+        );
+        let unknown = Estimator::Characters;
+        let (all, nothing) = (KeptReasoning::All, KeptReasoning::Nothing);
+        let table = [
+            // Estimator, answer, output, reasoning of it, what is kept, tokens.
+            (unknown, &said, 90, 40, all, 90),
+            (unknown, &said, 90, 40, nothing, 50),
+            (family("gpt-4-chat"), &said, 6, 0, nothing, 4),
+            (family("gpt-4-chat"), &thought, 90, 40, nothing, 4),
+            (family("gpt-4-chat"), &thought, 90, 40, all, 4 + 40),
+            (family("gpt-4-chat"), &thought, 90, 0, all, 4 + 4),
+            (family("claude-4.5"), &said, 7, 0, nothing, 4),
+            (family("claude-4.5"), &said, 900, 0, nothing, 4),
+        ];
+        for (estimator, message, output, reasoning, kept, expected) in table {
+            let usage = Usage {
+                output,
+                reasoning,
+                ..Usage::default()
+            };
+            let answered = estimator.answer(&sized(estimator, message), &usage, kept);
+            assert_eq!(answered, expected, "{} {output} {kept:?}", estimator.name());
+        }
+        let item = testing::message(
+            Role::Assistant,
+            vec![Part::new(Content::ProviderItem(
+                crate::model::ProviderItem {
+                    provider: "main".to_owned(),
+                    kind: "search".to_owned(),
+                    json: "{}".to_owned(),
+                    title: String::new(),
+                },
+            ))],
+        );
+        let gpt = family("gpt-4-responses");
+        let usage = Usage {
+            output: 77,
+            ..Usage::default()
+        };
+        assert_eq!(gpt.answer(&sized(gpt, &item), &usage, nothing), 77);
+    }
+
+    #[test]
+    fn each_result_has_a_frame_of_its_own() {
+        let gpt = family("gpt-4-chat");
+        let one = message(gpt, &testing::results(&[("look", "seen")]));
+        let both = message(
+            gpt,
+            &testing::results(&[("look", "seen"), ("look", "seen")]),
+        );
+        assert_eq!(both, 2 * one);
     }
 
     #[test]

@@ -26,14 +26,7 @@ pub fn fit<'a>(
     for Unsupported { setting, why: _ } in &left_out {
         fitting.clear(*setting);
     }
-    if step > 1
-        && fitting
-            .tool_choice
-            .as_ref()
-            .is_some_and(ToolChoice::is_forced)
-    {
-        fitting.tool_choice = Some(ToolChoice::Auto);
-    }
+    fitting = in_step(&fitting, step);
     if names.is_empty() {
         // Providers refuse both where there is nothing to choose from; without tools nothing is
         // lost by leaving them out.
@@ -41,6 +34,19 @@ pub fn fit<'a>(
         fitting.clear(Setting::ParallelToolCalls);
     }
     (fitting, left_out)
+}
+
+/// The settings for that step: a forced call holds for the first one only.
+pub fn in_step(wanted: &Generation, step: u32) -> Generation {
+    let forced = wanted
+        .tool_choice
+        .as_ref()
+        .is_some_and(ToolChoice::is_forced);
+    let mut settings = wanted.clone();
+    if step > 1 && forced {
+        settings.tool_choice = Some(ToolChoice::Auto);
+    }
+    settings
 }
 
 /// Why a model that gets these tools cannot make the call it must make. `None` means it can, or

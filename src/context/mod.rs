@@ -16,6 +16,7 @@ pub mod prompt;
 pub mod prune;
 pub mod room;
 pub mod sanitize;
+pub mod sent_prompt;
 pub mod size;
 pub mod stats;
 pub mod template;

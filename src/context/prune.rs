@@ -1,5 +1,7 @@
 //! Which old tool results are cleared: chosen from the newest back, with the newest protected.
 
+use std::ops::Range;
+
 use super::estimate;
 use crate::model::{
     CachePrices, CallId, Content, Message, MessageId, Role,
@@ -77,13 +79,35 @@ pub fn placeholder() -> u32 {
 /// already counts for nothing. Results that the model has not answered yet stay in any case: it has
 /// not read them.
 pub fn choose(messages: &[Message], policy: &PrunePolicy) -> Option<Pruning> {
-    let turns = turns(messages);
-    let newest = turns.last().copied().unwrap_or_default();
-    let protected = |turn: usize| turn + policy.protect_turns as usize > newest;
     let begin = messages
         .iter()
         .rposition(|message| message.is_summary)
         .map_or(0, |summary| summary + 1);
+    let answered = messages
+        .iter()
+        .rposition(|message| message.role == Role::Assistant)
+        .unwrap_or(0);
+    choose_within(messages, policy, begin..answered)
+}
+
+/// The same for a host that protects neither tokens nor turns, in a session without a turn: every
+/// result, also before a summary, and also where the last turn ended before a model answered it.
+pub fn choose_all(messages: &[Message], policy: &PrunePolicy) -> Option<Pruning> {
+    choose_within(messages, policy, 0..messages.len())
+}
+
+/// Chooses among the results of a stretch of messages; those after it protect older ones.
+fn choose_within(
+    messages: &[Message],
+    policy: &PrunePolicy,
+    Range {
+        start: begin,
+        end: answered,
+    }: Range<usize>,
+) -> Option<Pruning> {
+    let turns = turns(messages);
+    let newest = turns.last().copied().unwrap_or_default();
+    let protected = |turn: usize| turn + policy.protect_turns as usize > newest;
     let clearable: Vec<(usize, Output)> = (begin..messages.len())
         .flat_map(|at| outputs(&messages[at], policy).map(move |output| (at, output)))
         .collect();
@@ -94,10 +118,6 @@ pub fn choose(messages: &[Message], policy: &PrunePolicy) -> Option<Pruning> {
     };
     let in_newest = sum(&mut clearable.iter().filter(|(at, _)| protected(turns[*at])));
     let turns_yield = in_newest > u64::from(policy.protect_tokens);
-    let answered = messages
-        .iter()
-        .rposition(|message| message.role == Role::Assistant)
-        .unwrap_or(0);
     let mut kept = 0_u64;
     let mut chosen: Vec<(usize, Output)> = Vec::new();
     for (at, output) in clearable.into_iter().rev() {

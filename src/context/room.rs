@@ -9,19 +9,28 @@ const SHARE_FOR_RESULTS: u32 = 2;
 /// Tokens that a result gets in any case: enough to see what it was, and where the rest is.
 const LEAST: u32 = 200;
 
-/// Tokens that the results of a message may have together, in a context that holds `used`. They are
-/// estimates: as much as they may be more is left free as well.
-pub fn for_results(budget: Budget, used: u32) -> u32 {
+/// Tokens that the results of a message may still have together, in a context that holds `used`, of
+/// which `waiting` are results of the same message. They are estimates: as much as they may be more
+/// is left free as well.
+pub fn for_results(budget: Budget, used: u32, waiting: u32) -> u32 {
     let left = budget
         .room()
-        .saturating_sub(used)
+        .saturating_sub(used.saturating_sub(waiting))
         .max(budget.room() / SHARE_FOR_RESULTS);
     let left = left.saturating_sub(estimate::MESSAGE_OVERHEAD);
     let with_margin = u64::from(left) + u64::from(estimate::count(left).margin);
     let tokens = (u64::from(left) * u64::from(left))
         .checked_div(with_margin)
         .unwrap_or_default();
-    u32::try_from(tokens).unwrap_or(left)
+    u32::try_from(tokens)
+        .unwrap_or(left)
+        .saturating_sub(waiting)
+}
+
+/// What one of this many results may have of their room. Results that come one by one, also at the
+/// same time, then have the room together.
+pub fn share(room: u32, results: u32) -> u32 {
+    room / results.max(1)
 }
 
 /// The limits with which an output costs at most `room` tokens, as `estimator` counts them, or as
@@ -90,7 +99,7 @@ mod tests {
             (11_000, 5_952),
             (50_000, 5_952),
         ] {
-            let tokens = for_results(budget(16_000, 4_096), used);
+            let tokens = for_results(budget(16_000, 4_096), used, 0);
             let most = estimate::count(tokens);
             let room = left - estimate::MESSAGE_OVERHEAD;
             assert!(
@@ -98,7 +107,32 @@ mod tests {
                 "{used}: {most:?}"
             );
         }
-        assert_eq!(for_results(budget(0, 0), 0), 0);
+        assert_eq!(for_results(budget(0, 0), 0, 0), 0);
+    }
+
+    /// Row L4: U17
+    #[test]
+    fn results_one_by_one_have_the_room_of_all_of_them_together() {
+        let budget = budget(16_000, 4_096);
+        for (before, calls) in [(0, 2), (1_000, 2), (1_000, 8), (11_000, 3), (50_000, 16)] {
+            let together = for_results(budget, before, 0);
+            let mut waiting = 0;
+            for open in (1..=calls).rev() {
+                let room = for_results(budget, before + waiting, waiting);
+                waiting += share(room, open);
+            }
+            assert!(
+                waiting <= together,
+                "{before} {calls}: {waiting} of {together}"
+            );
+            assert!(
+                waiting >= together / 10 * 8,
+                "{before} {calls}: the room is used: {waiting} of {together}"
+            );
+            // All at the same time: none of them sees another one.
+            let alone = for_results(budget, before, 0);
+            assert!(calls * share(alone, calls) <= together);
+        }
     }
 
     /// Rows L4 and D6

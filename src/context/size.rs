@@ -59,10 +59,72 @@ pub struct ReportedCall<'a> {
     pub usage: &'a Usage,
     /// The estimate of the message that it wrote; 0 if that was not appended.
     pub message_tokens: u32,
-    /// Reported tokens of its output that no later prompt has.
-    pub dropped_output: u32,
+    /// Tokens of its answer in later prompts, without the frame of a message:
+    /// [`super::estimator::Estimator::answer`]. 0 if that was not appended.
+    pub output: u32,
     /// Reported tokens of reasoning in its prompt that no later prompt has.
     pub dropped_input: u32,
+    /// The provider's own tools ran in it: the usage is of its last round, whose prompt was another one than
+    /// what was sent and predicted.
+    pub in_rounds: bool,
+}
+
+/// What the last call taught about the prompts of its model: reported tokens, and the estimate of
+/// the same. It holds for what was rewritten since, too.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Lesson {
+    reported: u64,
+    estimated: u64,
+}
+
+/// A lesson by which estimates are more than twice too small is not believed: the service counted
+/// something else than the text.
+const MOST_TOO_SMALL: u64 = 2;
+
+/// A lesson by which estimates are too large is believed up to three for two. Beyond that it was
+/// media that cost less than expected, and a prompt that is made smaller may hold only text.
+const MOST_TOO_LARGE: (u64, u64) = (3, 2);
+
+impl Lesson {
+    /// Estimates are right as they are.
+    const NONE: Self = Self {
+        reported: 1,
+        estimated: 1,
+    };
+
+    /// What a measured call taught about prompts of this model.
+    fn of(anchor: &Anchor, model: &str) -> Option<Self> {
+        let reported = u64::from(anchor.input) + u64::from(anchor.output);
+        let estimated = u64::try_from(anchor.estimated_at_anchor).ok()?;
+        let is_measured =
+            anchor.model == model && anchor.input > 0 && estimated > 0 && anchor.has_prediction();
+        let (most, times) = MOST_TOO_LARGE;
+        let is_believed = reported <= estimated.saturating_mul(MOST_TOO_SMALL)
+            && estimated.saturating_mul(times) <= reported.saturating_mul(most);
+        (is_measured && is_believed).then_some(Self {
+            reported,
+            estimated,
+        })
+    }
+
+    /// An estimate as it would be reported.
+    pub fn apply(self, estimate: u64) -> u64 {
+        let reported = u128::from(estimate) * u128::from(self.reported);
+        u64::try_from(reported / u128::from(self.estimated)).unwrap_or(u64::MAX)
+    }
+
+    /// The largest estimate that is reported as so many tokens at most.
+    pub fn estimate_of(self, reported: u64) -> u64 {
+        let estimate = u128::from(reported) * u128::from(self.estimated);
+        u64::try_from(estimate / u128::from(self.reported)).unwrap_or(u64::MAX)
+    }
+
+    fn apply_signed(self, estimate: i64) -> i64 {
+        match u64::try_from(estimate) {
+            Ok(estimate) => i64::try_from(self.apply(estimate)).unwrap_or(i64::MAX),
+            Err(_) => estimate,
+        }
+    }
 }
 
 /// The only calculation of a prompt's size: displays, triggers, `step_started` and predictions all
@@ -72,6 +134,8 @@ pub struct ReportedCall<'a> {
 pub struct ContextSize<'a> {
     /// The last measured call, if it is usable.
     anchor: Option<&'a Anchor>,
+    /// What the last measured call of the model taught, usable or not.
+    lesson: Option<Lesson>,
     /// What the answer of that call costs beside its reported tokens, now that it stands in a
     /// message.
     frame_tokens: u32,
@@ -95,9 +159,11 @@ impl<'a> ContextSize<'a> {
             context_version,
             anchor,
         } = counters;
+        let lesson = anchor.and_then(|anchor| Lesson::of(anchor, model));
         let anchor = usable(anchor, model, context_version);
         Self {
             anchor,
+            lesson,
             frame_tokens,
             non_transcript,
             transcript_tokens,
@@ -200,12 +266,22 @@ impl<'a> ContextSize<'a> {
         self.non_transcript.tokens()
     }
 
+    /// What sizes of this transcript are corrected by once it is rewritten. `None` means nothing is
+    /// known of it.
+    pub fn lesson(&self) -> Option<Lesson> {
+        self.lesson.or(self.anchor.map(|_| Lesson::NONE))
+    }
+
     /// The size.
     pub fn size(&self) -> Size {
         let (last_input, last_output) = self
             .anchor
             .map_or((0, 0), |anchor| (anchor.input, anchor.output));
-        let new = self.new_of(self.estimated_tokens() - self.unsupported_tokens);
+        let sent = self.estimated_tokens() - self.unsupported_tokens;
+        let new = match (self.anchor, self.lesson) {
+            (None, Some(lesson)) => lesson.apply_signed(sent),
+            (Some(_), _) | (None, None) => self.new_of(sent),
+        };
         let tokens = tokens(i64::from(last_input) + i64::from(last_output) + new);
         let doubtful = estimate::count(tokens_of(new));
         let basis = if self.anchor.is_some() && new == 0 {
@@ -242,8 +318,9 @@ impl<'a> ContextSize<'a> {
             model,
             usage,
             message_tokens,
-            dropped_output,
+            output,
             dropped_input,
+            in_rounds,
         } = call;
         let predicted = self.size().count;
         let answer = message_tokens.saturating_sub(self.frame_tokens);
@@ -251,12 +328,12 @@ impl<'a> ContextSize<'a> {
             model: model.to_owned(),
             version: self.context_version,
             input: usage.input,
-            output: usage.output.saturating_sub(dropped_output),
+            output,
             estimated_at_anchor: self.estimated_tokens()
                 + i64::from(answer)
                 + i64::from(dropped_input),
             cached: usage.cache_read.saturating_add(usage.cache_write),
-            estimated: predicted.tokens,
+            estimated: if in_rounds { 0 } else { predicted.tokens },
             basis: predicted.basis,
         }
     }
@@ -265,6 +342,10 @@ impl<'a> ContextSize<'a> {
     /// the last call taught about both, less what the model is not sent. A statement that alone
     /// knows the transcript's tokens adds it.
     pub fn offset(&self) -> i64 {
+        if let (None, Some(lesson)) = (self.anchor, self.lesson) {
+            let sent = self.estimated_tokens() - self.unsupported_tokens;
+            return lesson.apply_signed(sent) - self.transcript_tokens;
+        }
         let measured = |anchor: &Anchor| {
             i64::from(anchor.input) + i64::from(anchor.output) - anchor.estimated_at_anchor
         };
@@ -402,6 +483,39 @@ mod tests {
     }
 
     #[test]
+    fn what_the_last_call_taught_corrects_sizes_after_the_transcript_was_rewritten() {
+        let taught = |anchor: &Anchor, transcript_tokens| {
+            let counters = Counters {
+                transcript_tokens,
+                context_version: 4,
+                anchor: Some(anchor),
+            };
+            let context = ContextSize::new(counters, "main/m", 0, NonTranscript::default());
+            let size = context.size();
+            assert_eq!(
+                transcript_tokens + context.offset(),
+                i64::from(size.count.tokens)
+            );
+            assert_ne!(size.count.basis, TokenBasis::Actual);
+            size.count.tokens
+        };
+        let other = Anchor {
+            model: "main/other".to_owned(),
+            ..anchor(6_400, 100, 5_000)
+        };
+        assert_eq!(taught(&anchor(6_400, 100, 5_000), 1_000), 1_300);
+        assert_eq!(taught(&anchor(3_400, 0, 5_000), 1_000), 680);
+        for not_believed in [50_000, 2_500] {
+            assert_eq!(taught(&anchor(not_believed, 0, 5_000), 1_000), 1_000);
+        }
+        assert_eq!(taught(&other, 1_000), 1_000);
+        let lesson = Lesson::of(&anchor(6_400, 100, 5_000), "main/m").unwrap();
+        for size in [0, 1, 999, 1_000, 1_001] {
+            assert!(lesson.apply(lesson.estimate_of(size)) <= size);
+        }
+    }
+
+    #[test]
     fn overhead_of_the_last_answer_counts_once_a_message_follows() {
         let last = anchor(5_000, 100, 4_700);
         for (estimated, tokens, new) in [
@@ -506,7 +620,11 @@ mod tests {
     #[test]
     fn tokens_that_the_model_is_not_sent_are_subtracted_from_size_and_offset() {
         let last = anchor(5_000, 100, 4_700);
-        for (anchor, size, new) in [(None, 4_712, 4_712), (Some(&last), 5_112, 12)] {
+        let table = [
+            (None, 4_712, 4_712, 1_900),
+            (Some(&last), 5_112, 12, 1_900 * 5_100 / 4_700),
+        ];
+        for (anchor, size, new, rewritten) in table {
             let whole = context(anchor, 4_000, 900, 4);
             let sent = whole.without(188);
             assert_eq!((sent.size().count.tokens, sent.size().new), (size, new));
@@ -519,8 +637,8 @@ mod tests {
             );
             assert_eq!(
                 sent.with_rewritten(1_000).size().count.tokens,
-                1_900,
-                "another transcript"
+                rewritten,
+                "another transcript, corrected by what the last call taught"
             );
         }
     }
@@ -546,9 +664,29 @@ mod tests {
             model: "main/m",
             usage,
             message_tokens: 0,
-            dropped_output: 0,
+            output: usage.output,
             dropped_input: 0,
+            in_rounds: false,
         }
+    }
+
+    #[test]
+    fn p1_an_anchor_of_the_last_round_teaches_nothing_and_has_no_prediction() {
+        let usage = Usage {
+            input: 6_000,
+            output: 40,
+            ..Usage::default()
+        };
+        let call = ReportedCall {
+            message_tokens: 1_500,
+            in_rounds: true,
+            ..reported(&usage)
+        };
+        let last = context(None, 4_000, 700, 4).anchor_after(call);
+        assert!(!last.has_prediction());
+        let next = context(Some(&last), 4_000 + 1_500, 700, 4);
+        assert_eq!(next.size().count.tokens, 6_040);
+        assert_eq!(next.lesson, None);
     }
 
     #[test]
@@ -563,7 +701,7 @@ mod tests {
         let sent = context(None, 4_000, 700, 4);
         let call = ReportedCall {
             message_tokens: 104,
-            dropped_output: 20,
+            output: 100,
             dropped_input: 30,
             ..reported(&usage)
         };
@@ -589,7 +727,7 @@ mod tests {
             ..Usage::default()
         };
         let call = ReportedCall {
-            dropped_output: usage.output,
+            output: 0,
             ..reported(&usage)
         };
         let measured = context(None, 4_000, 700, 4).anchor_after(call);

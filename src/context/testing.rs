@@ -1,8 +1,9 @@
-//! Small messages and prompts for tests.
+//! Small messages and prompts for tests, and what something costs.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, time::Duration};
 
 use jiff::Timestamp;
+use nix::time::{ClockId, clock_gettime};
 
 use super::estimate;
 use crate::model::{
@@ -13,6 +14,38 @@ use crate::model::{
 
 /// How often what is pure is tried by chance.
 pub(crate) const CASES: u32 = 2_000;
+
+/// Processor time that comparing 100,000 things with each other exceeds, also in a release build.
+const OF_PAIRS: Duration = Duration::from_secs(5);
+
+/// Does something on this thread that must take less than [`OF_PAIRS`] of processor time.
+#[track_caller]
+pub(crate) fn linear<T>(what: &str, work: impl FnOnce() -> T) -> T {
+    let spent = || {
+        let time = clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID);
+        Duration::from(time.expect("the clock of the thread"))
+    };
+    let begun = spent();
+    let done = work();
+    let took = spent() - begun;
+    eprintln!("{what}: {took:?}");
+    assert!(took < OF_PAIRS, "{what}: {took:?}");
+    done
+}
+
+/// A schema with so many properties, all of which are required, the last one first.
+pub(crate) fn wide_schema(properties: u32) -> String {
+    let names = |number: u32| format!("p{number:06}");
+    let of_properties: Vec<_> = (0..properties)
+        .map(|number| format!(r#""{}":{{}}"#, names(number)))
+        .collect();
+    let required: Vec<_> = (0..properties).rev().map(names).collect();
+    format!(
+        r#"{{"type":"object","additionalProperties":false,"properties":{{{}}},"required":["{}"]}}"#,
+        of_properties.join(","),
+        required.join(r#"",""#)
+    )
+}
 
 /// A message of that role with these parts.
 pub(crate) fn message(role: Role, parts: Vec<Part>) -> Message {
@@ -96,6 +129,7 @@ pub(crate) fn results(results: &[(&str, &str)]) -> Message {
         parts: vec![(*text).into()],
         outcome: ToolOutcome::Success,
         truncation: None,
+        display_text: String::new(),
     };
     message(
         Role::Tool,

@@ -8,6 +8,9 @@ use crate::{codec::description::POOL, model::Access, pb};
 /// What operators may call for other tenants, and also while their own is being deleted.
 pub const ADMIN: &str = "/contextd.v1.AdminService/";
 
+/// With what the paths of reflection begin.
+const REFLECTION: &str = "/grpc.reflection.";
+
 /// What a path takes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Needs {
@@ -25,6 +28,7 @@ pub struct Method {
     name: String,
     access: Option<Access>,
     streams: bool,
+    reads_stream: bool,
 }
 
 impl Method {
@@ -36,6 +40,11 @@ impl Method {
     /// What it takes. `None`: the proto says nothing of it.
     pub fn access(&self) -> Option<Access> {
         self.access
+    }
+
+    /// Whether it reads a stream of requests.
+    pub fn reads_stream(&self) -> bool {
+        self.reads_stream
     }
 }
 
@@ -57,6 +66,7 @@ static METHODS: LazyLock<HashMap<String, Method>> = LazyLock::new(|| {
                 name,
                 access: number.and_then(of_number),
                 streams: method.is_server_streaming(),
+                reads_stream: method.is_client_streaming(),
             };
             (path, method)
         })
@@ -68,9 +78,9 @@ pub fn method(path: &str) -> Option<&'static Method> {
     METHODS.get(path)
 }
 
-/// Whether the RPC of a path answers with a stream.
+/// Whether the RPC of a path answers with a stream. Those of reflection do.
 pub fn streams(path: &str) -> bool {
-    method(path).is_some_and(|method| method.streams)
+    path.starts_with(REFLECTION) || method(path).is_some_and(|method| method.streams)
 }
 
 /// What the RPC of a path takes.
@@ -128,6 +138,25 @@ mod tests {
             Needs::Access(Access::Admin),
         );
         check("/contextd.v1.TurnService/Absent", Needs::NotOurs);
+    }
+
+    #[test]
+    fn reflection_answers_with_streams_as_our_streaming_rpcs_do() {
+        for (path, expected) in [
+            (
+                "/grpc.reflection.v1.ServerReflection/ServerReflectionInfo",
+                true,
+            ),
+            (
+                "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo",
+                true,
+            ),
+            ("/contextd.v1.TurnService/WatchEvents", true),
+            ("/contextd.v1.TurnService/GetTurn", false),
+            ("/grpc.health.v1.Health/Check", false),
+        ] {
+            assert_eq!(streams(path), expected, "{path}");
+        }
     }
 
     #[test]

@@ -17,14 +17,20 @@ use super::{
 };
 use crate::telemetry::Telemetry;
 
-/// What probes need, and not more.
+/// What probes need, and not more. Beyond it a new connection takes the place of the oldest, of its peer
+/// or of all, so that connections that stay open keep no probe out.
 const BOUNDS: Bounds = Bounds {
     most: 100,
     patience: Duration::from_secs(10),
     // HTTP/1 has no frames, and no calls are counted here.
     control_frames: u32::MAX,
-    idle: Duration::from_hours(24 * 365),
+    idle: FOR_EVER,
+    // No caller is known here.
+    stranger: FOR_EVER,
+    strangers_per_peer: 25,
 };
+/// Longer than a process runs.
+const FOR_EVER: Duration = Duration::from_hours(24 * 365);
 
 /// What the pages show.
 #[derive(Debug)]
@@ -35,7 +41,8 @@ pub struct Pages {
     pub telemetry: Telemetry,
 }
 
-/// Serves until `stop` comes. That it cannot is logged: the API goes on without it.
+/// Serves until `stop` fires. An error is logged and ends it early; the caller then ends the process, since
+/// probes get no answer.
 pub async fn serve(
     listener: TcpListener,
     health: HealthServer<impl Health>,
@@ -43,6 +50,7 @@ pub async fn serve(
     stop: impl Future<Output = ()>,
 ) {
     let Pages { gate, telemetry } = pages;
+    let explains = gate.clone();
     let incoming = connection::accept(listener, None, BOUNDS, telemetry.metrics().clone());
     let pages = Router::new()
         .route("/livez", get(async || "alive\n"))
@@ -51,6 +59,8 @@ pub async fn serve(
         .route("/metrics", get(metrics).with_state(telemetry));
     let served = Server::builder()
         .accept_http1(true)
+        // Checks of health are told why the server is not ready, as on the port of the API.
+        .layer(explains)
         .add_routes(Routes::from(pages).add_service(health))
         .serve_with_incoming_shutdown(incoming, stop)
         .await;

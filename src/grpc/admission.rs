@@ -1,12 +1,12 @@
 //! How many requests are taken, and how many streams are open: what is beyond a tenant's limit or the
 //! server's is refused before anything is done for it, and so is what a tenant asks for that is being
 //! deleted. While a tenant's requests wait for the database for too long, only what turns that run wait
-//! for is taken from it. Health and reflection are always answered.
+//! for is taken from it. Checks of health are always answered; streams of health, whose callers have no
+//! credential, have a few places for themselves.
 
 use std::{
-    collections::HashMap,
     pin::Pin,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, LazyLock},
     task::{Context, Poll},
     time::Duration,
 };
@@ -20,12 +20,16 @@ use tower::{Layer, Service};
 
 use super::{
     access,
+    connection::Peer,
+    guard::KeysRead,
+    refusal::Refusal,
+    room::{Place, Room},
     status::{self, Overloaded},
     unread_answers::Unread,
 };
 use crate::{
-    model::{Access, Principal, TenantId, quota::has_fair_room},
-    store::NewRequest,
+    model::{Access, Principal, TenantId},
+    store::{AdmittedAt, NewRequest},
     turn::Engine,
 };
 
@@ -36,12 +40,20 @@ const FINISHING: [&str; 3] = [
     "/contextd.v1.ContextService/RecordUsage",
 ];
 
+/// A stream of the health service.
+const WATCH_HEALTH: &str = "/grpc.health.v1.Health/Watch";
+/// Streams of health that are open at once.
+const MOST_HEALTH_STREAMS: usize = 256;
+/// Who holds their places.
+static PROBES: LazyLock<TenantId> = LazyLock::new(|| TenantId::new(""));
+
 /// Counts the requests that are being answered, and asks the limits of their tenants.
 #[derive(Debug, Clone)]
 pub struct Admission {
     engine: Arc<Engine>,
     requests: Arc<Room>,
     streams: Arc<Room>,
+    health_streams: Arc<Room>,
     unread: Arc<Unread<Place>>,
     database_wait: Duration,
 }
@@ -61,28 +73,6 @@ pub struct Capacity {
     pub database_wait: Duration,
 }
 
-/// Room for requests, shared by all tenants.
-#[derive(Debug)]
-struct Room {
-    most: usize,
-    /// Whether there can be more than one tenant.
-    is_shared: bool,
-    taken: Mutex<Taken>,
-}
-
-#[derive(Debug, Default)]
-struct Taken {
-    all: usize,
-    by_tenant: HashMap<TenantId, usize>,
-}
-
-/// A place in the room, for as long as it is held.
-#[derive(Debug)]
-struct Place {
-    room: Arc<Room>,
-    tenant: TenantId,
-}
-
 impl Admission {
     /// Takes at most so many at once; `is_shared` if there can be more than one tenant.
     pub fn new(engine: Arc<Engine>, capacity: Capacity, is_shared: bool) -> Self {
@@ -90,16 +80,25 @@ impl Admission {
             engine,
             requests: Room::new(capacity.requests, is_shared),
             streams: Room::new(capacity.streams, is_shared),
+            health_streams: Room::new(MOST_HEALTH_STREAMS, false),
             unread: Arc::new(Unread::new(capacity.answer_timeout)),
             database_wait: capacity.database_wait,
         }
     }
 
+    /// Whether a call is refused because its tenant is being deleted, as this replica knows it.
+    fn meets_deletion(&self, caller: &Principal, path: &str) -> bool {
+        !operates(caller, path) && self.engine.quotas().is_deleted(&caller.tenant)
+    }
+
     fn admit(&self, caller: &Principal, path: &str) -> Result<Admittance, Refusal> {
         let tenant = &caller.tenant;
         let quotas = self.engine.quotas();
-        let operates = caller.access == Access::Operator && path.starts_with(access::ADMIN);
-        if !operates && quotas.is_deleted(tenant) {
+        if !quotas.last_read().is_recent() {
+            return Err(status::not_up_to_date().into());
+        }
+        let operates = operates(caller, path);
+        if self.meets_deletion(caller, path) {
             return Err(status::tenant_being_deleted(tenant).into());
         }
         let taken = quotas.request(tenant);
@@ -117,6 +116,30 @@ impl Admission {
                 .transpose()?,
             new: is_new.then(|| NewRequest::new(tenant.clone())),
         })
+    }
+
+    /// When the older was read of what a call is admitted by: keys, and limits with deletions.
+    fn known_at(&self, keys_read: Option<KeysRead>) -> AdmittedAt {
+        let limits = self.engine.quotas().last_read().at();
+        let keys = keys_read.and_then(|KeysRead(at)| at);
+        AdmittedAt(keys.into_iter().chain(limits).min())
+    }
+
+    /// The answer to an admitted request.
+    async fn answered<E>(
+        &self,
+        answer: impl Future<Output = Result<Response<Body>, E>>,
+        admittance: Admittance,
+    ) -> Result<Response<Body>, E> {
+        let learned = self.engine.quotas().learn(admittance.request.tenant());
+        if let Err(error) = learned.await {
+            return Ok(Status::from(error).into_http());
+        }
+        let answer = match &admittance.new {
+            Some(new) => Arc::clone(new).scope(answer).await?,
+            None => answer.await?,
+        };
+        Ok(self.hold(answer, admittance))
     }
 
     /// The answer, which keeps its place.
@@ -139,29 +162,6 @@ impl Admission {
     }
 }
 
-/// Why a request is not admitted.
-enum Refusal {
-    /// The server has as much to do as it may.
-    Overloaded,
-    /// Another reason.
-    Status(Status),
-}
-
-impl From<Status> for Refusal {
-    fn from(status: Status) -> Self {
-        Self::Status(status)
-    }
-}
-
-impl Refusal {
-    fn answer(self) -> Response<Body> {
-        match self {
-            Self::Overloaded => Overloaded::answer(),
-            Self::Status(status) => status.into_http(),
-        }
-    }
-}
-
 /// The places of a request, and how it waits for the database.
 #[derive(Debug)]
 struct Admittance {
@@ -169,48 +169,6 @@ struct Admittance {
     stream: Option<Place>,
     /// `None`: it goes ahead of new requests.
     new: Option<Arc<NewRequest>>,
-}
-
-impl Room {
-    fn new(most: usize, is_shared: bool) -> Arc<Self> {
-        Arc::new(Self {
-            most,
-            is_shared,
-            taken: Mutex::default(),
-        })
-    }
-
-    fn enter(self: &Arc<Self>, tenant: &TenantId) -> Option<Place> {
-        let mut taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
-        let own = taken.by_tenant.get(tenant).copied().unwrap_or_default();
-        let own = if self.is_shared { own } else { 0 };
-        if !has_fair_room(self.most, taken.all, own) {
-            return None;
-        }
-        taken.all += 1;
-        *taken.by_tenant.entry(tenant.clone()).or_default() += 1;
-        Some(Place {
-            room: Arc::clone(self),
-            tenant: tenant.clone(),
-        })
-    }
-}
-
-impl Drop for Place {
-    fn drop(&mut self) {
-        let mut taken = self
-            .room
-            .taken
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
-        taken.all -= 1;
-        if let Some(own) = taken.by_tenant.get_mut(&self.tenant) {
-            *own -= 1;
-            if *own == 0 {
-                taken.by_tenant.remove(&self.tenant);
-            }
-        }
-    }
 }
 
 impl<S> Layer<S> for Admission {
@@ -233,9 +191,10 @@ pub struct Admitted<S> {
 
 impl<S, Q> Service<Request<Q>> for Admitted<S>
 where
-    S: Service<Request<Q>, Response = Response<Body>>,
+    S: Service<Request<Q>, Response = Response<Body>> + Clone + Send + 'static,
     S::Future: Send + 'static,
     S::Error: Send + 'static,
+    Q: Send + 'static,
 {
     type Response = Response<Body>;
     type Error = S::Error;
@@ -248,32 +207,80 @@ where
     fn call(&mut self, request: Request<Q>) -> Self::Future {
         // The guard lets no other request of ours through without one.
         let Some(caller) = request.extensions().get::<Principal>() else {
-            return Box::pin(self.inner.call(request));
+            return self.health(request);
         };
-        match self.admission.admit(caller, request.uri().path()) {
+        let keys_read = request.extensions().get::<KeysRead>().copied();
+        let admission = self.admission.clone();
+        if admission.meets_deletion(caller, request.uri().path()) {
+            let caller = caller.clone();
+            let clone = self.inner.clone();
+            let mut inner = std::mem::replace(&mut self.inner, clone);
+            return Box::pin(async move {
+                let quotas = admission.engine.quotas();
+                quotas.is_still_deleted(&caller.tenant).await;
+                let admitted_at = admission.known_at(keys_read);
+                match admission.admit(&caller, request.uri().path()) {
+                    Ok(admittance) => {
+                        let answer = admitted_at.scope(inner.call(request));
+                        admission.answered(answer, admittance).await
+                    }
+                    Err(refusal) => Ok(refusal.answer()),
+                }
+            });
+        }
+        let admitted_at = admission.known_at(keys_read);
+        match admission.admit(caller, request.uri().path()) {
             Ok(admittance) => {
-                let admission = self.admission.clone();
-                let answer = self.inner.call(request);
-                Box::pin(async move {
-                    let answer = match &admittance.new {
-                        Some(new) => Arc::clone(new).scope(answer).await?,
-                        None => answer.await?,
-                    };
-                    Ok(admission.hold(answer, admittance))
-                })
+                let answer = admitted_at.scope(self.inner.call(request));
+                Box::pin(async move { admission.answered(answer, admittance).await })
             }
             Err(refusal) => Box::pin(std::future::ready(Ok(refusal.answer()))),
         }
     }
 }
 
-/// The body of a stream that is open.
-struct Streamed {
-    body: Body,
-    _place: Place,
+/// Whether an operator calls the admin API, which acts on other tenants.
+fn operates(caller: &Principal, path: &str) -> bool {
+    caller.access == Access::Operator && path.starts_with(access::ADMIN)
 }
 
-impl http_body::Body for Streamed {
+impl<S> Admitted<S> {
+    /// A call of the health service.
+    fn health<Q>(&mut self, request: Request<Q>) -> <Self as Service<Request<Q>>>::Future
+    where
+        S: Service<Request<Q>, Response = Response<Body>> + Clone + Send + 'static,
+        S::Future: Send + 'static,
+        S::Error: Send + 'static,
+        Q: Send + 'static,
+    {
+        if request.uri().path() != WATCH_HEALTH {
+            return Box::pin(self.inner.call(request));
+        }
+        let Some(place) = self.admission.health_streams.enter(&PROBES) else {
+            return Box::pin(std::future::ready(Ok(Overloaded::answer())));
+        };
+        let peer = request.extensions().get::<Peer>();
+        let on_connection = peer.map(Peer::begin_health_stream);
+        let answer = self.inner.call(request);
+        Box::pin(async move {
+            let streamed = |body| {
+                Body::new(Streamed {
+                    body,
+                    _place: (place, on_connection),
+                })
+            };
+            Ok(answer.await?.map(streamed))
+        })
+    }
+}
+
+/// The body of a stream that is open, with its place.
+struct Streamed<T> {
+    body: Body,
+    _place: T,
+}
+
+impl<T: Unpin> http_body::Body for Streamed<T> {
     type Data = Bytes;
     type Error = Status;
 
@@ -290,33 +297,5 @@ impl http_body::Body for Streamed {
 
     fn size_hint(&self) -> SizeHint {
         self.body.size_hint()
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn places_are_free_again_and_one_tenant_leaves_some_to_others() {
-        let room = Room::new(100, true);
-        let tenant = TenantId::new;
-        let mut places: Vec<Place> = std::iter::from_fn(|| room.enter(&tenant("busy"))).collect();
-        assert_eq!(places.len(), 90);
-        assert!(room.enter(&tenant("late")).is_some());
-        assert!(room.enter(&tenant("busy")).is_none());
-        places.pop();
-        assert!(room.enter(&tenant("busy")).is_some());
-        drop(places);
-        let taken = room.taken.lock().unwrap();
-        assert_eq!((taken.all, taken.by_tenant.len()), (0, 0));
-    }
-
-    #[test]
-    fn the_only_tenant_takes_all_places() {
-        let room = Room::new(100, false);
-        let tenant = TenantId::new("default");
-        let places: Vec<Place> = std::iter::from_fn(|| room.enter(&tenant)).collect();
-        assert_eq!(places.len(), 100);
     }
 }

@@ -2,7 +2,8 @@
 //! and turn, or tenant and key, how it ended and how long it took. Those that are no RPCs of ours, such
 //! as probes, are for debugging. `audit` is true for calls that may change something, and for those
 //! that were refused: these have a target of their own, and are written at any level of the log.
-//! Calls that are refused because the server has too much to do share a line ([`super::overload_log`]).
+//! Calls that are refused because the server has too much to do, or because their caller has no valid
+//! credential, share lines ([`super::refusal_log`]).
 
 use std::{
     borrow::Cow,
@@ -22,23 +23,22 @@ use tower::{Layer, Service};
 use super::{
     access::{self, Method},
     connection::{OpenCall, Peer},
-    overload_log::{CALLS, OverloadLog},
+    refusal_log::{CALLS, RefusalLog},
     request_id::{self, LONGEST_ID, REQUEST_ID},
     status::Overloaded,
 };
 use crate::{
     auth::Denied,
     model::{Access, Principal},
-    telemetry::{Metrics, Span, Trace, Traces},
+    telemetry::{AUDIT, Metrics, Span, Trace, Traces},
 };
 
 /// Characters of an RPC's name that are shown.
 const METHOD_SHOWN: usize = 200;
 /// RPCs of others that are served here.
 const HEALTH: [&str; 2] = ["grpc.health.v1.Health/Check", "grpc.health.v1.Health/Watch"];
-/// The target of lines with `audit`.
-const AUDIT: &str = "contextd::audit";
-
+/// Calls without a valid credential that get a line each, per second.
+const UNAUTHENTICATED_IN_FULL: u64 = 10;
 /// Writes the line of a call: the target of a line is fixed where it is written.
 macro_rules! line {
     ($target:expr, $call:expr, $code:expr, $ids:expr, $audit:literal) => {{
@@ -65,8 +65,8 @@ macro_rules! line {
             request.id = %id,
             tenant = caller.get().map(|caller| caller.tenant.as_str()),
             subject = caller.get().map(|caller| caller.subject.as_str()),
-            session = session.get(),
-            turn = turn.get(),
+            session.id = session.get(),
+            turn.id = turn.get(),
             target.tenant = managed_tenant.get(),
             target.key = managed_key.get(),
             client.address = %remote,
@@ -214,7 +214,8 @@ fn note(place: &OnceLock<String>, id: &str) {
 pub struct Calls {
     metrics: Metrics,
     traces: Traces,
-    overload: Arc<OverloadLog>,
+    overload: Arc<RefusalLog>,
+    unauthenticated: Arc<RefusalLog>,
 }
 
 impl Calls {
@@ -223,7 +224,8 @@ impl Calls {
         Self {
             metrics,
             traces,
-            overload: Arc::default(),
+            overload: Arc::new(RefusalLog::new(Overloaded::REASON, 0)),
+            unauthenticated: Arc::new(RefusalLog::new("unauthenticated", UNAUTHENTICATED_IN_FULL)),
         }
     }
 }
@@ -299,7 +301,8 @@ struct Line {
     code: Option<Code>,
     is_overload: bool,
     metrics: Metrics,
-    overload: Arc<OverloadLog>,
+    overload: Arc<RefusalLog>,
+    unauthenticated: Arc<RefusalLog>,
     /// Of an RPC of ours, and of what is none; probes have none.
     span: Option<Span>,
 }
@@ -316,6 +319,7 @@ impl Line {
             is_overload: false,
             metrics: calls.metrics.clone(),
             overload: Arc::clone(&calls.overload),
+            unauthenticated: Arc::clone(&calls.unauthenticated),
         }
     }
 
@@ -364,12 +368,17 @@ impl Drop for Line {
         if let Some(span) = &self.span {
             span.answered(code_name(code), is_fault(code));
         }
-        if self.is_overload {
-            self.overload.refused();
-        } else {
+        let is_stranger = code == Code::Unauthenticated && self.call.caller.get().is_none();
+        let gets_line = match (self.is_overload, is_stranger) {
+            (true, _) => self.overload.gets_line(),
+            (false, true) => self.unauthenticated.gets_line(),
+            (false, false) => true,
+        };
+        if gets_line {
             self.call.log(code, ids);
         }
         self.overload.log_if_due();
+        self.unauthenticated.log_if_due();
     }
 }
 

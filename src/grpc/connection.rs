@@ -1,5 +1,6 @@
 //! Connections of clients: accepted up to a bound, in TLS or plain text, and closed if their client
-//! does not begin to speak, sends nothing but control frames, or calls nothing for long.
+//! does not begin to speak, sends nothing but control frames, calls nothing for long, or makes no call
+//! whose caller is known.
 
 use std::{
     collections::VecDeque,
@@ -23,10 +24,12 @@ use tokio::{
 };
 use tokio_rustls::server::TlsStream;
 use tokio_stream::wrappers::ReceiverStream;
+use tokio_util::sync::WaitForCancellationFutureOwned;
 use tonic::transport::server::Connected;
 
 use super::{
     frames::{Frames, PREFACE},
+    strangers::{HealthStream, Stranger, Strangers},
     tls::Tls,
 };
 use crate::telemetry::{ConnectionEnd, Metrics};
@@ -50,6 +53,10 @@ pub struct Bounds {
     pub control_frames: u32,
     /// How long a connection may have no call.
     pub idle: Duration,
+    /// How long a connection may have no call whose caller is known.
+    pub stranger: Duration,
+    /// Connections of one peer that have had no such call.
+    pub strangers_per_peer: usize,
 }
 
 /// Who is at the other end.
@@ -58,6 +65,7 @@ pub struct Peer {
     address: Option<SocketAddr>,
     certificate: Option<Arc<[u8]>>,
     calls: Arc<CallCount>,
+    stranger: Arc<Stranger>,
 }
 
 /// Calls on one connection.
@@ -83,6 +91,16 @@ impl Peer {
         self.calls.begun.fetch_add(1, Ordering::Relaxed);
         self.calls.open.fetch_add(1, Ordering::Relaxed);
         OpenCall(Arc::clone(&self.calls))
+    }
+
+    /// Notes that a caller on this connection is known.
+    pub fn identified(&self) {
+        self.stranger.identified();
+    }
+
+    /// Counts a stream of health: the connection may last as long as it.
+    pub(super) fn begin_health_stream(&self) -> HealthStream {
+        self.stranger.begin_health_stream()
     }
 
     /// Its address, for logs.
@@ -124,22 +142,36 @@ async fn accept_all(
     send: mpsc::Sender<io::Result<Connection>>,
 ) {
     let places = Arc::new(Semaphore::new(bounds.most));
+    let strangers = Arc::<Strangers>::default();
     let mut handshakes = Handshakes::default();
     loop {
-        let Ok(place) = Arc::clone(&places).acquire_owned().await else {
-            return;
-        };
-        let stream = match listener.accept().await {
-            Ok((stream, _)) => stream,
+        let (stream, address) = match listener.accept().await {
+            Ok(accepted) => accepted,
+            // The socket was shut down: no later connection is accepted either.
+            Err(error) if error.kind() == io::ErrorKind::InvalidInput => {
+                tracing::error!(%error, "no connection can be accepted any more");
+                return;
+            }
             Err(error) => {
                 tracing::warn!(%error, "a connection cannot be accepted");
                 sleep(PAUSE).await;
                 continue;
             }
         };
+        let place = match Arc::clone(&places).try_acquire_owned() {
+            Ok(place) => place,
+            Err(_) => {
+                strangers.displace_oldest();
+                let Ok(place) = Arc::clone(&places).acquire_owned().await else {
+                    return;
+                };
+                place
+            }
+        };
         // Small frames go out at once.
         let _ = stream.set_nodelay(true);
-        let watch = Watch::new(place, bounds, metrics.clone());
+        let stranger = strangers.add(Some(address.ip()), bounds.strangers_per_peer);
+        let watch = Watch::new(place, stranger, bounds, metrics.clone());
         let Some(tls) = tls.clone() else {
             if send
                 .send(Ok(Connection::plain(stream, watch)))
@@ -213,12 +245,36 @@ struct Watch {
     frames: Frames,
     begun: Instant,
     metrics: Metrics,
+    stranger: Arc<Stranger>,
+    /// `None` once a caller is known.
+    unknown: Option<Box<Unknown>>,
     _place: OwnedSemaphorePermit,
 }
 
+/// What ends a connection on which no caller is known yet.
+#[derive(Debug)]
+struct Unknown {
+    period: Duration,
+    until: Pin<Box<Sleep>>,
+    displaced: Pin<Box<WaitForCancellationFutureOwned>>,
+}
+
 impl Watch {
-    fn new(place: OwnedSemaphorePermit, bounds: Bounds, metrics: Metrics) -> Self {
+    fn new(
+        place: OwnedSemaphorePermit,
+        stranger: Arc<Stranger>,
+        bounds: Bounds,
+        metrics: Metrics,
+    ) -> Self {
+        let displaced = stranger.displaced().clone().cancelled_owned();
+        let unknown = Unknown {
+            period: bounds.stranger,
+            until: Box::pin(sleep(bounds.stranger)),
+            displaced: Box::pin(displaced),
+        };
         Self {
+            stranger,
+            unknown: Some(Box::new(unknown)),
             patience: bounds.patience,
             idle: bounds.idle,
             frames: Frames::new(bounds.control_frames),
@@ -230,6 +286,30 @@ impl Watch {
 
     fn ended(&self, why: ConnectionEnd) {
         self.metrics.connection_ended(why);
+    }
+
+    /// Resolves when the connection ends because no caller on it is known.
+    fn poll_unknown(&mut self, context: &mut Context<'_>) -> Poll<()> {
+        if self.stranger.is_known() {
+            self.unknown = None;
+        }
+        let Some(unknown) = &mut self.unknown else {
+            return Poll::Pending;
+        };
+        let why = loop {
+            if unknown.displaced.as_mut().poll(context).is_ready() {
+                break ConnectionEnd::Displaced;
+            }
+            ready!(unknown.until.as_mut().poll(context));
+            if !self.stranger.streams_health() {
+                break ConnectionEnd::Unauthenticated;
+            }
+            let until = Instant::now() + unknown.period;
+            unknown.until.as_mut().reset(until);
+        };
+        self.unknown = None;
+        self.ended(why);
+        Poll::Ready(())
     }
 
     fn received(&mut self, bytes: &[u8]) -> io::Result<()> {
@@ -272,6 +352,7 @@ impl Connection {
             address: stream.peer_addr().ok(),
             certificate: None,
             calls: Arc::default(),
+            stranger: Arc::clone(&watch.stranger),
         };
         Self::new(Stream::Plain(stream), peer, watch)
     }
@@ -283,6 +364,7 @@ impl Connection {
             address: socket.peer_addr().ok(),
             certificate: certificates.first().map(|first| Arc::from(first.as_ref())),
             calls: Arc::default(),
+            stranger: Arc::clone(&watch.stranger),
         };
         Self::new(Stream::Encrypted(Box::new(stream)), peer, watch)
     }
@@ -358,6 +440,9 @@ impl AsyncRead for Connection {
         context: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
+        if self.watch.poll_unknown(context).is_ready() {
+            return Poll::Ready(Ok(()));
+        }
         let before = buffer.filled().len();
         let read = match &mut self.stream {
             Stream::Plain(stream) => Pin::new(stream).poll_read(context, buffer),
@@ -431,6 +516,8 @@ mod tests {
             patience: Duration::from_millis(50),
             control_frames: 1_000,
             idle: Duration::from_hours(1),
+            stranger: Duration::from_hours(1),
+            strangers_per_peer: 100,
         }
     }
 
@@ -509,6 +596,7 @@ mod tests {
         let [first, second] = clients.map(|client| client.unwrap().local_addr().unwrap());
         let served = next(&mut accepted).await;
         assert_eq!(served.peer.address, Some(first));
+        served.connect_info().identified();
         tokio::select! {
             biased;
             _ = accepted.next() => panic!("there is no place"),
@@ -516,6 +604,64 @@ mod tests {
         }
         drop(served);
         assert_eq!(next(&mut accepted).await.peer.address, Some(second));
+    }
+
+    /// Whether a connection ends by itself, which is soon.
+    async fn ends(connection: &mut Connection) -> bool {
+        let mut preface = [0; PREFACE];
+        connection.read_exact(&mut preface).await.unwrap();
+        let read = timeout(Duration::from_millis(400), connection.read(&mut [0])).await;
+        matches!(read, Ok(Ok(0)))
+    }
+
+    #[tokio::test]
+    async fn a_connection_without_a_known_caller_ends_whatever_it_calls() {
+        let (listener, address) = listener().await;
+        let bounds = Bounds {
+            stranger: Duration::from_millis(100),
+            ..bounds(10)
+        };
+        let mut accepted = accept(listener, None, bounds);
+        for (is_known, streams_health) in [(false, false), (true, false), (false, true)] {
+            let mut client = TcpStream::connect(address).await.unwrap();
+            client.write_all(&[0; PREFACE]).await.unwrap();
+            let mut connection = next(&mut accepted).await;
+            let peer = connection.connect_info();
+            let _call = peer.begin_call();
+            if is_known {
+                peer.identified();
+            }
+            let _stream = streams_health.then(|| peer.begin_health_stream());
+            let ended = ends(&mut connection).await;
+            assert_eq!(ended, !is_known && !streams_health);
+        }
+    }
+
+    #[tokio::test]
+    async fn connections_that_call_nothing_keep_no_client_out() {
+        for bounds in [
+            bounds(2),
+            Bounds {
+                strangers_per_peer: 2,
+                ..bounds(10)
+            },
+        ] {
+            let (listener, address) = listener().await;
+            let mut accepted = accept(listener, None, bounds);
+            let mut clients = Vec::new();
+            let mut served = Vec::new();
+            for _ in 0..2 {
+                let mut client = TcpStream::connect(address).await.unwrap();
+                client.write_all(&[0; PREFACE]).await.unwrap();
+                clients.push(client);
+                served.push(next(&mut accepted).await);
+            }
+            clients.push(TcpStream::connect(address).await.unwrap());
+            let mut oldest = served.remove(0);
+            assert!(ends(&mut oldest).await);
+            drop(oldest);
+            next(&mut accepted).await;
+        }
     }
 
     #[tokio::test]

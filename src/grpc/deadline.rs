@@ -9,13 +9,11 @@ use std::{
 };
 
 use http::{HeaderMap, Request, Response};
-use http_body::{Frame, SizeHint};
-use prost::bytes::Bytes;
-use tokio::time::{Instant, Sleep, sleep_until, timeout_at};
-use tonic::{Status, body::Body};
+use tokio::time::{Instant, sleep_until, timeout_at};
+use tonic::body::Body;
 use tower::{Layer, Service};
 
-use super::status;
+use super::{ended_by::EndedBy, status};
 
 /// In which a caller says how long it waits.
 const HEADER: &str = "grpc-timeout";
@@ -64,7 +62,12 @@ where
         let answer = self.inner.call(request);
         Box::pin(async move {
             match timeout_at(deadline, answer).await {
-                Ok(answer) => Ok(answer?.map(|inner| Body::new(Until::new(inner, deadline)))),
+                Ok(answer) => Ok(answer?.map(|inner| {
+                    Body::new(EndedBy::new(inner, async move {
+                        sleep_until(deadline).await;
+                        status::deadline_exceeded()
+                    }))
+                })),
                 Err(_) => Ok(status::deadline_exceeded().into_http()),
             }
         })
@@ -104,69 +107,15 @@ fn patience(headers: &HeaderMap) -> Option<Duration> {
     })
 }
 
-/// The body of an answer, until the deadline.
-struct Until {
-    /// None: it has ended.
-    inner: Option<Body>,
-    deadline: Pin<Box<Sleep>>,
-}
-
-impl Until {
-    fn new(inner: Body, deadline: Instant) -> Self {
-        Self {
-            inner: Some(inner),
-            deadline: Box::pin(sleep_until(deadline)),
-        }
-    }
-}
-
-impl http_body::Body for Until {
-    type Data = Bytes;
-    type Error = Status;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Self::Data>, Self::Error>>> {
-        let Some(inner) = &mut self.inner else {
-            return Poll::Ready(None);
-        };
-        if let Poll::Ready(frame) = Pin::new(inner).poll_frame(context) {
-            return Poll::Ready(frame);
-        }
-        if self.deadline.as_mut().poll(context).is_pending() {
-            return Poll::Pending;
-        }
-        // Whoever fills the stream sees that it is gone.
-        self.inner = None;
-        let mut trailers = HeaderMap::new();
-        Poll::Ready(Some(
-            status::deadline_exceeded()
-                .add_header(&mut trailers)
-                .map(|()| Frame::trailers(trailers)),
-        ))
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.inner
-            .as_ref()
-            .is_none_or(http_body::Body::is_end_stream)
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        self.inner
-            .as_ref()
-            .map_or_else(|| SizeHint::with_exact(0), http_body::Body::size_hint)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use std::{convert::Infallible, future::pending};
 
+    use http_body::Frame;
     use http_body_util::BodyExt as _;
+    use prost::bytes::Bytes;
     use tokio_stream::StreamExt as _;
-    use tonic::Code;
+    use tonic::{Code, Status};
     use tonic_types::StatusExt as _;
     use tower::{ServiceExt as _, service_fn};
 

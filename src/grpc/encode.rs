@@ -4,10 +4,8 @@ use crate::{
     codec,
     model::{Limits, event::PendingCall},
     pb,
-    store::{
-        session::{Session, SessionState},
-        turn_read::Turn,
-    },
+    session::SessionState,
+    store::{session::Session, turn_read::Turn},
 };
 
 /// How much of a session an answer shows.

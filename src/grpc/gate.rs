@@ -17,7 +17,7 @@ pub const NOT_READY: HeaderName = HeaderName::from_static("contextd-not-ready");
 /// With what the paths of our own services begin. Health and reflection are always answered.
 const OUR_SERVICES: &str = "/contextd.v1.";
 /// With what the paths of the health service begin.
-const HEALTH: &str = "/grpc.health.v1.Health/";
+pub(super) const HEALTH: &str = "/grpc.health.v1.Health/";
 /// Bytes of a reason that are shown.
 const REASON_SHOWN: usize = 500;
 

@@ -7,6 +7,8 @@ use std::{
 };
 
 use http::{Request, Response, header::AUTHORIZATION, request::Parts};
+use http_body::Body as _;
+use jiff::Timestamp;
 use tonic::{Status, body::Body};
 use tower::{Layer, Service};
 
@@ -14,16 +16,22 @@ use super::{
     access::{self, Needs},
     call::Call,
     connection::Peer,
+    ended_by::EndedBy,
     status,
 };
 use crate::{
-    auth::{Auth, Credentials},
+    auth::{Auth, Credentials, Identity},
     model::{Access, Principal},
-    store::Reach,
+    store::{Reach, admitted::LastRead},
 };
 
 /// Services that answer every caller: probes have no credentials.
 const OPEN: &str = "/grpc.health.v1.Health/";
+
+/// When the keys in the database were read, by one of which the caller was identified; by the
+/// database's clock. `None`: its credential is not in the database.
+#[derive(Debug, Clone, Copy)]
+pub struct KeysRead(pub Option<Timestamp>);
 
 /// Checks callers.
 #[derive(Debug, Clone)]
@@ -81,17 +89,51 @@ where
         let mut inner = std::mem::replace(&mut self.inner, ready);
         Box::pin(async move {
             let (mut head, body) = request.into_parts();
-            match admitted(&auth, &head).await {
-                Ok(caller) => {
-                    let reach = reach(&caller, head.uri.path());
-                    head.extensions.insert(caller);
-                    let request = Request::from_parts(head, body);
-                    reach.scope(async move { inner.call(request).await }).await
-                }
-                Err(refusal) => Ok(refusal.into_http()),
+            let keys = auth.last_read();
+            if keys.is_some_and(|keys| !keys.is_recent()) {
+                return Ok(status::not_up_to_date().into_http());
+            }
+            // Taken first: they may be read again meanwhile.
+            let keys_read = keys.and_then(LastRead::at);
+            let identity = match admitted(&auth, &head).await {
+                Ok(identity) => identity,
+                Err(refusal) => return Ok(refusal.into_http()),
+            };
+            let caller = identity.principal.clone();
+            let reach = reach(&caller, head.uri.path());
+            head.extensions
+                .insert(KeysRead(keys_read.filter(|_| identity.is_of_stored_key())));
+            head.extensions.insert(caller);
+            let call = head.extensions.get::<Arc<Call>>().cloned();
+            let request = Request::from_parts(head, body);
+            let answer = reach.scope(async move { inner.call(request).await });
+            if !auth.is_required() {
+                return answer.await;
+            }
+            let mut ended = Box::pin(ended(auth, identity, call));
+            tokio::select! {
+                biased;
+                answer = answer => Ok(answer?.map(|body| {
+                    if body.is_end_stream() {
+                        body
+                    } else {
+                        Body::new(EndedBy::new(body, ended))
+                    }
+                })),
+                refusal = &mut ended => Ok(refusal.into_http()),
             }
         })
     }
+}
+
+/// Resolves when a caller's credential is no longer valid, with what its calls end with. What a call has
+/// begun goes on, as after a disconnection.
+async fn ended(auth: Arc<Auth>, identity: Identity, call: Option<Arc<Call>>) -> Status {
+    let denied = auth.ended(&identity).await;
+    if let Some(call) = call {
+        call.denied(denied);
+    }
+    status::unauthenticated()
 }
 
 /// Whose rows a call may reach: only operators manage other tenants than their own.
@@ -105,7 +147,7 @@ fn reach(caller: &Principal, path: &str) -> Reach {
 }
 
 /// The caller, if it may make this call.
-async fn admitted(auth: &Auth, head: &Parts) -> Result<Principal, Status> {
+async fn admitted(auth: &Auth, head: &Parts) -> Result<Identity, Status> {
     let path = head.uri.path();
     let peer = head.extensions.get::<Peer>();
     let header = head.headers.get(AUTHORIZATION);
@@ -114,19 +156,23 @@ async fn admitted(auth: &Auth, head: &Parts) -> Result<Principal, Status> {
         certificate: peer.and_then(Peer::certificate),
     };
     let call = head.extensions.get::<Arc<Call>>();
-    let caller = auth.identify(credentials).await.map_err(|denied| {
+    let identity = auth.identify(credentials).await.map_err(|denied| {
         if let Some(call) = call {
             call.denied(denied);
         }
         status::unauthenticated()
     })?;
+    let caller = &identity.principal;
+    if let Some(peer) = peer {
+        peer.identified();
+    }
     if let Some(call) = call {
-        call.identified(&caller);
+        call.identified(caller);
     }
     match access::needs(path) {
         Needs::Access(needed) if needed > caller.access => Err(status::permission_denied(needed)),
         Needs::Undeclared => Err(status::permission_denied(Access::Operator)),
         // The framework answers for what is no RPC of ours.
-        Needs::Access(_) | Needs::NotOurs => Ok(caller),
+        Needs::Access(_) | Needs::NotOurs => Ok(identity),
     }
 }

@@ -9,7 +9,7 @@ use super::{
     gate::Gate,
     readiness::{Closed, Readiness},
 };
-use crate::turn::Engine;
+use crate::{store, turn::Engine};
 
 /// Service names that say whether the server takes requests; the empty one stands for the server as
 /// a whole.
@@ -46,20 +46,29 @@ pub async fn follow(
 ) {
     let mut serving = false;
     while !stopping.is_cancelled() {
-        let asked = tokio::time::timeout(PERIOD * 3, engine.store().ping(PERIOD * 2));
-        let alive = tokio::select! {
+        let asked = tokio::time::timeout(PERIOD * 5, engine.store().ping(PERIOD * 2));
+        let answer = tokio::select! {
             () = stopping.cancelled() => break,
-            answer = asked => answer.is_ok_and(|answer| answer.is_ok()),
+            answer = asked => answer,
         };
+        let now = match answer {
+            Ok(Ok(())) => Readiness::Ready,
+            Ok(Err(error)) => Readiness::Unready(reason(&error)),
+            Err(_) => Readiness::Unready(Closed::Database.to_string()),
+        };
+        let alive = now == Readiness::Ready;
         if alive != serving {
-            tracing::info!(ready = alive, "readiness changed");
-            gate.set(if alive {
-                Readiness::Ready
-            } else {
-                Readiness::Unready(Closed::Database.to_string())
-            });
+            match &now {
+                Readiness::Unready(why) => tracing::info!(ready = alive, why, "readiness changed"),
+                Readiness::Ready | Readiness::Closed(_) => {
+                    tracing::info!(ready = alive, "readiness changed");
+                }
+            }
             ready(&health, alive).await;
             serving = alive;
+        }
+        if now != gate.readiness() {
+            gate.set(now);
         }
         tokio::select! {
             () = stopping.cancelled() => {}
@@ -68,6 +77,14 @@ pub async fn follow(
     }
     gate.set(Readiness::Unready("the server is shutting down".to_owned()));
     ready(&health, false).await;
+}
+
+/// Why the database is of no use now.
+fn reason(error: &store::Error) -> String {
+    match error.outage() {
+        Some(outage) => outage.to_string(),
+        None => Closed::Database.to_string(),
+    }
 }
 
 async fn ready(health: &HealthReporter, serving: bool) {

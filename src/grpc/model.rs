@@ -11,12 +11,14 @@ use super::{
 };
 use crate::{
     codec,
-    model::TenantId,
+    model::{TenantId, generation::ReasoningEffort},
     pb::{self, model_service_server::ModelService},
     provider::{
-        ModelInfo,
+        ModelInfo, Rules,
+        call_ids::CallIds,
         info::{Limit, Source},
         registry::Resolved,
+        rules::{ForcedCalls, MissingReasoning, ReasoningKept, ReasoningOf, ReasoningRule},
     },
     turn::{Engine, context::estimators::template},
 };
@@ -115,6 +117,7 @@ impl ModelService for Models {
 
 fn model_to_pb(model: Resolved, calibration_ratio: f64) -> pb::Model {
     let estimator = template(&model).estimator();
+    let rules = model.provider.rules(&model.info);
     let Resolved {
         reference,
         provider_name,
@@ -138,10 +141,6 @@ fn model_to_pb(model: Resolved, calibration_ratio: f64) -> pb::Model {
         source,
         discovered,
     } = info;
-    let efforts = reasoning_efforts
-        .into_iter()
-        .flatten()
-        .map(|effort| codec::generation::effort_to_pb(effort).into());
     pb::Model {
         model: reference,
         provider_kind: provider.kind().to_owned(),
@@ -157,13 +156,88 @@ fn model_to_pb(model: Resolved, calibration_ratio: f64) -> pb::Model {
         supports_tools,
         supports_parallel_tool_calls: supports_parallel_tools.unwrap_or(false),
         supports_json_schema: supports_json_schema.unwrap_or(false),
-        reasoning_efforts: efforts.collect(),
+        reasoning_efforts: efforts_to_pb(reasoning_efforts.unwrap_or_default()),
         estimator,
         supports_exact_count: provider.counts(),
         calibration_ratio,
         source: source_to_pb(source).into(),
         discover_time: discovered.map(codec::time::timestamp_to_pb),
+        rules: rules.map(rules_to_pb),
     }
+}
+
+fn rules_to_pb(rules: Rules) -> pb::ModelRules {
+    let Rules {
+        dialect,
+        reasoning: ReasoningRule { kept, of },
+        reasoning_field,
+        reasoning_bound_to_prefix,
+        missing_reasoning,
+        call_ids,
+        keeps_own_call_ids,
+        forced_with_effort,
+        forced_with_budget,
+        efforts,
+        efforts_with_tools,
+        kind_for_reasoning_with_tools,
+        max_stop_sequences,
+    } = rules;
+    let (missing, placeholder) = match missing_reasoning {
+        MissingReasoning::Nothing => (pb::MissingReasoning::Nothing, ""),
+        MissingReasoning::Placeholder(text) => (pb::MissingReasoning::Placeholder, text),
+        MissingReasoning::NoBudget => (pb::MissingReasoning::NoBudget, ""),
+    };
+    let kept = match kept {
+        ReasoningKept::Never => pb::ReasoningKept::Never,
+        ReasoningKept::InLoop => pb::ReasoningKept::ToolLoop,
+        ReasoningKept::WhileCalls => pb::ReasoningKept::WhileCalls,
+        ReasoningKept::Always => pb::ReasoningKept::Always,
+    };
+    let author = match of {
+        _ if kept == pb::ReasoningKept::Never => pb::ReasoningAuthor::Unspecified,
+        ReasoningOf::AnyModel => pb::ReasoningAuthor::AnyModel,
+        ReasoningOf::SameModel => pb::ReasoningAuthor::SameModel,
+        ReasoningOf::SameModelSigned => pb::ReasoningAuthor::SameModelSigned,
+    };
+    let format = match call_ids {
+        Some(CallIds::Short) => pb::CallIdFormat::Short,
+        Some(CallIds::Nine) => pb::CallIdFormat::Nine,
+        None => pb::CallIdFormat::OwnOnly,
+    };
+    let most = max_stop_sequences.map(|most| i32::try_from(most).unwrap_or(i32::MAX));
+    pb::ModelRules {
+        dialect: dialect.unwrap_or_default().to_owned(),
+        reasoning_kept: kept.into(),
+        reasoning_author: author.into(),
+        reasoning_field: reasoning_field.to_owned(),
+        reasoning_bound_to_prefix,
+        missing_reasoning: missing.into(),
+        reasoning_placeholder: placeholder.to_owned(),
+        call_id_format: format.into(),
+        keeps_own_call_ids,
+        forced_calls_with_effort: forced_to_pb(forced_with_effort).into(),
+        forced_calls_with_budget: forced_to_pb(forced_with_budget).into(),
+        reasoning_efforts: efforts_to_pb(efforts),
+        reasoning_efforts_with_tools: efforts_to_pb(efforts_with_tools),
+        kind_for_reasoning_with_tools: kind_for_reasoning_with_tools.unwrap_or_default().to_owned(),
+        max_stop_sequences: most,
+    }
+}
+
+fn forced_to_pb(forced: ForcedCalls) -> pb::ForcedCalls {
+    match forced {
+        ForcedCalls::Both => pb::ForcedCalls::Both,
+        ForcedCalls::WithoutReasoning => pb::ForcedCalls::WithoutReasoning,
+        ForcedCalls::NotForced => pb::ForcedCalls::NotForced,
+        ForcedCalls::Never => pb::ForcedCalls::Never,
+    }
+}
+
+fn efforts_to_pb(efforts: Vec<ReasoningEffort>) -> Vec<i32> {
+    let efforts = efforts.into_iter();
+    efforts
+        .map(|effort| codec::generation::effort_to_pb(effort).into())
+        .collect()
 }
 
 fn limit_to_pb(limit: Limit) -> pb::ModelLimit {

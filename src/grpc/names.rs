@@ -114,6 +114,7 @@ session!(
     DeleteSessionRequest,
     EnqueueMessageRequest,
     ExecuteTurnRequest,
+    ExportMessagesRequest,
     ForkSessionRequest,
     GetContextStatsRequest,
     GetSessionRequest,

@@ -7,6 +7,8 @@
 use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
 use sha2::{Digest, Sha256};
 
+use crate::model::Seq;
+
 /// First byte of every token; a change of the layout changes it.
 const VERSION: u8 = 1;
 /// Bytes of the checksum.
@@ -51,6 +53,11 @@ pub fn decode(token: &str, list: &str, filter: &str) -> Result<String, BadToken>
     } else {
         Err(BadToken)
     }
+}
+
+/// A position that is a seq.
+pub(super) fn position(text: &str) -> Result<Seq, BadToken> {
+    text.parse().map(Seq).map_err(|_| BadToken)
 }
 
 fn checksum(list: &str, filter: &str, position: &str) -> [u8; CHECKSUM] {

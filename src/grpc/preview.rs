@@ -43,6 +43,35 @@ pub async fn fit_event(
     }
 }
 
+/// Makes a turn fit: the arguments of its calls that wait.
+pub async fn fit_turn(
+    engine: &Engine,
+    key: &SessionKey,
+    turn: &mut pb::Turn,
+) -> Result<(), Status> {
+    let size = turn.encoded_len();
+    if size <= MOST {
+        return Ok(());
+    }
+    let pending = turn.pending_calls.iter_mut().map(|it| &mut it.call);
+    let asked = turn.pending_approvals.iter_mut().map(|it| &mut it.call);
+    let texts = pending.chain(asked).flatten().map(Text::arguments);
+    let wholes = cut_texts(size, texts.collect());
+    keep(engine, key, wholes).await
+}
+
+/// Makes a queued message fit.
+pub async fn fit_queued(
+    engine: &Engine,
+    key: &SessionKey,
+    queued: &mut pb::QueuedMessage,
+) -> Result<(), Status> {
+    match &mut queued.message {
+        Some(message) if message.encoded_len() > MOST => fit(engine, key, &mut message.parts).await,
+        Some(_) | None => Ok(()),
+    }
+}
+
 /// Makes a message fit.
 pub async fn fit_message(
     engine: &Engine,
@@ -56,11 +85,16 @@ pub async fn fit_message(
 }
 
 async fn fit(engine: &Engine, key: &SessionKey, parts: &mut [pb::Part]) -> Result<(), Status> {
+    keep(engine, key, cut(parts)).await
+}
+
+/// Stores what was cut.
+async fn keep(engine: &Engine, key: &SessionKey, wholes: Vec<Whole>) -> Result<(), Status> {
     for Whole {
         id,
         media_type,
         text,
-    } in cut(parts)
+    } in wholes
     {
         engine
             .store()
@@ -80,9 +114,14 @@ struct Whole {
 
 /// Cuts the largest texts until the parts fit, and gives what was cut.
 fn cut(parts: &mut [pb::Part]) -> Vec<Whole> {
-    let mut size: usize = parts.iter().map(pb::Part::encoded_len).sum();
+    let size = parts.iter().map(pb::Part::encoded_len).sum();
     let mut texts = Vec::new();
     parts.iter_mut().for_each(|part| collect(part, &mut texts));
+    cut_texts(size, texts)
+}
+
+/// Cuts the largest of these texts of something of that size until it fits.
+fn cut_texts(mut size: usize, mut texts: Vec<Text<'_>>) -> Vec<Whole> {
     texts.sort_by_key(|text| std::cmp::Reverse(text.words.len()));
     let mut wholes = Vec::new();
     for text in texts {
@@ -117,28 +156,29 @@ fn collect<'a>(part: &'a mut pb::Part, texts: &mut Vec<Text<'a>>) {
             named,
             is_json: false,
         }),
-        Some(Content::ToolCall(call)) => {
-            texts.push(Text {
-                words: &mut call.arguments_json,
-                named: &mut call.arguments_blob,
-                is_json: true,
-            });
-        }
+        Some(Content::ToolCall(call)) => texts.push(Text::arguments(call)),
         Some(Content::ToolResult(result)) => result
             .parts
             .iter_mut()
             .for_each(|part| collect(part, texts)),
-        Some(
-            Content::Media(_)
-            | Content::ProviderItem(_)
-            | Content::StepStart(_)
-            | Content::CompactionMarker(_),
-        )
-        | None => {}
+        Some(Content::ProviderItem(item)) => texts.push(Text {
+            words: &mut item.item_json,
+            named,
+            is_json: true,
+        }),
+        Some(Content::Media(_) | Content::StepStart(_) | Content::CompactionMarker(_)) | None => {}
     }
 }
 
-impl Text<'_> {
+impl<'a> Text<'a> {
+    fn arguments(call: &'a mut pb::ToolCall) -> Self {
+        Self {
+            words: &mut call.arguments_json,
+            named: &mut call.arguments_blob,
+            is_json: true,
+        }
+    }
+
     fn cut(self) -> Whole {
         let keep = if self.is_json {
             0
@@ -207,6 +247,23 @@ mod tests {
         };
         let mut parts: Vec<_> = (0..128).map(|_| result()).collect();
         cut(&mut parts);
+        assert!(parts.iter().map(pb::Part::encoded_len).sum::<usize>() < MOST);
+    }
+
+    #[test]
+    fn preview_leaves_out_whole_items() {
+        let item = |bytes: usize| pb::Part {
+            content: Some(Content::ProviderItem(pb::ProviderItem {
+                kind: "web_search_call".to_owned(),
+                item_json: format!("[{}]", "1,".repeat(bytes / 2)),
+                ..pb::ProviderItem::default()
+            })),
+            ..pb::Part::default()
+        };
+        let mut parts = vec![item(900_000); 4];
+        let wholes = cut(&mut parts);
+        assert_eq!(wholes.len(), 4);
+        assert!(parts.iter().all(|part| part.preview_of.is_some()));
         assert!(parts.iter().map(pb::Part::encoded_len).sum::<usize>() < MOST);
     }
 

@@ -3,17 +3,18 @@
 use prost::Message as _;
 use tonic::Status;
 
+use super::json_blob;
 use crate::{
     codec,
-    model::{Prompt, PromptNote, PromptNoteKind, ProviderTool, SessionKey, ToolSet, derive},
+    model::{Prompt, PromptNote, PromptNoteKind, ProviderTool, SessionKey, ToolSet},
     pb, store,
     turn::{Engine, context::render::Rendered},
 };
 
 /// Bytes that a prompt may have within an answer.
 const MOST: usize = 2 * 1024 * 1024;
-/// The media type of prompts.
-const JSON: &str = "application/json";
+/// Bytes of the notes of a prompt.
+pub(super) const LARGEST_NOTES: usize = 256 * 1024;
 
 /// The tools that the model's own provider runs.
 fn provider_tools(model: &str, prompt: &Prompt) -> Vec<ProviderTool> {
@@ -37,12 +38,13 @@ pub(super) async fn to_pb(
         body,
         version,
         notes,
+        memory: _memory, // until the answer is made
     } = rendered;
     let mut answer = pb::Prompt {
         model,
         tokens: Some(codec::usage::count_to_pb(&prompt.size)),
         context_version: version,
-        notes: notes.iter().map(note).collect(),
+        notes: bounded(notes.iter().map(note), LARGEST_NOTES),
         ..pb::Prompt::default()
     };
     let whole = match body {
@@ -72,21 +74,40 @@ pub(super) async fn to_pb(
             codec::json::encode(&neutral, "contextd.v1.Prompt").map_err(store::Error::from)?
         }
     };
-    let id = derive::blob(&whole);
-    engine
-        .store()
-        .put_blob(&key.tenant, &id, JSON, &whole)
-        .await?;
-    answer.request_blob = Some(pb::Blob {
-        blob_id: id.to_string(),
-        media_type: JSON.to_owned(),
-        size_bytes: i64::try_from(whole.len()).unwrap_or(i64::MAX),
-        create_time: None,
-    });
+    drop(prompt);
+    answer.request_blob = Some(json_blob::keep(engine, &key.tenant, &whole).await?);
     Ok(answer)
 }
 
-fn note(note: &PromptNote) -> pb::PromptNote {
+/// Notes up to that many bytes, the last of which says how many others there are.
+pub(super) fn bounded(
+    notes: impl Iterator<Item = pb::PromptNote>,
+    most: usize,
+) -> Vec<pb::PromptNote> {
+    let mut bytes = 0;
+    let mut kept = Vec::new();
+    let mut left_out: usize = 0;
+    for note in notes {
+        bytes += note.encoded_len();
+        if bytes <= most {
+            kept.push(note);
+        } else {
+            left_out += 1;
+        }
+    }
+    if left_out > 0 {
+        kept.push(pb::PromptNote {
+            kind: pb::PromptNoteKind::Unspecified.into(),
+            message_id: String::new(),
+            part_index: -1,
+            text: format!("{left_out} further notes are left out of the response."),
+        });
+    }
+    kept
+}
+
+/// A note for the wire.
+pub(super) fn note(note: &PromptNote) -> pb::PromptNote {
     let PromptNote {
         kind,
         message,
@@ -108,5 +129,30 @@ fn note(note: &PromptNote) -> pb::PromptNote {
             .unwrap_or_default(),
         part_index: part.map_or(-1, |part| i32::try_from(part).unwrap_or(i32::MAX)),
         text: text.clone(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn notes_beyond_the_limit_are_counted_in_the_last_one() {
+        let note = |text: &str| pb::PromptNote {
+            message_id: "m".to_owned(),
+            part_index: 1,
+            text: text.to_owned(),
+            ..pb::PromptNote::default()
+        };
+        let notes = vec![note("a"); 5];
+        let size = note("a").encoded_len();
+        assert_eq!(bounded(notes.clone().into_iter(), 5 * size), notes);
+        let kept = bounded(notes.clone().into_iter(), 3 * size);
+        assert_eq!(kept[..3], notes[..3]);
+        assert_eq!(kept.len(), 4);
+        assert_eq!(
+            kept[3].text,
+            "2 further notes are left out of the response."
+        );
     }
 }

@@ -10,6 +10,7 @@ use super::{
     decode, encode,
     page_room::{READ_BYTES, Room},
     page_token,
+    preview::fit_queued,
 };
 use crate::{
     codec,
@@ -32,6 +33,13 @@ impl Queue {
     /// The service.
     pub fn new(engine: Arc<Engine>) -> Self {
         Self { engine }
+    }
+
+    /// A queued message as clients see it.
+    async fn show(&self, queued: Queued, key: &SessionKey) -> Result<pb::QueuedMessage, Status> {
+        let mut shown = queued_message(queued, key);
+        fit_queued(&self.engine, key, &mut shown).await?;
+        Ok(shown)
     }
 
     async fn page(
@@ -59,7 +67,7 @@ impl Queue {
                 .await?;
             for queued in read.items {
                 let cursor = queued.cursor;
-                let shown = queued_message(queued, key);
+                let shown = self.show(queued, key).await?;
                 if queued_messages.len() == size as usize || !room.takes(shown.encoded_len()) {
                     break 'page true;
                 }
@@ -91,25 +99,24 @@ impl QueueService for Queue {
             .stored(&tenant, &decode::named_in_messages(&request.message))
             .await?;
         let command = decode::enqueue_message(request, stored)?;
-        let session = command.session.clone();
+        let key = SessionKey::new(tenant.clone(), command.session.clone());
         let delivery = command.delivery;
         let starts_turn = command.starts_turn || delivery == Delivery::Interrupt;
         let body = codec::queue::encode(&command.message);
         let place = self.engine.enqueue(tenant, command).await?;
         let shown = Shown {
-            session: session.as_str(),
+            session: key.session.as_str(),
             body: &body,
             delivery,
             starts_turn,
         };
+        let (met, turn) = (place.met, place.turn.clone());
+        let mut queued_message = placed(place, &shown);
+        fit_queued(&self.engine, &key, &mut queued_message).await?;
         Ok(Response::new(pb::EnqueueMessageResponse {
-            session_state: encode::session_state(place.met).into(),
-            turn_id: place
-                .turn
-                .as_ref()
-                .map(ToString::to_string)
-                .unwrap_or_default(),
-            queued_message: Some(placed(place, &shown)),
+            session_state: encode::session_state(met).into(),
+            turn_id: turn.map(|turn| turn.into_string()).unwrap_or_default(),
+            queued_message: Some(queued_message),
         }))
     }
 
@@ -133,7 +140,7 @@ impl QueueService for Queue {
         let command = decode::cancel_queued_message(request.into_inner())?;
         let key = SessionKey::new(tenant.clone(), command.session.clone());
         let queued = self.engine.cancel_queued(tenant, command).await?;
-        let queued_message = Some(queued_message(queued, &key));
+        let queued_message = Some(self.show(queued, &key).await?);
         Ok(Response::new(pb::CancelQueuedMessageResponse {
             queued_message,
         }))

@@ -19,6 +19,7 @@ use super::{
     guard::Guard,
     model::Models,
     queue::Queue,
+    request_body::{self, MOST_HEALTH_BYTES, RequestBodies},
     session::Sessions,
     stream::Waiting,
     tls::Tls,
@@ -39,14 +40,16 @@ use crate::{
 
 /// Bytes of one answer; pages and events stay far below.
 const MAX_RESPONSE_BYTES: usize = 64 * 1024 * 1024;
+/// Bytes of a request to reflection.
+const MOST_REFLECTION_BYTES: usize = 4 * 1024;
 /// What a message has on top of its chunk, in bytes.
 const CHUNK_FRAME: usize = 1024;
 
 /// The server's bounds.
 #[derive(Debug, Clone, Copy)]
 pub struct Bounds {
-    /// Bytes of a request.
-    pub max_request_bytes: usize,
+    /// Of requests that are being read.
+    pub requests: request_body::Bounds,
     /// Bytes of a blob.
     pub max_blob_bytes: u64,
     /// Of connections.
@@ -111,12 +114,13 @@ pub async fn serve(
 ) -> anyhow::Result<()> {
     let metrics = engine.metrics().clone();
     let calls = Calls::new(metrics.clone(), engine.traces().clone());
-    let read = bounds.max_request_bytes;
+    let read = bounds.requests.max_bytes;
     let write = MAX_RESPONSE_BYTES;
     let Entrance { gate, auth, tls } = entrance;
-    let admission = Admission::new(Arc::clone(&engine), bounds.capacity, auth.is_required());
+    let is_shared = auth.is_required();
+    let admission = Admission::new(Arc::clone(&engine), bounds.capacity, is_shared);
     let limits = Limits {
-        max_request_bytes: bounds.max_request_bytes,
+        max_request_bytes: read,
         max_blob_bytes: bounds.max_blob_bytes,
     };
     let admin = AdminServiceServer::new(Admin::new(Arc::clone(&auth), Arc::clone(&engine), limits));
@@ -134,11 +138,12 @@ pub async fn serve(
         .layer(Deadlines)
         .layer(Guard::new(Arc::clone(&auth)))
         .layer(admission)
+        .layer(RequestBodies::new(bounds.requests, is_shared))
         .layer(WholeBodies)
         .layer(WireErrors {
-            max_request_bytes: bounds.max_request_bytes,
+            max_request_bytes: read,
         })
-        .add_service(health)
+        .add_service(health.max_decoding_message_size(MOST_HEALTH_BYTES))
         .add_service(admin.max_decoding_message_size(read))
         .add_service(
             sessions
@@ -167,9 +172,11 @@ pub async fn serve(
                 .max_encoding_message_size(write),
         );
     let router = if bounds.reflection {
+        let v1 = described().build_v1()?;
+        let v1alpha = described().build_v1alpha()?;
         router
-            .add_service(described().build_v1()?)
-            .add_service(described().build_v1alpha()?)
+            .add_service(v1.max_decoding_message_size(MOST_REFLECTION_BYTES))
+            .add_service(v1alpha.max_decoding_message_size(MOST_REFLECTION_BYTES))
     } else {
         router
     };

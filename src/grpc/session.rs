@@ -10,6 +10,7 @@ use super::{
     caller::tenant,
     decode::{self, MessageView},
     encode::{self, Detail},
+    export, large_session,
     page_room::{READ_BYTES, Room},
     page_token,
     preview::fit_message,
@@ -105,7 +106,7 @@ impl Sessions {
         );
         let start = if newest_first { Seq(i64::MAX) } else { Seq(0) };
         let mut at = match token {
-            Some(token) => position(&page_token::decode(&token, LIST, &filter)?)?,
+            Some(token) => page_token::position(&page_token::decode(&token, LIST, &filter)?)?,
             None => start,
         };
         let mut messages = Vec::new();
@@ -151,9 +152,9 @@ impl SessionService for Sessions {
     ) -> Result<Response<pb::CreateSessionResponse>, Status> {
         let tenant = tenant(&request)?;
         let command = decode::create_session(request.into_inner())?;
-        let session = self.engine.create_session(tenant, command).await?;
+        let session = self.engine.create_session(tenant.clone(), command).await?;
         Ok(Response::new(pb::CreateSessionResponse {
-            session: Some(encode::session(session, Detail::Full)),
+            session: Some(large_session::to_pb(&self.engine, &tenant, session).await?),
         }))
     }
 
@@ -165,7 +166,7 @@ impl SessionService for Sessions {
         let key = SessionKey::new(tenant, decode::get_session(request.into_inner())?);
         let session = self.engine.session(&key).await?;
         Ok(Response::new(pb::GetSessionResponse {
-            session: Some(encode::session(session, Detail::Full)),
+            session: Some(large_session::to_pb(&self.engine, &key.tenant, session).await?),
         }))
     }
 
@@ -184,9 +185,9 @@ impl SessionService for Sessions {
     ) -> Result<Response<pb::UpdateSessionResponse>, Status> {
         let tenant = tenant(&request)?;
         let command = decode::update_session(request.into_inner())?;
-        let session = self.engine.update_session(tenant, command).await?;
+        let session = self.engine.update_session(tenant.clone(), command).await?;
         Ok(Response::new(pb::UpdateSessionResponse {
-            session: Some(encode::session(session, Detail::Full)),
+            session: Some(large_session::to_pb(&self.engine, &tenant, session).await?),
         }))
     }
 
@@ -206,9 +207,9 @@ impl SessionService for Sessions {
     ) -> Result<Response<pb::ForkSessionResponse>, Status> {
         let tenant = tenant(&request)?;
         let command = decode::fork_session(request.into_inner())?;
-        let session = self.engine.fork(tenant, command).await?;
+        let session = self.engine.fork(tenant.clone(), command).await?;
         Ok(Response::new(pb::ForkSessionResponse {
-            session: Some(encode::session(session, Detail::Full)),
+            session: Some(large_session::to_pb(&self.engine, &tenant, session).await?),
         }))
     }
 
@@ -255,11 +256,25 @@ impl SessionService for Sessions {
         }
         Ok(Response::new(self.messages_page(&key, wanted).await?))
     }
-}
 
-/// A seq in a page token.
-pub(super) fn position(text: &str) -> Result<Seq, page_token::BadToken> {
-    text.parse().map(Seq).map_err(|_| page_token::BadToken)
+    async fn export_messages(
+        &self,
+        request: Request<pb::ExportMessagesRequest>,
+    ) -> Result<Response<pb::ExportMessagesResponse>, Status> {
+        let tenant = tenant(&request)?;
+        let wanted = decode::export_messages(request.into_inner())?;
+        let key = SessionKey::new(tenant, wanted.session.clone());
+        let session = self.engine.session(&key).await?;
+        if wanted.at.is_some_and(|at| at > session.last_seq) {
+            return Err(Error::AtSeqAhead {
+                last: session.last_seq,
+            }
+            .into());
+        }
+        Ok(Response::new(
+            export::page(&self.engine, &key, wanted).await?,
+        ))
+    }
 }
 
 /// A session's place in the list of all.

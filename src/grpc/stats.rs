@@ -30,7 +30,9 @@ pub(super) fn to_pb(it: &ContextStats, session: &SessionId) -> pb::ContextStats 
         learnt,
         compactions,
     } = it;
-    let estimate = stats.anchor.as_ref().map(|anchor| Estimate {
+    let anchor = stats.anchor.as_ref();
+    let predicted = anchor.filter(|anchor| anchor.has_prediction());
+    let estimate = predicted.map(|anchor| Estimate {
         estimated: anchor.estimated,
         actual: anchor.input,
         basis: anchor.basis,

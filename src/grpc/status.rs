@@ -25,7 +25,9 @@ use crate::{
         ledger::Occupant,
     },
     pb::{ErrorReason, FieldReason},
-    provider, store, turn,
+    provider,
+    store::{self, admitted::KNOWN_FOR},
+    turn,
 };
 
 mod code;
@@ -55,6 +57,25 @@ pub fn request_too_large(limit_bytes: usize) -> Status {
         .status()
 }
 
+/// A request that takes more memory than the server gives it, once it is decoded.
+pub fn request_unpacks_too_large(limit_bytes: usize) -> Status {
+    let message = format!(
+        "the request takes more than {limit_bytes} bytes of memory; send fewer messages, parts or tools at a time"
+    );
+    Row::new(ErrorReason::RequestTooLarge, message)
+        .with("limit_bytes", limit_bytes)
+        .status()
+}
+
+/// A request that its client did not send in time.
+pub fn request_too_slow() -> Status {
+    Row::new(
+        ErrorReason::DeadlineExceeded,
+        "the request did not arrive in time; nothing was done",
+    )
+    .status()
+}
+
 /// A server that waits for its database or for the schema in it.
 pub fn not_ready(closed: &Closed) -> Status {
     let reason = match closed {
@@ -62,6 +83,18 @@ pub fn not_ready(closed: &Closed) -> Status {
         Closed::Schema(_) => ErrorReason::SchemaOutdated,
     };
     Row::new(reason, closed.to_string())
+        .retry_after(RETRY_BUSY)
+        .status()
+}
+
+/// A server that has not read keys, limits and deletions for too long: whom it would serve may have
+/// been locked out.
+pub fn not_up_to_date() -> Status {
+    let message = format!(
+        "keys and limits were not read from the database for {} s",
+        KNOWN_FOR.as_secs()
+    );
+    Row::new(ErrorReason::DatabaseUnavailable, message)
         .retry_after(RETRY_BUSY)
         .status()
 }
@@ -245,7 +278,7 @@ impl From<turn::Error> for Status {
             Error::SessionExists(id) => about(R::SessionAlreadyExists, "Session", &id),
             Error::TurnNotFound(id) => about(R::TurnNotFound, "Turn", &id),
             Error::BlobNotFound(id) => about(R::BlobNotFound, "Blob", &id),
-            Error::ModelNotFound(name) => about(R::ModelNotFound, "Model", &name),
+            Error::ModelNotFound(it) => about(R::ModelNotFound, "Model", &it.model),
             Error::PolicyNotFound(name) => about(R::PolicyNotFound, "Policy", &name),
             Error::Provider(error) => provider_failed(&error),
             Error::Mcp(error) => mcp_failed(&error),
@@ -304,11 +337,14 @@ impl From<turn::Error> for Status {
             Error::NoInput => row(R::NoInput),
             Error::Draining => row(R::Draining).retry_after(RETRY_DRAINING),
             Error::DeadlinePassed => row(R::DeadlineExceeded),
-            Error::ContentTooLarge { limit } => row(R::RequestTooLarge).with("limit_bytes", limit),
+            Error::ContentTooLarge { limit } | Error::SessionTooLarge { limit } => {
+                row(R::RequestTooLarge).with("limit_bytes", limit)
+            }
             Error::ContentMismatch { bytes, sha256 } => {
                 violated(not_as_announced(bytes, sha256.as_ref()))
             }
             Error::UploadAbandoned => return upload_broke_off(),
+            Error::ForkInProgress(_) => row(R::Overloaded).retry_after(RETRY_BUSY),
             Error::TooManyUploads | Error::Overloaded => row(R::Overloaded).retry_after(RETRY_BUSY),
             Error::Exceeded(exceeded) => return limit_reached(&exceeded),
             Error::TenantBeingDeleted(tenant) => return tenant_being_deleted(&tenant),
@@ -351,6 +387,10 @@ impl From<store::Error> for Status {
                 let message = "the database cannot be reached";
                 busy(ErrorReason::DatabaseUnavailable, message)
             }
+            Error::Outage(outage, _) => {
+                tracing::warn!(%error, "the database is of no use now");
+                busy(ErrorReason::DatabaseUnavailable, &outage.to_string())
+            }
             Error::Busy => {
                 let message = "no database connection became free in time";
                 busy(ErrorReason::Overloaded, message)
@@ -369,6 +409,7 @@ impl From<store::Error> for Status {
                         "must be at least oldest_seq - 1",
                     )
             }
+            Error::TenantDeleted(tenant) => return tenant_being_deleted(tenant),
             Error::Schema(_)
             | Error::Corrupt(_)
             | Error::Duplicate(_)

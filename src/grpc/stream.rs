@@ -314,6 +314,10 @@ impl<T: Send + 'static> Reading<T> {
                 .store()
                 .follow(&self.reader.key, self.reader.cursor, most)
                 .await?;
+            if page.is_gone {
+                let deleted = self.reader.key.session.clone();
+                return Err(Error::SessionNotFound(deleted).into());
+            }
             let full = page.events.len() == events as usize;
             let next = page.next;
             self.send_page(page).await?;

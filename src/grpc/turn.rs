@@ -12,8 +12,7 @@ use super::{
     encode,
     page_room::{PAGE_BYTES, READ_BYTES, Room},
     page_token,
-    preview::fit_event,
-    session::position,
+    preview::{fit_event, fit_turn},
     status,
     stream::{EventStream, Reader, Waiting},
 };
@@ -72,8 +71,10 @@ impl Turns {
             | TurnState::Failed => Vec::new(),
         };
         let limits = self.engine.limits(&turn.config, &turn.request);
-        encode::turn(turn, key.session.as_str(), &limits, &pending)
-            .map_err(|error| status::internal(&error))
+        let mut shown = encode::turn(turn, key.session.as_str(), &limits, &pending)
+            .map_err(|error| status::internal(&error))?;
+        fit_turn(&self.engine, key, &mut shown).await?;
+        Ok(shown)
     }
 
     /// What a turn was doing when it was cancelled, as its terminal event tells; nothing was cut
@@ -132,6 +133,9 @@ impl Turns {
                 or_one: events.is_empty(),
             };
             let read = self.engine.store().follow(key, at, most).await?;
+            if read.is_gone {
+                return Err(Error::SessionNotFound(key.session.clone()).into());
+            }
             if read.events.is_empty() {
                 break;
             }
@@ -171,7 +175,7 @@ impl Turns {
         let PageRequest { size, token } = wanted;
         let filter = format!("{}/{}", key.tenant, key.session);
         let before = match token {
-            Some(token) => position(&page_token::decode(&token, LIST, &filter)?)?,
+            Some(token) => page_token::position(&page_token::decode(&token, LIST, &filter)?)?,
             None => Seq(i64::MAX),
         };
         let mut read = self

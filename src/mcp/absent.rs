@@ -10,7 +10,7 @@ impl Client {
         Err(Unusable::NotBuilt)
     }
 
-    pub(super) fn take_changed(&self) -> bool {
+    pub(super) async fn take_changed(&self) -> bool {
         match *self {}
     }
 

@@ -1,46 +1,29 @@
-//! The client of one MCP server over streamable HTTP: one session, opened by the first use and
-//! again when it has ended.
+//! The client of one MCP server over streamable HTTP: its list of tools, and calls of them.
 
-use std::{
-    fmt,
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
-    time::Duration,
-};
+use std::{fmt, sync::Arc, time::Duration};
 
 use http::{HeaderMap, HeaderValue};
 use reqwest::{Url, redirect};
 use rmcp::{
-    ClientHandler, RoleClient, ServiceError,
+    RoleClient, ServiceError,
     model::{
-        CallToolRequestParams, CallToolResponse, CallToolResult, ClientCapabilities, ClientConfig,
-        ContentBlock, Implementation, PaginatedRequestParams, RequestParamsMeta as _,
-        ResourceContents, Tool,
+        CallToolRequestParams, CallToolResponse, ErrorCode, ErrorData, PaginatedRequestParams,
+        RequestParamsMeta as _, Tool,
     },
-    service::{NotificationContext, Peer, RunningService, serve_client},
-    transport::{
-        StreamableHttpClientTransport, streamable_http_client::StreamableHttpClientTransportConfig,
-    },
+    service::Peer,
 };
-use secrecy::{ExposeSecret as _, SecretString};
-use tokio::{sync::Mutex, time::timeout};
+use secrecy::ExposeSecret as _;
 
-use super::{CallError, Listed, Output, Settings, Unusable, arguments};
+use super::{
+    CallError, Listed, MOST_TOOLS, Output, Settings, Unusable, arguments,
+    listing::{Listing, Next},
+    oauth::Tokens,
+    output::output,
+    secrets::Secrets,
+    session::{Ran, Session, Sessions},
+    transport::{self, Http},
+};
 use crate::telemetry::Trace;
-
-/// How long opening a session may take.
-const OPEN_TIMEOUT: Duration = Duration::from_secs(15);
-
-/// Pages of a list of tools.
-const MOST_PAGES: usize = 64;
-
-/// Bytes of an error's body that are read.
-const MAX_ERROR_BYTES: usize = 4 << 10;
-
-/// Characters of a server's error that are passed on.
-const ERROR_CHARS: usize = 500;
 
 /// Connections that are kept open without a use, and for how long.
 const MAX_IDLE_CONNECTIONS: usize = 8;
@@ -49,16 +32,14 @@ const IDLE_TIMEOUT: Duration = Duration::from_secs(90);
 /// How often a silent connection is asked whether it is still there.
 const KEEPALIVE: Duration = Duration::from_secs(30);
 
-type Session = RunningService<RoleClient, Listener>;
+/// The library's error for a call whose session was opened anew before its answer.
+const LOST_WITH_SESSION: &str =
+    "streamable HTTP session was re-initialized before the response arrived";
 
 pub(super) struct Client {
-    http: reqwest::Client,
     /// What no text of the server may hold that is passed on.
-    secrets: Vec<SecretString>,
-    url: String,
-    max_result_bytes: usize,
-    session: Mutex<Option<Session>>,
-    changed: Arc<AtomicBool>,
+    secrets: Secrets,
+    sessions: Sessions,
 }
 
 impl fmt::Debug for Client {
@@ -70,158 +51,169 @@ impl fmt::Debug for Client {
 impl Client {
     pub(super) fn new(settings: &Settings) -> Result<Self, Unusable> {
         let mut headers = HeaderMap::new();
-        let mut secrets = Vec::new();
+        let mut secrets = Secrets::default();
         for (name, secret) in &settings.headers {
-            secrets.extend(words(secret.expose_secret()));
+            secrets.add(secret);
             let value = HeaderValue::from_str(secret.expose_secret());
             let mut value = value.map_err(|_| Unusable::Header(name.clone()))?;
             value.set_sensitive(true);
             headers.insert(name.clone(), value);
         }
-        let url: Url = settings
-            .url
-            .parse()
-            .map_err(|error| Unusable::Http(format!("{error}")))?;
-        let mut builder = reqwest::Client::builder()
-            .user_agent(concat!("contextd/", env!("CARGO_PKG_VERSION")))
-            .default_headers(headers)
-            .connect_timeout(settings.connect_timeout)
-            .pool_max_idle_per_host(MAX_IDLE_CONNECTIONS)
-            .pool_idle_timeout(IDLE_TIMEOUT)
-            .tcp_keepalive(KEEPALIVE)
-            .http2_keep_alive_interval(KEEPALIVE)
-            // A redirect would take the key somewhere else.
-            .redirect(redirect::Policy::none())
-            .referer(false);
-        if url.scheme() == "http" {
-            // Without TLS the system's authorities are not needed, which may be missing.
-            builder = builder.tls_certs_only([]);
-        }
-        let http = builder
-            .build()
-            .map_err(|error| Unusable::Http(format!("{}", error.without_url())))?;
+        let Settings {
+            url,
+            headers: _,
+            connect_timeout,
+            call_timeout: _,
+            max_calls,
+            max_result_bytes,
+            oauth,
+            tenants: _,
+        } = settings;
+        let client = http_client(url, headers, *connect_timeout)?;
+        let tokens = match oauth {
+            Some(oauth) => {
+                secrets.add(&oauth.client_secret);
+                // Without the headers: they are for the server.
+                let client = http_client(&oauth.token_url, HeaderMap::new(), *connect_timeout)?;
+                let tokens = Arc::new(Tokens::new(client, oauth)?);
+                secrets.follow(Arc::clone(&tokens));
+                Some(tokens)
+            }
+            None => None,
+        };
+        let http = Http { client, tokens };
         Ok(Self {
-            http,
             secrets,
-            url: settings.url.clone(),
-            max_result_bytes: settings.max_result_bytes,
-            session: Mutex::new(None),
-            changed: Arc::default(),
+            sessions: Sessions::new(http, url, *max_result_bytes, *max_calls),
         })
     }
 
     /// Whether the server announced another list of tools since the last look.
-    pub(super) fn take_changed(&self) -> bool {
-        self.changed.swap(false, Ordering::Relaxed)
+    pub(super) async fn take_changed(&self) -> bool {
+        self.sessions.take_changed().await
     }
 
-    /// All tools, page by page.
+    /// All tools. A list that failed is asked for once more, in another session.
     pub(super) async fn list(&self, most: usize) -> Result<Vec<Listed>, String> {
-        let server = self.server().await?;
-        let mut tools = Vec::new();
-        let mut cursor = None;
-        for _ in 0..MOST_PAGES {
-            let page = PaginatedRequestParams::default().with_cursor(cursor.take());
-            let page = server.list_tools(Some(page)).await;
-            let page = page.map_err(|error| self.failure(error))?;
-            tools.extend(page.tools.into_iter().map(|tool| self.listed(tool)));
-            if tools.len() > most {
-                return Err(format!("it lists more than {most} tools"));
-            }
-            cursor = page.next_cursor;
-            if cursor.is_none() {
-                return Ok(tools);
+        let mut is_first = true;
+        loop {
+            let session = self.sessions.open(&self.secrets).await?;
+            session.subscribe().await;
+            match self.listing(session.peer(), most).await {
+                Ok(listing) if listing.tools.len() > most => {
+                    return Err(format!("it lists more than {most} tools"));
+                }
+                Ok(listing) => return Ok(listing.tools),
+                Err(error) => {
+                    self.sessions.retire(&session).await;
+                    if !is_first {
+                        return Err(self.failure(&error));
+                    }
+                    is_first = false;
+                }
             }
         }
-        Err(format!("its list has more than {MOST_PAGES} pages"))
     }
 
-    /// Calls a tool. A call that is dropped is cancelled at the server.
+    /// The list, page by page, to its end or to the first page with which it is too long.
+    async fn listing(&self, peer: &Peer<RoleClient>, most: usize) -> Result<Listing, ServiceError> {
+        let mut listing = Listing::default();
+        let mut cursor = None;
+        while listing.tools.len() <= most {
+            let page = PaginatedRequestParams::default().with_cursor(cursor.take());
+            let page = peer.list_tools(Some(page)).await?;
+            let tools = page.tools.into_iter().map(|tool| self.listed(tool));
+            match listing.add(tools.collect(), page.next_cursor) {
+                Next::Page(next) => cursor = Some(next),
+                Next::End => break,
+                Next::Endless => {
+                    let tools = listing.tools.len();
+                    tracing::warn!(tools, "the list of an MCP server's tools does not end");
+                    break;
+                }
+            }
+        }
+        Ok(listing)
+    }
+
+    /// Calls a tool; once more where the first call certainly did nothing, for want of a session. A call that
+    /// is dropped is cancelled at the server.
     pub(super) async fn call(&self, tool: &str, arguments: &str) -> Result<Output, CallError> {
         let arguments = arguments::object(arguments).map_err(CallError::NotRun)?;
-        let server = self.server().await.map_err(CallError::NotRun)?;
         let request = CallToolRequestParams::new(tool.to_owned()).with_arguments(arguments);
         let request = in_trace(request);
-        match server.call_tool_once(request).await {
-            Ok(CallToolResponse::Complete(result)) => Ok(self.output(result)),
-            Ok(CallToolResponse::InputRequired(_)) => Err(CallError::Refused(
-                "it asks for input, which contextd does not give".to_owned(),
-            )),
-            Ok(CallToolResponse::Task(_)) => Err(CallError::Unknown(
-                "it runs on as a task, whose result contextd does not fetch".to_owned(),
-            )),
-            Ok(_) => Err(CallError::Unknown(
-                "the answer is of an unknown kind".to_owned(),
-            )),
-            Err(ServiceError::McpError(error)) => {
-                Err(CallError::Refused(self.shown(&error.message)))
+        let mut is_first = true;
+        loop {
+            let session = self.sessions.open(&self.secrets).await;
+            let session = session.map_err(CallError::NotRun)?;
+            let error = match session.peer().call_tool_once(request.clone()).await {
+                Ok(response) => return self.read(response),
+                Err(error) => error,
+            };
+            let ran = Ran::of(&error);
+            if is_first && ran == Ran::NotInThisSession {
+                self.renew(&session, &error).await;
+                is_first = false;
+                continue;
             }
-            Err(error) => Err(CallError::Unknown(self.failure(error))),
+            return Err(match (ran, &error) {
+                (Ran::Perhaps, ServiceError::McpError(error)) if !is_lost(error) => {
+                    CallError::Refused(self.secrets.shown(&error.message))
+                }
+                (Ran::Perhaps, error) => {
+                    self.sessions.retire(&session).await;
+                    CallError::Unknown(self.failure(error))
+                }
+                (Ran::No | Ran::NotInThisSession, error) => CallError::NotRun(self.failure(error)),
+            });
         }
     }
 
-    /// The server, with an open session.
-    async fn server(&self) -> Result<Peer<RoleClient>, String> {
-        let mut session = self.session.lock().await;
-        if let Some(open) = session
-            .as_ref()
-            .filter(|open| !open.is_closed() && !open.peer().is_transport_closed())
-        {
-            return Ok(open.peer().clone());
+    /// Prepares a call's repetition. Some tools want arguments in headers too, as the list says: a session
+    /// that has not listed them does not know.
+    async fn renew(&self, session: &Arc<Session>, error: &ServiceError) {
+        let wants_headers = matches!(error, ServiceError::McpError(error) if error.code == ErrorCode::HEADER_MISMATCH);
+        let knows = wants_headers && self.listing(session.peer(), MOST_TOOLS).await.is_ok();
+        if !knows {
+            self.sessions.retire(session).await;
         }
-        let config = StreamableHttpClientTransportConfig::with_uri(self.url.as_str())
-            .max_json_response_size(self.max_result_bytes)
-            .max_sse_event_size(self.max_result_bytes)
-            .max_error_response_size(MAX_ERROR_BYTES);
-        let transport = StreamableHttpClientTransport::with_client(self.http.clone(), config);
-        let listener = Listener {
-            changed: Arc::clone(&self.changed),
-        };
-        let opened = match timeout(OPEN_TIMEOUT, serve_client(listener, transport)).await {
-            Ok(Ok(opened)) => opened,
-            // The text of the library's error may hold the address, and what the server said.
-            Ok(Err(error)) => {
-                let error = self.shown(&error.to_string());
-                tracing::debug!(error, "an MCP server opened no session");
-                return Err("it opened no session".to_owned());
-            }
-            Err(_) => return Err(format!("no session within {} s", OPEN_TIMEOUT.as_secs())),
-        };
-        let peer = opened.peer().clone();
-        *session = Some(opened);
-        Ok(peer)
+    }
+
+    fn read(&self, response: CallToolResponse) -> Result<Output, CallError> {
+        match response {
+            CallToolResponse::Complete(result) => Ok(output(result, &self.secrets)),
+            CallToolResponse::InputRequired(_) => Err(CallError::Refused(
+                "it asks for input, which contextd does not give".to_owned(),
+            )),
+            CallToolResponse::Task(_) => Err(CallError::Unknown(
+                "it runs on as a task, whose result contextd does not fetch".to_owned(),
+            )),
+            // The library may add kinds.
+            _ => Err(CallError::Unknown(
+                "the answer is of an unknown kind".to_owned(),
+            )),
+        }
     }
 
     fn listed(&self, tool: Tool) -> Listed {
         let schema = serde_json::Value::Object((*tool.input_schema).clone());
+        let description = tool.description.unwrap_or_default().into_owned();
         Listed {
             name: tool.name.into_owned(),
-            description: self.scrubbed(tool.description.unwrap_or_default().into_owned()),
-            input_schema: self.scrubbed(schema.to_string()),
-        }
-    }
-
-    /// The texts of a result. Structured content is taken only where there is no other: servers
-    /// repeat it as text.
-    fn output(&self, result: CallToolResult) -> Output {
-        let mut texts: Vec<String> = result.content.into_iter().map(text).collect();
-        if texts.is_empty()
-            && let Some(structured) = result.structured_content
-        {
-            texts.push(structured.to_string());
-        }
-        Output {
-            texts: texts.into_iter().map(|text| self.scrubbed(text)).collect(),
-            is_error: result.is_error.unwrap_or(false),
+            description: self.secrets.scrubbed(description),
+            input_schema: self.secrets.scrubbed(schema.to_string()),
         }
     }
 
     /// What went wrong, without addresses: the text of a transport's error may hold one.
-    fn failure(&self, error: ServiceError) -> String {
+    fn failure(&self, error: &ServiceError) -> String {
         match error {
-            ServiceError::McpError(error) => self.shown(&error.message),
-            ServiceError::TransportSend(_) => {
-                "the connection failed, or the answer is too large".into()
+            ServiceError::McpError(error) => self.secrets.shown(&error.message),
+            ServiceError::TransportSend(error) => {
+                match error.error.downcast_ref::<transport::Error>() {
+                    Some(error) => transport::failure(error),
+                    None => "the connection failed".into(),
+                }
             }
             ServiceError::TransportClosed => "the connection ended".into(),
             ServiceError::Timeout { .. } => "no answer in time".into(),
@@ -232,56 +224,39 @@ impl Client {
             | _ => "the answer cannot be understood".into(),
         }
     }
-
-    /// The beginning of a server's error.
-    fn shown(&self, error: &str) -> String {
-        // The other way round, a part of a secret could be left at the cut.
-        let scrubbed = self.scrubbed(error.to_owned());
-        scrubbed.chars().take(ERROR_CHARS).collect()
-    }
-
-    /// A server may repeat what it was sent.
-    fn scrubbed(&self, text: String) -> String {
-        let hide =
-            |text: String, secret: &SecretString| text.replace(secret.expose_secret(), "***");
-        self.secrets.iter().fold(text, hide)
-    }
 }
 
-/// What the server announces.
-struct Listener {
-    changed: Arc<AtomicBool>,
+fn http_client(
+    url: &str,
+    headers: HeaderMap,
+    connect_timeout: Duration,
+) -> Result<reqwest::Client, Unusable> {
+    let url: Url = url
+        .parse()
+        .map_err(|error| Unusable::Http(format!("{error}")))?;
+    let mut builder = reqwest::Client::builder()
+        .user_agent(concat!("contextd/", env!("CARGO_PKG_VERSION")))
+        .default_headers(headers)
+        .connect_timeout(connect_timeout)
+        .pool_max_idle_per_host(MAX_IDLE_CONNECTIONS)
+        .pool_idle_timeout(IDLE_TIMEOUT)
+        .tcp_keepalive(KEEPALIVE)
+        .http2_keep_alive_interval(KEEPALIVE)
+        // A redirect would take the key somewhere else.
+        .redirect(redirect::Policy::none())
+        .referer(false);
+    if url.scheme() == "http" {
+        // Without TLS the system's authorities are not needed, which may be missing.
+        builder = builder.tls_certs_only([]);
+    }
+    builder
+        .build()
+        .map_err(|error| Unusable::Http(format!("{}", error.without_url())))
 }
 
-impl ClientHandler for Listener {
-    fn get_info(&self) -> ClientConfig {
-        let client = Implementation::new("contextd", env!("CARGO_PKG_VERSION"));
-        ClientConfig::new(ClientCapabilities::default(), client)
-    }
-
-    async fn on_tool_list_changed(&self, _: NotificationContext<RoleClient>) {
-        self.changed.store(true, Ordering::Relaxed);
-    }
-}
-
-fn text(block: ContentBlock) -> String {
-    let left_out = |what: &str, media_type: &str| format!("[Left out: {what} ({media_type})]");
-    match block {
-        ContentBlock::Text(text) => text.text,
-        ContentBlock::Image(image) => left_out("a picture", &image.mime_type),
-        ContentBlock::Audio(audio) => left_out("a recording", &audio.mime_type),
-        ContentBlock::Resource(embedded) => match embedded.resource {
-            ResourceContents::TextResourceContents { text, .. } => text,
-            ResourceContents::BlobResourceContents { mime_type, .. } => {
-                left_out("a file", &mime_type.unwrap_or_default())
-            }
-            #[allow(unreachable_patterns, reason = "the library may add kinds")]
-            _ => left_out("a resource", "of an unknown kind"),
-        },
-        ContentBlock::ResourceLink(link) => link.uri,
-        #[allow(unreachable_patterns, reason = "the library may add kinds")]
-        _ => left_out("content", "of an unknown kind"),
-    }
+/// Whether the library says so itself: the call ran in a session that another call has found lost.
+fn is_lost(error: &ErrorData) -> bool {
+    error.code == ErrorCode::INTERNAL_ERROR && error.message == LOST_WITH_SESSION
 }
 
 /// A call with where it is made from, as far as its server may know. MCP has that in the request: the
@@ -294,14 +269,4 @@ fn in_trace(mut request: CallToolRequestParams) -> CallToolRequestParams {
         }
     }
     request
-}
-
-/// The words of a header that are worth hiding: not `Bearer`, and nothing so short that it hides
-/// ordinary text.
-fn words(value: &str) -> impl Iterator<Item = SecretString> {
-    const LEAST: usize = 8;
-    value
-        .split_whitespace()
-        .filter(|word| word.len() >= LEAST)
-        .map(SecretString::from)
 }

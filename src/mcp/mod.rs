@@ -1,12 +1,17 @@
 //! MCP servers whose tools contextd itself calls: those that the configuration names, and no other.
 //!
-//! A call is sent once and never repeated here. Whether one that failed may have run is said by the
-//! error.
+//! A call is sent once, and repeated only where it certainly was not run. Whether one that failed may have
+//! run is said by the error.
 
-use std::time::Duration;
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
 
 use http::HeaderName;
 use secrecy::SecretString;
+
+use crate::model::{TenantId, media::NewContent};
 
 #[cfg(feature = "mcp")]
 mod arguments;
@@ -15,13 +20,30 @@ mod client;
 #[cfg(not(feature = "mcp"))]
 #[path = "absent.rs"]
 mod client;
+#[cfg(feature = "mcp")]
+mod listing;
+#[cfg(feature = "mcp")]
+mod oauth;
+#[cfg(feature = "mcp")]
+mod output;
+mod schemas;
+#[cfg(feature = "mcp")]
+mod secrets;
 mod servers;
+#[cfg(feature = "mcp")]
+mod session;
 mod tools;
+#[cfg(feature = "mcp")]
+mod transport;
 
 pub use servers::Servers;
 
 /// Most tools of a server.
 const MOST_TOOLS: usize = 512;
+
+/// Most characters of a text for people.
+#[cfg(feature = "mcp")]
+const DISPLAY_CHARS: usize = 1_000;
 
 /// How a server is reached.
 #[derive(Debug, Clone)]
@@ -38,6 +60,41 @@ pub struct Settings {
     pub max_calls: usize,
     /// Bytes of an answer.
     pub max_result_bytes: usize,
+    /// Where its tokens come from. `None` means that the headers hold one, or that it wants none.
+    pub oauth: Option<OauthSettings>,
+    /// The tenants that may use it. For others it is not configured.
+    pub tenants: Tenants,
+}
+
+/// How tokens of a server are had, by OAuth 2.1 client credentials.
+#[derive(Debug, Clone)]
+pub struct OauthSettings {
+    /// The token endpoint.
+    pub token_url: String,
+    /// Who asks.
+    pub client_id: String,
+    /// The secret of the client.
+    pub client_secret: SecretString,
+    /// Further parameters of the request.
+    pub parameters: BTreeMap<String, String>,
+}
+
+/// The tenants that may use a server.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Tenants {
+    /// Every one.
+    All,
+    /// These.
+    Named(BTreeSet<TenantId>),
+}
+
+impl Tenants {
+    fn include(&self, tenant: &TenantId) -> bool {
+        match self {
+            Self::All => true,
+            Self::Named(tenants) => tenants.contains(tenant),
+        }
+    }
 }
 
 /// The settings of a server cannot be used.
@@ -57,8 +114,8 @@ pub enum Unusable {
 /// The tools of a server cannot be had.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
-    /// The configuration has no such server.
-    #[error("the configuration has no MCP server {0}")]
+    /// The configuration has no such server for the tenant.
+    #[error("the configuration has no MCP server {0} for this tenant")]
     Unknown(String),
     /// It could not be asked.
     #[error("the MCP server {server} cannot be asked for its tools: {reason}")]
@@ -104,8 +161,24 @@ struct Listed {
 /// What a tool gave.
 #[derive(Debug)]
 pub struct Output {
-    /// Its texts in order. What is no text is named in one.
-    pub texts: Vec<String>,
+    /// What the model reads, in order.
+    pub pieces: Vec<Piece>,
+    /// What people read, which the model does not; empty where there is no such text.
+    pub display_text: String,
     /// The tool says that it failed.
     pub is_error: bool,
+}
+
+/// A piece of what a tool gave.
+#[derive(Debug)]
+pub enum Piece {
+    /// Text. What can be given in no other way is named in one.
+    Text(String),
+    /// An image, a sound or a document.
+    Media {
+        /// The content, which is stored nowhere yet.
+        content: NewContent,
+        /// Name of the file; empty when it has none.
+        filename: String,
+    },
 }

@@ -6,9 +6,12 @@ use std::{
     time::{Duration, Instant},
 };
 
-use tokio::{sync::Semaphore, time::timeout};
+use tokio::time::timeout;
 
-use super::{CallError, Error, Listed, MOST_TOOLS, Output, Settings, Unusable, client::Client};
+use super::{
+    CallError, Error, Listed, MOST_TOOLS, Output, Settings, Tenants, Unusable, client::Client,
+};
+use crate::{fair::FairGate, model::TenantId};
 
 /// How long a list of tools is used before the server is asked again.
 const LIST_TTL: Duration = Duration::from_mins(1);
@@ -30,7 +33,8 @@ pub struct Servers {
 pub(super) struct Server {
     client: Client,
     pub(super) call_timeout: Duration,
-    slots: Semaphore,
+    tenants: Tenants,
+    slots: Arc<FairGate>,
     /// What it listed last, or why it did not. One caller asks, the others wait for the answer.
     listed: tokio::sync::Mutex<Option<Remembered>>,
 }
@@ -50,9 +54,10 @@ impl Servers {
         for (name, settings) in settings {
             let server = Server {
                 call_timeout: settings.call_timeout,
-                slots: Semaphore::new(settings.max_calls),
+                slots: FairGate::new(settings.max_calls),
                 listed: tokio::sync::Mutex::new(None),
                 client: Client::new(&settings).map_err(|error| (name.clone(), error))?,
+                tenants: settings.tenants,
             };
             by_name.insert(name, server);
         }
@@ -64,38 +69,39 @@ impl Servers {
         self.by_name.is_empty()
     }
 
-    /// Calls a tool, which takes a place among the calls of its server. The caller bounds the time;
+    /// Calls a tool for a tenant, which takes a place among the calls of its server. The caller bounds the time;
     /// a call that is dropped is cancelled at the server.
     pub async fn call(
         &self,
+        tenant: &TenantId,
         server: &str,
         tool: &str,
         arguments: &str,
     ) -> Result<Output, CallError> {
-        let Some(found) = self.by_name.get(server) else {
-            let error = Error::Unknown(server.to_owned());
-            return Err(CallError::NotRun(error.to_string()));
-        };
-        let _slot = found
-            .slots
-            .acquire()
-            .await
-            .map_err(|error| CallError::NotRun(error.to_string()))?;
+        let found = self.server(tenant, server);
+        let found = found.map_err(|error| CallError::NotRun(error.to_string()))?;
+        let _slot = found.slots.enter(tenant).await;
         found.client.call(tool, arguments).await
     }
 
-    pub(super) fn server(&self, name: &str) -> Result<&Server, Error> {
+    /// A server, if the tenant may use it.
+    pub(super) fn server(&self, tenant: &TenantId, name: &str) -> Result<&Server, Error> {
         self.by_name
             .get(name)
+            .filter(|server| server.tenants.include(tenant))
             .ok_or_else(|| Error::Unknown(name.to_owned()))
     }
 
     /// What a server lists, at most as old as [`LIST_TTL`], and newer than the last change that the
     /// server announced.
-    pub(super) async fn listed(&self, name: &str) -> Result<Arc<[Listed]>, Error> {
-        let server = self.server(name)?;
+    pub(super) async fn listed(
+        &self,
+        tenant: &TenantId,
+        name: &str,
+    ) -> Result<Arc<[Listed]>, Error> {
+        let server = self.server(tenant, name)?;
         let mut listed = server.listed.lock().await;
-        let changed = server.client.take_changed();
+        let changed = server.client.take_changed().await;
         let kept = listed.as_ref().filter(|kept| match &kept.list {
             Ok(_) => !changed && kept.at.elapsed() < LIST_TTL,
             Err(_) => kept.at.elapsed() < FAILED_TTL,

@@ -2,8 +2,8 @@
 
 use std::{collections::BTreeSet, time::Duration};
 
-use super::{Error, Listed, MOST_TOOLS, Servers};
-use crate::model::{McpServerTools, McpTool, Tool, ToolCategory, ToolSet};
+use super::{Error, Listed, MOST_TOOLS, Servers, schemas};
+use crate::model::{McpServerTools, McpTool, TenantId, Tool, ToolCategory, ToolSet};
 
 /// Most characters of a tool's name that every provider takes.
 const LONGEST_NAME: usize = 64;
@@ -12,26 +12,26 @@ const LONGEST_NAME: usize = 64;
 const MAX_SCHEMA_BYTES: usize = 256 << 10;
 
 impl Servers {
-    /// Puts the tools that servers list into a set, and fills in what the set leaves to them.
-    pub async fn resolve(&self, set: &mut ToolSet) -> Result<(), Error> {
+    /// Puts the tools that servers list into a tenant's set, and fills in what the set leaves to them.
+    pub async fn resolve(&self, tenant: &TenantId, set: &mut ToolSet) -> Result<(), Error> {
         for tool in &mut set.tools {
             let Some(McpTool { server, tool: name }) = tool.mcp.clone() else {
                 continue;
             };
             if tool.timeout.is_none() {
-                tool.timeout = Some(self.server(&server)?.call_timeout);
+                tool.timeout = Some(self.server(tenant, &server)?.call_timeout);
             }
             if tool.description.is_empty() || tool.input_schema.is_none() {
-                let listed = self.listed(&server).await?;
+                let listed = self.listed(tenant, &server).await?;
                 complete(tool, named(&server, &listed, &name)?)?;
             } else {
-                self.server(&server)?;
+                self.server(tenant, &server)?;
             }
         }
         let mut taken: BTreeSet<String> = set.tools.iter().map(|tool| tool.name.clone()).collect();
         for selection in std::mem::take(&mut set.mcp_servers) {
-            let timeout = self.server(&selection.server)?.call_timeout;
-            let listed = self.listed(&selection.server).await?;
+            let timeout = self.server(tenant, &selection.server)?.call_timeout;
+            let listed = self.listed(tenant, &selection.server).await?;
             for listed in chosen(&selection, &listed)? {
                 let tool = offered(&selection, listed, timeout)?;
                 if !taken.insert(tool.name.clone()) {
@@ -121,7 +121,7 @@ fn schema(server: &str, listed: &Listed) -> Result<String, Error> {
         let reason = format!("the schema of {name:?} has more than {MAX_SCHEMA_BYTES} bytes");
         return Err(unusable(server, reason));
     }
-    Ok(listed.input_schema.clone())
+    Ok(schemas::mended(&listed.input_schema))
 }
 
 /// Not among the characters that all providers take in names.

@@ -1,7 +1,11 @@
 //! Messages that a host appends by itself, and what makes them fit: the transcript stays closed, or
 //! ends in one open batch of calls.
 
+mod repeated;
+
 use std::collections::{BTreeMap, BTreeSet};
+
+pub use repeated::with_unique_calls;
 
 use super::{CallId, Content, InputMessage, Role};
 

@@ -97,6 +97,9 @@ pub struct AppendMessages {
     pub idempotency: Idempotency,
     /// The messages in order; never empty.
     pub messages: Vec<InputMessage>,
+    /// They came in another API's shape, where ids of calls may come again: such calls get new ids, as
+    /// in a turn. Otherwise they are refused.
+    pub renames_calls: bool,
     /// Content that came with them.
     pub contents: Vec<NewContent>,
     /// The version that the transcript must have. `None` means any.
@@ -413,6 +416,8 @@ pub enum Verdict {
     },
     /// Do not run it.
     Deny {
+        /// Characters of the reason were replaced.
+        sanitized: bool,
         /// Why, for the model; may be empty.
         reason: String,
     },
@@ -429,6 +434,8 @@ pub struct SubmittedResult {
     pub outcome: ToolOutcome,
     /// Characters that cannot be stored were replaced.
     pub sanitized: bool,
+    /// What the tool says to people, cleaned; empty when it says nothing to them.
+    pub display_text: String,
 }
 
 /// The outcome of one answer.

@@ -1,6 +1,8 @@
 //! Compactions: overlays that stand for older messages. The messages stay, and an overlay can be
 //! taken back.
 
+use std::ops::RangeInclusive;
+
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
@@ -190,6 +192,9 @@ policy! {
         guard_max_restarts: u32 = 3,
     }
 }
+
+/// What `guard_max_restarts` may be.
+pub const GUARD_RESTARTS: RangeInclusive<u32> = 0..=100;
 
 /// A summary is at most this part of the window that it is made for.
 const SUMMARY_SHARE: u32 = 8;

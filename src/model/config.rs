@@ -214,3 +214,9 @@ pub enum PinnedKind {
     /// A sub-agent.
     Agents,
 }
+
+/// Whether a text can name a model: `PROVIDER/MODEL`, of which neither is empty.
+pub fn is_model_reference(text: &str) -> bool {
+    text.split_once('/')
+        .is_some_and(|(provider, model)| !provider.is_empty() && !model.is_empty())
+}

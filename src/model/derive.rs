@@ -8,9 +8,15 @@ use super::{
     BlobId, CallId, CompactionId, MessageId, RequestId, SessionId, StepPosition, TenantId, TurnId,
 };
 
-/// The session that a request makes when it names none: a repetition finds it again.
-pub fn session(tenant: &TenantId, request: &RequestId) -> SessionId {
-    SessionId::new(derived(None, &["session", tenant.as_str(), request.as_str()]).to_string())
+/// The session that a request makes when it names none: a repetition finds it again. `use_number`
+/// counts the requests that had this id before, whose sessions are still there.
+pub fn session(tenant: &TenantId, request: &RequestId, use_number: u32) -> SessionId {
+    let number = use_number.to_string();
+    let mut texts = vec!["session", tenant.as_str(), request.as_str()];
+    if use_number > 0 {
+        texts.push(&number);
+    }
+    SessionId::new(derived(None, &texts).to_string())
 }
 
 /// The user message that a turn starts with.

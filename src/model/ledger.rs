@@ -96,16 +96,24 @@ pub struct Anchor {
     pub version: i64,
     /// Its prompt, as reported.
     pub input: u32,
-    /// Its answer, as reported, less the reasoning that the provider does not get back.
+    /// Its answer as later prompts hold it: as reported, less the reasoning that the provider does
+    /// not get back, or by its estimate where that is closer.
     pub output: u32,
     /// The estimate of that prompt and that answer.
     pub estimated_at_anchor: i64,
     /// How much of the prompt the provider's cache holds; 0 once it will have forgotten it.
     pub cached: u32,
-    /// What was predicted for the prompt.
+    /// What was predicted for the prompt; 0 if another one than what was predicted is measured.
     pub estimated: u32,
     /// How.
     pub basis: TokenBasis,
+}
+
+impl Anchor {
+    /// Whether it measures the prompt that was predicted.
+    pub fn has_prediction(&self) -> bool {
+        self.estimated > 0
+    }
 }
 
 /// What a prune cleared.

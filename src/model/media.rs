@@ -134,6 +134,22 @@ impl Pixels {
     }
 }
 
+/// Whether the text is a MIME type: `type/subtype`, with parameters or without.
+pub fn is_media_type(text: &str) -> bool {
+    let (essence, parameters) = text.split_once(';').unwrap_or((text, ""));
+    let halves = essence.trim_end().split_once('/');
+    halves.is_some_and(|(kind, subtype)| is_token(kind) && is_token(subtype))
+        && parameters.chars().all(|c| c == ' ' || c.is_ascii_graphic())
+}
+
+/// A token of RFC 9110.
+fn is_token(text: &str) -> bool {
+    !text.is_empty()
+        && text
+            .chars()
+            .all(|c| c.is_ascii_alphanumeric() || "!#$%&'*+-.^_`|~".contains(c))
+}
+
 /// Content that came with a request, to be stored before anything refers to it. It is never
 /// printed.
 #[derive(Clone, PartialEq, Eq)]
@@ -194,6 +210,11 @@ impl Contents {
     /// Adds content.
     pub fn insert(&mut self, id: BlobId, bytes: Arc<[u8]>) {
         self.0.insert(id, bytes);
+    }
+
+    /// Bytes of all of it.
+    pub fn bytes(&self) -> usize {
+        self.0.values().map(|bytes| bytes.len()).sum()
     }
 
     /// Drops whatever is not wanted any more.

@@ -117,6 +117,11 @@ impl Message {
             .filter_map(|stored| stored.part.content.as_result())
     }
 
+    /// Whether it calls a tool.
+    pub fn calls(&self) -> bool {
+        self.parts.iter().any(|stored| stored.part.is_call())
+    }
+
     /// Its media, those in results included.
     pub fn media(&self) -> impl Iterator<Item = &Media> {
         self.parts.iter().flat_map(|stored| stored.part.media())
@@ -215,6 +220,33 @@ impl Part {
         Self::new(Content::Text(text.into()))
     }
 
+    /// Whether it is a call of a tool.
+    pub fn is_call(&self) -> bool {
+        match &self.content {
+            Content::ToolCall(_) => true,
+            Content::Text(_)
+            | Content::Reasoning { .. }
+            | Content::ToolResult(_)
+            | Content::Refusal(_)
+            | Content::Media(_)
+            | Content::ProviderItem(_)
+            | Content::Unknown(_) => false,
+        }
+    }
+
+    /// Whether it says nothing to a user and asks for nothing: reasoning, or words without a character.
+    pub fn is_silent(&self) -> bool {
+        match &self.content {
+            Content::Reasoning { .. } => true,
+            Content::Text(text) | Content::Refusal(text) => text.trim().is_empty(),
+            Content::ToolCall(_)
+            | Content::ToolResult(_)
+            | Content::Media(_)
+            | Content::ProviderItem(_)
+            | Content::Unknown(_) => false,
+        }
+    }
+
     /// The medium that it is, or those of the result that it is.
     pub fn media(&self) -> impl Iterator<Item = &Media> {
         let (own, given) = match &self.content {
@@ -264,6 +296,20 @@ impl Content {
             Self::Text(text) => Some(text),
             Self::Reasoning { .. }
             | Self::ToolCall(_)
+            | Self::ToolResult(_)
+            | Self::Refusal(_)
+            | Self::Media(_)
+            | Self::ProviderItem(_)
+            | Self::Unknown(_) => None,
+        }
+    }
+
+    /// The call of a tool. `None` if it is something else.
+    pub fn as_call(&self) -> Option<&ToolCall> {
+        match self {
+            Self::ToolCall(call) => Some(call),
+            Self::Text(_)
+            | Self::Reasoning { .. }
             | Self::ToolResult(_)
             | Self::Refusal(_)
             | Self::Media(_)
@@ -379,6 +425,8 @@ pub struct ToolResult {
     pub outcome: ToolOutcome,
     /// How the output was cut, if it was.
     pub truncation: Option<Truncation>,
+    /// What the tool says to people, which no model reads; empty when it says nothing to them.
+    pub display_text: String,
 }
 
 impl ToolResult {

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::{Closed, Contents, Generation, MessageId, Role, TokenCount, Tool};
+use super::{Closed, Content, Contents, Generation, MessageId, Role, TokenCount, Tool};
 
 /// What a model is given for one call.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -31,6 +31,31 @@ impl Prompt {
     /// The system prompt with the pinned blocks as one text; empty: none.
     pub fn instructions(&self) -> String {
         self.system.join("\n\n")
+    }
+
+    /// Bytes of its texts and of its media's content.
+    pub fn bytes(&self) -> usize {
+        let messages = self.transcript.messages().iter();
+        let said =
+            messages
+                .flat_map(|message| &message.parts)
+                .map(|stored| match &stored.part.content {
+                    Content::Text(text)
+                    | Content::Refusal(text)
+                    | Content::Reasoning { text, redacted: _ } => text.len(),
+                    Content::ProviderItem(item) => item.json.len(),
+                    Content::Media(_) | Content::Unknown(_) => 0,
+                    Content::ToolCall(call) => call.name.len() + call.arguments.len(),
+                    Content::ToolResult(result) => result.texts().map(str::len).sum(),
+                });
+        let tools = self.tools.iter();
+        let tools = tools
+            .map(|tool| tool.description.len() + tool.input_schema.as_deref().map_or(0, str::len));
+        let other = self.system.iter().chain(&self.provider_tools);
+        said.chain(tools)
+            .chain(other.map(String::len))
+            .sum::<usize>()
+            + self.contents.bytes()
     }
 }
 
@@ -111,8 +136,10 @@ pub enum PromptShape {
     Anthropic,
     /// A request of Gemini's generateContent.
     Gemini,
-    /// The arguments of the AI SDK's functions.
+    /// The arguments of the AI SDK's functions, in its versions 5 and 6.
     AiSdk,
+    /// The same in its version 7.
+    AiSdk7,
     /// The request that contextd itself would send; where it would send none, neutral.
     Native,
 }

@@ -61,6 +61,27 @@ pub struct ProviderTool {
     pub definition: String,
 }
 
+/// How the types of tools begin that Anthropic defines and the client runs (its documentation of tool
+/// use, read in November 2026); a date follows.
+const RUN_BY_HOST: [&str; 4] = ["bash_", "computer_", "memory_", "text_editor_"];
+
+impl ProviderTool {
+    /// The name by which a model calls it, if the provider only defines it and the host runs it.
+    fn host_name(&self) -> Option<String> {
+        #[derive(Deserialize)]
+        struct Definition {
+            #[serde(rename = "type")]
+            kind: String,
+            name: String,
+        }
+        let Definition { kind, name } = serde_json::from_str(&self.definition).ok()?;
+        RUN_BY_HOST
+            .iter()
+            .any(|it| kind.starts_with(it))
+            .then_some(name)
+    }
+}
+
 impl ToolSet {
     /// The tool of that name.
     pub fn get(&self, name: &str) -> Option<&Tool> {
@@ -70,6 +91,16 @@ impl ToolSet {
     /// The tools that are sent to the model.
     pub fn visible(&self) -> impl Iterator<Item = &Tool> {
         self.tools.iter().filter(|tool| !tool.deferred)
+    }
+
+    /// Whether a provider tool of that name is run by the host: calls of it come as those of the host's
+    /// own tools do.
+    pub fn host_runs(&self, name: &str) -> bool {
+        let mut names = self
+            .provider_tools
+            .iter()
+            .filter_map(ProviderTool::host_name);
+        names.any(|it| it == name)
     }
 
     /// The definitions of those that the provider of that configured name runs.

@@ -101,6 +101,25 @@ pub fn loop_begins(messages: &[Message]) -> usize {
         .unwrap_or(0)
 }
 
+/// Of each message, whether the answers between the user's messages before and after it call tools.
+/// Told are the role of each and whether it calls; results are those of calls.
+pub fn calling_turns(messages: impl IntoIterator<Item = (Role, bool)>) -> Vec<bool> {
+    let mut calling: Vec<bool> = Vec::new();
+    let mut begins = 0;
+    for (at, (role, calls)) in messages.into_iter().enumerate() {
+        if role == Role::User {
+            begins = at;
+        }
+        let before = at > begins && calling[at - 1];
+        let now = calls || role == Role::Tool;
+        calling.push(before || now);
+        if now && !before {
+            calling[begins..].fill(true);
+        }
+    }
+    calling
+}
+
 #[cfg(test)]
 mod tests {
     use jiff::Timestamp;
@@ -155,6 +174,7 @@ mod tests {
                 parts: Vec::new(),
                 outcome,
                 truncation: None,
+                display_text: String::new(),
             })
         } else {
             Content::ToolCall(ToolCall {
@@ -222,5 +242,24 @@ mod tests {
         voided.voided_at = Some(Seq(9));
         let closed = Transcript::new(vec![message("u"), voided]).close();
         assert_eq!(closed.map(|closed| closed.messages().len()), Ok(1));
+    }
+
+    #[test]
+    fn a_turn_calls_where_an_answer_between_two_users_does() {
+        let table: [(&[&str], &[bool]); 5] = [
+            (&["u", "a:", "u"], &[false, false, false]),
+            (
+                &["u", "a:", "u", "a:1", "t:1", "a:", "u", "a:"],
+                &[false, false, true, true, true, true, false, false],
+            ),
+            (&["t:1", "a:", "u"], &[true, true, false]),
+            (&["a:1", "t:1", "u", "a:"], &[true, true, false, false]),
+            (&[], &[]),
+        ];
+        for (messages, expected) in table {
+            let messages: Vec<Message> = messages.iter().copied().map(message).collect();
+            let told = messages.iter().map(|it| (it.role, it.calls()));
+            assert_eq!(calling_turns(told), expected);
+        }
     }
 }

@@ -92,6 +92,8 @@ pub enum CompletionReason {
     Budget,
     /// The time limit of the turn passed.
     Deadline,
+    /// The model stopped without saying anything.
+    Empty,
 }
 
 /// What cancelled a turn.

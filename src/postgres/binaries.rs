@@ -25,6 +25,14 @@ const VERSIONED: [(&str, &str, &str); 6] = [
     ("/Applications/Postgres.app/Contents/Versions", "", "bin"),
 ];
 
+/// Which file the server's program is: an upgrade of its package puts another one in its place.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct ProgramFile {
+    device: u64,
+    inode: u64,
+    modified: (i64, i64),
+}
+
 /// A directory with `postgres` and `initdb` of one version.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Binaries {
@@ -85,6 +93,16 @@ impl Binaries {
     /// The server.
     pub(super) fn postgres(&self) -> PathBuf {
         self.dir.join("postgres")
+    }
+
+    /// Which file the server is. `None` if there is none now, as in the middle of an upgrade.
+    pub(super) fn program_file(&self) -> Option<ProgramFile> {
+        let found = fs::metadata(self.postgres()).ok()?;
+        Some(ProgramFile {
+            device: found.dev(),
+            inode: found.ino(),
+            modified: (found.mtime(), found.mtime_nsec()),
+        })
     }
 
     /// Where they are.

@@ -5,6 +5,7 @@ use std::io;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
+use std::sync::{Mutex, PoisonError};
 
 use tokio::sync::watch;
 
@@ -18,7 +19,7 @@ use super::owner::Owner;
 /// Built on threads, not on tasks, so that it outlives the async runtime it was started from.
 #[derive(Debug)]
 pub(super) struct Guarded {
-    pipe: Option<ChildStdin>,
+    pipe: Mutex<Option<ChildStdin>>,
     exit: watch::Receiver<Option<ExitStatus>>,
     pub(super) log: Log,
 }
@@ -63,12 +64,16 @@ impl Guarded {
                     ended.send_replace(Some(status));
                 }
             })?;
-        Ok(Self { pipe, exit, log })
+        Ok(Self {
+            pipe: Mutex::new(pipe),
+            exit,
+            log,
+        })
     }
 
     /// Asks for the end by closing the pipe.
-    pub(super) fn release(&mut self) {
-        self.pipe = None;
+    pub(super) fn release(&self) {
+        *self.pipe.lock().unwrap_or_else(PoisonError::into_inner) = None;
     }
 
     /// Waits for the end; the status is the guard's, which speaks for its child.

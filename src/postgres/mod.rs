@@ -25,6 +25,7 @@ mod socket;
 mod stopping;
 
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use tokio_postgres::Config;
 
@@ -33,7 +34,7 @@ pub use error::Error;
 pub use guard::guard_main;
 pub use settings::{DATABASE, Durability, Progress, ROLE, Settings};
 
-use binaries::Binaries;
+use binaries::{Binaries, ProgramFile};
 use child::Guarded;
 use lock::Lock;
 use orphan::Postmaster;
@@ -46,10 +47,21 @@ use stopping::GUARD_TIMEOUT;
 /// It does not depend on the async runtime that started it, so tests may keep one in a static.
 #[derive(Debug)]
 pub struct Postgres {
-    process: Guarded,
-    data_dir: PathBuf,
+    running: Mutex<Running>,
+    /// Held while the server is started anew.
+    restarting: tokio::sync::Mutex<()>,
+    settings: Settings,
+    owner: Owner,
     socket_dir: PathBuf,
     _lock: Lock,
+}
+
+/// A server process, and what it is the process of.
+#[derive(Debug, Clone)]
+struct Running {
+    process: Arc<Guarded>,
+    binaries: Binaries,
+    program: Option<ProgramFile>,
 }
 
 impl Postgres {
@@ -69,10 +81,12 @@ impl Postgres {
         orphan::clear(&data_dir, progress).await?;
         cluster::admit_us(&data_dir, &owner)?;
         let socket_dir = socket::prepare(&data_dir, settings.runtime_dir.as_deref(), &owner)?;
-        let process = server::start(&settings, &owner, &binaries, &socket_dir, progress).await?;
+        let running = Running::start(&settings, &owner, binaries, &socket_dir, progress).await?;
         let postgres = Self {
-            process,
-            data_dir,
+            running: Mutex::new(running),
+            restarting: tokio::sync::Mutex::default(),
+            settings,
+            owner,
             socket_dir,
             _lock: lock,
         };
@@ -92,17 +106,78 @@ impl Postgres {
 
     /// Resolves when the server, or the guard that answers for it, has ended unrequested.
     pub async fn exited(&self) {
-        self.process.exited().await;
+        loop {
+            let process = self.running().process;
+            process.exited().await;
+            drop(self.restarting.lock().await);
+            if Arc::ptr_eq(&process, &self.running().process) {
+                return;
+            }
+        }
+    }
+
+    /// Whether another file is where the server's program was, as after an upgrade of its package. A
+    /// server that runs cannot load the libraries that came with it.
+    pub fn is_replaced(&self) -> bool {
+        let Running {
+            process: _,
+            binaries,
+            program,
+        } = self.running();
+        binaries
+            .program_file()
+            .is_some_and(|file| Some(file) != program)
+    }
+
+    /// Starts the server anew, with the program that is there now. Its clients are disconnected.
+    pub async fn restart(&self) -> Result<(), Error> {
+        let _restarting = self.restarting.lock().await;
+        let data_dir = &self.settings.data_dir;
+        let version = cluster::version(data_dir);
+        let binaries = Binaries::find(&self.settings, &self.owner, version.as_deref()).await?;
+        let before = self.running().process;
+        before.release();
+        let _ = tokio::time::timeout(GUARD_TIMEOUT, before.exited()).await; // if late, the next line sees to it
+        orphan::clear(data_dir, &|_| {}).await?;
+        let (settings, owner) = (&self.settings, &self.owner);
+        let running = Running::start(settings, owner, binaries, &self.socket_dir, &|_| {}).await?;
+        *self.running.lock().unwrap_or_else(PoisonError::into_inner) = running;
+        Ok(())
+    }
+
+    fn running(&self) -> Running {
+        let running = self.running.lock();
+        running.unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// Stops the server: clients are disconnected, nothing committed is lost. Returns when it is
     /// down.
-    pub async fn stop(mut self) -> Result<(), Error> {
-        self.process.release();
-        let _ = tokio::time::timeout(GUARD_TIMEOUT, self.process.exited()).await; // if late, the next line sees to it
-        orphan::clear(&self.data_dir, &|_| {}).await?; // finds something only if the guard was killed
+    pub async fn stop(self) -> Result<(), Error> {
+        let process = self.running().process;
+        process.release();
+        let _ = tokio::time::timeout(GUARD_TIMEOUT, process.exited()).await; // if late, the next line sees to it
+        orphan::clear(&self.settings.data_dir, &|_| {}).await?; // finds something only if the guard was killed
         socket::remove(&self.socket_dir);
         Ok(())
+    }
+}
+
+impl Running {
+    async fn start(
+        settings: &Settings,
+        owner: &Owner,
+        binaries: Binaries,
+        socket_dir: &Path,
+        progress: Progress<'_>,
+    ) -> Result<Self, Error> {
+        // Looked at before: one that is replaced meanwhile is noticed.
+        let program = binaries.program_file();
+        let process = server::start(settings, owner, &binaries, socket_dir, progress).await?;
+        Ok(Self {
+            process: Arc::new(process),
+            binaries,
+            program,
+        })
     }
 }
 

@@ -2,9 +2,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{Chunk, Error, Finish, error::Kind};
+use super::{Chunk, Error, Finish, Made, error::Kind};
 use crate::model::{
-    CallId, Citation, Content, Delta, MessageId, Part, ProviderItem, ToolCall, delta::DeltaKind,
+    CallId, Citation, Content, Delta, Media, MessageId, NewContent, Part, ProviderItem, ToolCall,
+    delta::DeltaKind,
+    media::{Kept, Source},
 };
 
 #[cfg(test)]
@@ -15,6 +17,9 @@ pub const MAX_CALLS: usize = 128;
 
 /// Parts of one answer, calls included.
 pub const MAX_PARTS: usize = 4_096;
+
+/// Bytes of the pictures of one answer. Words stand for what is beyond that.
+pub const MAX_PICTURE_BYTES: usize = 24 << 20;
 
 /// Bytes of a provider's call id; a longer one is replaced.
 const MAX_CALL_ID_BYTES: usize = 128;
@@ -35,6 +40,8 @@ pub struct Assembly {
     sealed: bool,
     /// A part that was begun with an empty piece: it exists only if metadata follows.
     hidden: Option<Voice>,
+    /// The content of the pictures that the model made.
+    pictures: Vec<NewContent>,
 }
 
 /// What a chunk did.
@@ -55,6 +62,8 @@ pub struct Assembled {
     pub parts: Vec<Part>,
     /// The calls among them.
     pub calls: Vec<ToolCall>,
+    /// The content of its pictures, to be stored before the parts that refer to it.
+    pub pictures: Vec<NewContent>,
     /// How the answer ended.
     pub finish: Finish,
 }
@@ -115,6 +124,7 @@ impl Assembly {
             last: None,
             sealed: false,
             hidden: None,
+            pictures: Vec::new(),
         }
     }
 
@@ -139,6 +149,7 @@ impl Assembly {
             Chunk::CallMetadata { index, json } => self.attach_to_call(index, &json),
             Chunk::Citation(citation) => self.cite(citation),
             Chunk::Item(item) => self.add_item(item),
+            Chunk::Made(made) => self.add_picture(made),
             Chunk::Sanitized => {
                 if let Some(last) = self.last {
                     self.parts[last].sanitized = true;
@@ -159,7 +170,7 @@ impl Assembly {
     pub fn into_partial(self) -> Vec<Part> {
         let said = |draft: &Draft| match draft.kind {
             DraftKind::Said(_) => !draft.text.is_empty(),
-            DraftKind::Call { .. } | DraftKind::Item(_) => false,
+            DraftKind::Call { .. } | DraftKind::Item(_) | DraftKind::Picture(_) => false,
         };
         self.parts
             .into_iter()
@@ -182,6 +193,7 @@ impl Assembly {
         Assembled {
             parts: self.parts.into_iter().map(Draft::into_part).collect(),
             calls,
+            pictures: self.pictures,
             finish,
         }
     }
@@ -190,7 +202,7 @@ impl Assembly {
     fn provider_tool_calls(&self) -> u32 {
         let calls = self.parts.iter().filter(|draft| match &draft.kind {
             DraftKind::Item(item) => is_tool_call(&item.kind),
-            DraftKind::Said(_) | DraftKind::Call { .. } => false,
+            DraftKind::Said(_) | DraftKind::Call { .. } | DraftKind::Picture(_) => false,
         });
         narrow(calls.count())
     }
@@ -225,10 +237,11 @@ impl Assembly {
         if self.calls.len() == MAX_CALLS {
             return Err(Malformed::TooManyCalls);
         }
-        let name = storable(&name);
         self.weigh(name.len())?;
         let id = self.unique(id, new_id);
+        let (name, replaced) = cleaned(&name);
         let at = self.open(DraftKind::Call { id, name })?;
+        self.parts[at].sanitized = replaced;
         self.calls.insert(index, at);
         self.append(at, "")
     }
@@ -254,7 +267,7 @@ impl Assembly {
             (None, Some(last)) => last,
             (None, None) => return Err(Malformed::StrayMetadata),
         };
-        self.parts[at].metadata = Some(storable(json));
+        self.parts[at].metadata = Some(self.parts[at].storable(json));
         self.sealed = true;
         Ok(Progress::Quiet)
     }
@@ -266,7 +279,7 @@ impl Assembly {
             .calls
             .get(&index)
             .ok_or(Malformed::UnknownCall(index))?;
-        self.parts[at].metadata = Some(storable(json));
+        self.parts[at].metadata = Some(self.parts[at].storable(json));
         Ok(Progress::Quiet)
     }
 
@@ -286,14 +299,15 @@ impl Assembly {
         let text = last
             .filter(|last| last.kind == DraftKind::Said(Voice::Text))
             .ok_or(Malformed::StrayCitation)?;
-        text.citations.push(Citation {
-            url: storable(&url),
-            title: storable(&title),
-            cited_text: storable(&cited_text),
+        let citation = Citation {
+            url: text.storable(&url),
+            title: text.storable(&title),
+            cited_text: text.storable(&cited_text),
             start_byte,
             end_byte,
-            provider_metadata: provider_metadata.as_deref().map(storable),
-        });
+            provider_metadata: provider_metadata.map(|json| text.storable(&json)),
+        };
+        text.citations.push(citation);
         Ok(Progress::Quiet)
     }
 
@@ -306,11 +320,53 @@ impl Assembly {
             title,
         } = item;
         self.weigh(kind.len() + json.len() + title.len())?;
-        self.open(DraftKind::Item(ProviderItem {
+        let [(kind, in_kind), (json, in_json), (title, in_title)] =
+            [kind, json, title].map(|text| cleaned(&text));
+        let at = self.open(DraftKind::Item(ProviderItem {
             provider,
-            kind: storable(&kind),
-            json: storable(&json),
-            title: storable(&title),
+            kind,
+            json,
+            title,
+        }))?;
+        self.parts[at].sanitized = in_kind || in_json || in_title;
+        self.sealed = true;
+        Ok(Progress::Quiet)
+    }
+
+    /// A picture. The same one may come twice.
+    fn add_picture(&mut self, made: Made) -> Result<Progress, Malformed> {
+        let (source, media_type) = match made {
+            Made::Address(url) => {
+                self.weigh(url.len())?;
+                (Source::Url(url), "image/png".to_owned())
+            }
+            Made::Content(content) => {
+                if self.pictures.iter().any(|it| it.id() == content.id()) {
+                    return Ok(Progress::Quiet);
+                }
+                let media_type = content.media_type().to_owned();
+                let bytes = content.bytes().len();
+                let held: usize = self.pictures.iter().map(|it| it.bytes().len()).sum();
+                if held + bytes > MAX_PICTURE_BYTES {
+                    self.sealed = true;
+                    let words = format!("[{media_type} of {bytes} bytes left out: too large]");
+                    let said = self.say(Voice::Text, &words);
+                    self.sealed = true;
+                    return said;
+                }
+                let kept = Kept {
+                    id: content.id().clone(),
+                    bytes: bytes as u64,
+                    pixels: None,
+                };
+                self.pictures.push(content);
+                (Source::Blob(kept), media_type)
+            }
+        };
+        self.open(DraftKind::Picture(Media {
+            media_type,
+            source,
+            filename: String::new(),
         }))?;
         self.sealed = true;
         Ok(Progress::Quiet)
@@ -340,8 +396,7 @@ impl Assembly {
 
     /// Appends to a part.
     fn append(&mut self, at: usize, text: &str) -> Result<Progress, Malformed> {
-        let replaced = text.contains('\0');
-        let text = storable(text);
+        let (text, replaced) = cleaned(text);
         self.weigh(text.len())?;
         self.wrote(at);
         let draft = &mut self.parts[at];
@@ -407,14 +462,24 @@ enum DraftKind {
     Said(Voice),
     Call { id: CallId, name: String },
     Item(ProviderItem),
+    Picture(Media),
 }
 
 impl Draft {
+    /// A text of the part as it can be stored.
+    fn storable(&mut self, text: &str) -> String {
+        let (text, replaced) = cleaned(text);
+        self.sanitized |= replaced;
+        text
+    }
+
     /// What a delta of it adds to.
     fn delta_kind(&self) -> DeltaKind {
         match &self.kind {
-            // Nothing is appended to an item.
-            DraftKind::Said(Voice::Text | Voice::Refusal) | DraftKind::Item(_) => DeltaKind::Text,
+            // Nothing is appended to an item or a picture.
+            DraftKind::Said(Voice::Text | Voice::Refusal)
+            | DraftKind::Item(_)
+            | DraftKind::Picture(_) => DeltaKind::Text,
             DraftKind::Said(Voice::Reasoning) => DeltaKind::Reasoning,
             DraftKind::Call { id, name } => DeltaKind::ToolInput {
                 call: id.clone(),
@@ -426,7 +491,7 @@ impl Draft {
     /// The call, if it is one.
     fn call(&self) -> Option<ToolCall> {
         match &self.kind {
-            DraftKind::Said(_) | DraftKind::Item(_) => None,
+            DraftKind::Said(_) | DraftKind::Item(_) | DraftKind::Picture(_) => None,
             DraftKind::Call { id, name } => Some(ToolCall {
                 id: id.clone(),
                 name: name.clone(),
@@ -450,6 +515,7 @@ impl Draft {
                 arguments: self.text,
             }),
             DraftKind::Item(item) => Content::ProviderItem(item),
+            DraftKind::Picture(media) => Content::Media(media),
         };
         Part {
             content,
@@ -460,9 +526,9 @@ impl Draft {
     }
 }
 
-/// The text without NUL, which cannot be stored.
-fn storable(text: &str) -> String {
-    text.replace('\0', "\u{fffd}")
+/// The text without NUL, which cannot be stored, and whether there was one.
+fn cleaned(text: &str) -> (String, bool) {
+    (text.replace('\0', "\u{fffd}"), text.contains('\0'))
 }
 
 /// An index or offset; both are far below the limit.

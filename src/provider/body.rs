@@ -34,6 +34,16 @@ impl Body {
         }
     }
 
+    /// Whether no field is set.
+    pub(in crate::provider) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// As it stands in other JSON.
+    pub(in crate::provider) fn raw(&self) -> Box<RawValue> {
+        to_raw_value(&self.0).expect("JSON with text for keys")
+    }
+
     /// As it is sent.
     pub(in crate::provider) fn bytes(&self) -> Vec<u8> {
         let fields = self.0.iter();

@@ -29,11 +29,23 @@ impl Ids {
     /// Renames what the service would refuse. The same transcript always gets the same names, so
     /// that prompt caches hold.
     pub(in crate::provider) fn of(messages: &[Message], rule: CallIds) -> Self {
+        Self::keeping(messages, rule, |_| false)
+    }
+
+    /// The same; the ids in these messages go out as they are.
+    pub(in crate::provider) fn keeping(
+        messages: &[Message],
+        rule: CallIds,
+        keeps: impl Fn(&Message) -> bool,
+    ) -> Self {
         let calls = messages
             .iter()
-            .flat_map(|message| &message.parts)
-            .filter_map(|part| match &part.part.content {
-                Content::ToolCall(call) => Some(&call.id),
+            .flat_map(|message| {
+                let kept = keeps(message);
+                message.parts.iter().map(move |part| (part, kept))
+            })
+            .filter_map(|(part, kept)| match &part.part.content {
+                Content::ToolCall(call) => Some((&call.id, kept)),
                 Content::Text(_)
                 | Content::Reasoning { .. }
                 | Content::ToolResult(_)
@@ -42,12 +54,14 @@ impl Ids {
                 | Content::ProviderItem(_)
                 | Content::Unknown(_) => None,
             });
-        let (good, bad): (Vec<&CallId>, Vec<&CallId>) =
-            calls.partition(|id| takes(rule, id.as_str()));
-        let mut taken: BTreeSet<String> =
-            good.into_iter().map(|id| id.as_str().to_owned()).collect();
+        let (good, bad): (Vec<_>, Vec<_>) =
+            calls.partition(|(id, kept)| *kept || takes(rule, id.as_str()));
+        let mut taken: BTreeSet<String> = good
+            .into_iter()
+            .map(|(id, _)| id.as_str().to_owned())
+            .collect();
         let mut renamed = BTreeMap::new();
-        for id in bad {
+        for (id, _) in bad {
             let name = (0..)
                 .map(|turn: u32| name(rule, id, turn))
                 .find(|name| !taken.contains(name))

@@ -1,5 +1,6 @@
 //! The pieces of a model's answer.
 
+use super::Made;
 use crate::model::{Citation, FinishReason, ProviderItem, Usage};
 
 /// A piece of a model's answer. Parts come one after the other; a change of kind begins a new part,
@@ -44,6 +45,8 @@ pub enum Chunk {
     Citation(Citation),
     /// A whole part that only the provider can read. Its client fills in the provider's name.
     Item(ProviderItem),
+    /// A whole picture that the model made: a part.
+    Made(Made),
     /// Characters of the part that was written last cannot be stored, and are U+FFFD in it.
     Sanitized,
     /// The answer is complete.
@@ -59,6 +62,10 @@ pub struct Finish {
     pub provider_reason: String,
     /// What the provider reported. `None` if it reported nothing.
     pub usage: Option<Usage>,
+    /// What the provider reports of the prompt that the next one continues, where `usage` may be a sum over
+    /// rounds in which its own tools ran: of the last round alone, or without what the tools read. `None` if it
+    /// does not report that apart.
+    pub prompt_usage: Option<Usage>,
     /// The model that the provider says answered; empty when it did not say.
     pub provider_model: String,
     /// The provider's id of the response; empty when it gave none.
@@ -67,4 +74,21 @@ pub struct Finish {
     pub metadata: Option<String>,
     /// A hash of the prompt that the answer continues, where its reasoning is bound to that.
     pub prompt_fingerprint: Option<String>,
+}
+
+impl Finish {
+    /// The report that tells the size of the prompt. `None` if there is none, or only a sum over rounds in
+    /// which the provider's own tools ran.
+    pub fn size_report(&self) -> Option<&Usage> {
+        let whole = || self.usage.as_ref().filter(|_| !self.ran_in_rounds());
+        self.prompt_usage.as_ref().or_else(whole)
+    }
+
+    /// Whether the provider's own tools ran, so that the last prompt of the model holds more than what was
+    /// sent.
+    pub fn ran_in_rounds(&self) -> bool {
+        self.usage
+            .as_ref()
+            .is_some_and(|usage| usage.provider_tool_calls > 0)
+    }
 }

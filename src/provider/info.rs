@@ -174,7 +174,9 @@ impl ModelInfo {
     pub fn cannot_read(&self, media: &Media, role: Role) -> Option<String> {
         match role {
             Role::System => return Some("Instructions have text only.".to_owned()),
-            Role::User | Role::Assistant | Role::Tool => {}
+            // What a model made itself: whether it goes back is the service's rule.
+            Role::Assistant => return None,
+            Role::User | Role::Tool => {}
         }
         let takes = self.input_media.iter().any(|pattern| media.is(pattern));
         (!takes).then(|| format!("The model is not known to take {}.", media.essence()))

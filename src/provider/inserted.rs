@@ -16,6 +16,10 @@ pub(super) const INSTRUCTIONS: &str = "[Instructions]\n";
 /// own.
 pub(super) const CONTINUE: &str = "[Continue.]";
 
+/// What stands for the reasoning of a call that another model made, for a model that refuses calls
+/// without any.
+pub(super) const NO_REASONING: &str = "[Not kept.]";
+
 /// What a tool gave as one text, for services that take no media there: where a medium stands, that
 /// it follows. One text alone, as nearly every result is, is not copied.
 pub(in crate::provider) fn in_words<'a>(parts: &'a [Given]) -> Cow<'a, str> {

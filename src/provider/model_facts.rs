@@ -11,7 +11,9 @@ use serde::Deserialize;
 
 use super::{
     discovery::{Listing, listing::Listed},
+    http::Unusable,
     info::{Limit, ModelInfo, Source},
+    model_names::ModelNames,
 };
 use crate::model::generation::ReasoningEffort;
 use crate::model::{CachePrices, Declared};
@@ -76,6 +78,7 @@ pub struct Catalog {
     shipped: Option<&'static BTreeMap<&'static str, ShippedModel>>,
     declared: BTreeMap<String, Declared>,
     listing: Listing,
+    names: ModelNames,
 }
 
 impl Catalog {
@@ -96,6 +99,29 @@ impl Catalog {
             shipped: vendor.and_then(|vendor| SHIPPED.get(vendor)),
             declared,
             listing: Listing::default(),
+            names: ModelNames::default(),
+        }
+    }
+
+    /// Takes the names only that the protocol takes.
+    #[must_use]
+    pub fn with_names(mut self, names: ModelNames) -> Self {
+        self.names = names;
+        self
+    }
+
+    /// The catalog, if the protocol takes the names that the operator declares.
+    pub fn checked(self) -> Result<Self, Unusable> {
+        let declared = self.declared.iter();
+        let mut names = declared.flat_map(|(name, it)| std::iter::once(name).chain(&it.aliases));
+        let refused = names.find(|name| !self.names.take(name)).cloned();
+        drop(names);
+        match refused {
+            Some(name) => Err(Unusable::ModelName {
+                name,
+                rule: self.names.rule(),
+            }),
+            None => Ok(self),
         }
     }
 
@@ -104,14 +130,14 @@ impl Catalog {
         &self.listing
     }
 
-    /// The model of that name or alias. An unknown name is passed on as it is; only the empty name
-    /// is no model.
+    /// The model of that name or alias. An unknown name is passed on as it is. `None` means the
+    /// protocol takes no such name.
     pub fn model(&self, name: &str) -> Option<ModelInfo> {
         self.find(name, self.listing.last().as_deref())
     }
 
     fn find(&self, name: &str, listed: Option<&Listed>) -> Option<ModelInfo> {
-        if name.is_empty() {
+        if !self.names.take(name) {
             return None;
         }
         let known = |name: &str| {

@@ -2,15 +2,57 @@
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
-use futures_util::future::join_all;
+use futures_util::{StreamExt as _, future::join_all, stream};
 use jiff::Timestamp;
+use tokio::{sync::Semaphore, task::spawn_blocking};
 
-use super::{ModelInfo, Provider};
+use super::{Answer, ModelInfo, Provider};
+use crate::model::Prompt;
+
+/// Requests of prompts of at least this many bytes are encoded off the runtime's threads.
+const LARGE: usize = 512 << 10;
+
+/// They are written one after another, as each takes several times of its size while it is written.
+/// Turns that wait for it hold their part of `turn.prompt_memory`, which tenants share fairly.
+static WRITING: Semaphore = Semaphore::const_new(1);
 
 /// All configured providers by name.
 #[derive(Debug, Clone, Default)]
 pub struct Registry {
     providers: BTreeMap<String, Arc<dyn Provider>>,
+    /// Why configured providers cannot be called, by name.
+    unusable: BTreeMap<String, String>,
+}
+
+/// A model reference that was not found.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Missing {
+    /// The reference, as it was asked for.
+    pub model: String,
+    /// Why its provider cannot be called, where one of that name is configured.
+    pub unusable: Option<String>,
+}
+
+impl std::fmt::Display for Missing {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self { model, unusable } = self;
+        match unusable {
+            None => write!(f, "no configured provider has the model {model}"),
+            Some(why) => write!(
+                f,
+                "the provider of the model {model} cannot be called: {why}"
+            ),
+        }
+    }
+}
+
+impl From<&str> for Missing {
+    fn from(model: &str) -> Self {
+        Self {
+            model: model.to_owned(),
+            unusable: None,
+        }
+    }
 }
 
 /// A model reference that was found.
@@ -26,12 +68,55 @@ pub struct Resolved {
     pub info: ModelInfo,
 }
 
+impl Resolved {
+    /// Calls the model. The request of a large prompt is encoded on a blocking thread, so that other
+    /// tasks of the runtime go on.
+    pub fn call(&self, prompt: Arc<Prompt>) -> Answer {
+        if prompt.bytes() < LARGE {
+            return self.provider.call(prompt);
+        }
+        let provider = Arc::clone(&self.provider);
+        let writing = async move {
+            let place = WRITING.acquire().await.ok(); // never closed
+            let write = move || {
+                let _place = place;
+                provider.call(prompt)
+            };
+            match spawn_blocking(write).await {
+                Ok(answer) => answer,
+                Err(error) => match error.try_into_panic() {
+                    Ok(panic) => std::panic::resume_unwind(panic),
+                    // The process ends: so does the answer.
+                    Err(_) => stream::empty().boxed(),
+                },
+            }
+        };
+        stream::once(writing).flatten().boxed()
+    }
+}
+
 impl Registry {
     /// Adds a provider under its configured name.
     #[must_use]
     pub fn with(mut self, name: impl Into<String>, provider: Arc<dyn Provider>) -> Self {
         self.providers.insert(name.into(), provider);
         self
+    }
+
+    /// Notes a configured provider that cannot be called, and why: its models are not found.
+    #[must_use]
+    pub fn with_unusable(mut self, name: impl Into<String>, why: impl Into<String>) -> Self {
+        self.unusable.insert(name.into(), why.into());
+        self
+    }
+
+    /// Why a reference was not found.
+    pub fn missing(&self, reference: &str) -> Missing {
+        let provider = reference.split_once('/').map(|(provider, _)| provider);
+        Missing {
+            model: reference.to_owned(),
+            unusable: provider.and_then(|name| self.unusable.get(name)).cloned(),
+        }
     }
 
     /// Finds the model that a reference names. `None` means no configured provider has it.
@@ -69,5 +154,54 @@ impl Registry {
         let mut models: Vec<_> = models.collect();
         models.sort_by(|a, b| a.reference.cmp(&b.reference));
         models
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::{Mutex, mpsc};
+
+    use super::*;
+    use crate::{context::testing, model::BlobId, provider::Chunk};
+
+    /// Writes its requests for as long as it is not told to go on.
+    #[derive(Debug)]
+    struct Slow(Mutex<mpsc::Receiver<()>>);
+
+    impl Provider for Slow {
+        fn kind(&self) -> &'static str {
+            "slow"
+        }
+
+        fn model(&self, name: &str) -> Option<ModelInfo> {
+            Some(ModelInfo::unknown(name))
+        }
+
+        fn models(&self) -> Vec<ModelInfo> {
+            Vec::new()
+        }
+
+        fn call(&self, _: Arc<Prompt>) -> Answer {
+            let told = self.0.lock().unwrap();
+            let patience = Duration::from_secs(20);
+            told.recv_timeout(patience)
+                .expect("the other task did not run");
+            stream::iter([Ok(Chunk::Text("Here.".to_owned()))]).boxed()
+        }
+    }
+
+    #[tokio::test]
+    async fn others_run_while_a_large_request_is_written() {
+        let (tell, told) = mpsc::sync_channel(1);
+        let slow: Arc<dyn Provider> = Arc::new(Slow(Mutex::new(told)));
+        let registry = Registry::default().with("slow", slow);
+        let mut prompt = testing::prompt(vec![testing::user("What is this?")]);
+        let content = vec![0; LARGE].into();
+        prompt.contents.insert(BlobId::new("picture"), content);
+        let model = registry.resolve("slow/m").unwrap();
+        let mut answer = model.call(Arc::new(prompt));
+        let other = tokio::spawn(async move { tell.send(()).unwrap() });
+        assert!(matches!(answer.next().await, Some(Ok(_))));
+        other.await.unwrap();
     }
 }

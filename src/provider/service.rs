@@ -5,7 +5,10 @@ use std::{fmt, pin::Pin, sync::Arc, time::Duration};
 use futures_util::Stream;
 use jiff::Timestamp;
 
-use super::{Chunk, Error, ModelInfo};
+use super::{
+    Chunk, Error, ModelInfo,
+    rules::{PastReasoning, Rules},
+};
 use crate::model::{
     Arrangement, Generation, Media, Message, Prompt, PromptNote, PromptShape, Role,
     generation::Unsupported,
@@ -63,10 +66,19 @@ pub trait Provider: fmt::Debug + Send + Sync {
         model.cannot_read(media, role)
     }
 
-    /// Whether a part of an answer that is reasoning goes with a later prompt; where not, it
-    /// occupies no window. `attached`: the provider attached something to it; `own`: the model
-    /// that is asked wrote it; `in_loop`: the user has not spoken since.
-    fn sends_reasoning(&self, _attached: bool, _own: bool, _in_loop: bool) -> bool {
+    /// The settings that cannot be sent to the model beside tools: they are left out, or take the
+    /// form that the model takes, and are reported to the host.
+    fn cannot_take_beside_tools(&self, _: &ModelInfo, _wanted: &Generation) -> Vec<Unsupported> {
+        Vec::new()
+    }
+
+    /// The rules by which requests to the model are written. `None` if it sends none.
+    fn rules(&self, _: &ModelInfo) -> Option<Rules> {
+        None
+    }
+
+    /// Whether reasoning goes with a later prompt; where not, it occupies no window.
+    fn sends_reasoning(&self, _: &ModelInfo, _: PastReasoning) -> bool {
         true
     }
 

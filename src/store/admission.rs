@@ -6,15 +6,15 @@ use std::{sync::LazyLock, time::Duration};
 use tokio_postgres::Row;
 
 use super::{
-    Error, Store,
+    AdmittedAt, Error, Store,
     grant::{Grant, grant},
     idempotency::Remembered,
     lock::lock_run,
     named_parameters::{self, Named},
     pipeline::{Param, Query},
-    row::{get, role},
+    row::{get, role, session_state},
     rows::{Key, Rows},
-    session::{ConfigParams, NewConfig, SessionState},
+    session::{ConfigParams, NewConfig},
 };
 use crate::{
     codec,
@@ -22,6 +22,7 @@ use crate::{
         RequestId, Role, Seq, SessionKey, TurnId,
         command::{Idempotency, TurnRequest},
     },
+    session::SessionState,
     telemetry::Trace,
 };
 
@@ -142,7 +143,8 @@ impl Store {
                 .and_then(|rows| rows.first())
                 .map(grant)
                 .transpose(),
-            Err(error) if error.is_refusal() => Ok(None),
+            // The same request at the same time was faster.
+            Err(Error::Duplicate(_)) => Ok(None),
             Err(error) => Err(error),
         }
     }
@@ -172,6 +174,7 @@ impl Store {
         let config = ConfigParams::new(&key.tenant, new);
         let key = Key::from(key);
         let bound = AdmissionParams::new(self, admission);
+        let known_at = AdmittedAt::current();
         let mut values = admission.rows.values(&key);
         values.extend(bound.values());
         values.extend([
@@ -184,15 +187,15 @@ impl Store {
             ("config", &config.config),
             ("labels", &config.labels),
             ("title", &config.title),
+            ("known_at", &known_at),
         ]);
         let queries = named_parameters::queries(&ADMIT_NEW, &values, |name| admission.need(name))?;
         match self.database.transact(&queries).await {
-            Ok(answers) => answers
-                .get(1)
-                .and_then(|rows| rows.first())
-                .map(grant)
-                .transpose(),
-            // A deleted session keeps its id until it is purged.
+            Ok(answers) => match answers.get(1).and_then(|rows| rows.first()) {
+                Some(row) => grant(row).map(Some),
+                None => self.check_tenant(&key.tenant).await.map(|()| None),
+            },
+            // A deleted session got this id at the same time.
             Err(Error::Duplicate(_)) => Ok(None),
             Err(error) => Err(error),
         }
@@ -270,7 +273,7 @@ fn head(row: &Row) -> Result<SessionHead, Error> {
     let hash: Option<String> = get(row, "req_hash")?;
     let result: Option<String> = get(row, "result")?;
     Ok(SessionHead {
-        state: SessionState::from_number(get(row, "state")?)?,
+        state: session_state(get(row, "state")?)?,
         turn: get::<Option<String>>(row, "turn_id")?.map(TurnId::new),
         last_seq: Seq(next_seq - 1),
         revision: get(row, "revision")?,

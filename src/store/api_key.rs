@@ -1,10 +1,14 @@
 //! API keys, by the hashes of their secrets.
 
+use std::{sync::LazyLock, time::Instant};
+
 use jiff::Timestamp;
 use tokio_postgres::Row;
 
 use super::{
-    Error, Store,
+    AdmittedAt, Error, Store,
+    admitted::{self, Read},
+    named_parameters::Named,
     pipeline::{Param, Query},
     row::get,
 };
@@ -16,6 +20,8 @@ pub(super) const NEXT_VERSION: &str = "-- store::api_key::next_version
 /// Keys that expired or were revoked are listed for 30 days.
 const FORGET: &str = "-- store::api_key::forget
     delete from api_keys where tenant_id = $1 and least(expires_at, revoked_at) < now() - interval '30 days'";
+
+static CREATE: LazyLock<Named> = named_alone!("sql/keys/create.sql");
 
 /// A key to be stored.
 #[derive(Debug, Clone)]
@@ -47,15 +53,12 @@ pub struct LiveKey {
 
 impl Store {
     /// A number that is another one after each change of any key.
-    pub async fn keys_version(&self) -> Result<i64, Error> {
+    pub async fn keys_version(&self) -> Result<(i64, Read), Error> {
         const SQL: &str = "-- store::api_key::keys_version
-            select version from api_keys_version";
+            select version, now() as at from api_keys_version";
+        let asked = Instant::now();
         let rows = self.aside().read(SQL, &[]).await?;
-        let row = rows.first();
-        get(
-            row.ok_or_else(|| Error::Corrupt("the version of keys is not there".to_owned()))?,
-            "version",
-        )
+        admitted::version(&rows, asked, "keys")
     }
 
     /// All keys that are neither revoked nor expired, of all tenants.
@@ -78,24 +81,25 @@ impl Store {
 
     /// Stores a key. `None` if the tenant has as many live ones as it may have.
     pub async fn create_key(&self, new: &NewKey<'_>) -> Result<Option<ApiKey>, Error> {
-        // The version is changed first: creations wait for each other there, and count in turn.
-        const SQL: &str = "-- store::api_key::create_key
-            insert into api_keys (tenant_id, key_id, hash, access, name, expires_at)
-            select $1, $2, $3, $4, $5, now() + make_interval(secs => $6)
-             where (select count(*) from api_keys
-                     where tenant_id = $1 and revoked_at is null and (expires_at is null or expires_at > now())) < $7
-            returning tenant_id, key_id, access, name, created_at, expires_at, revoked_at";
         let access = access_number(new.access);
-        let params: [Param<'_>; 7] = [
-            &new.tenant.as_str(),
-            &new.id,
-            &new.hash.as_slice(),
-            &access,
-            &new.name,
-            &new.ttl_seconds,
-            &new.most,
-        ];
-        self.change_keys(new.tenant, SQL, params.to_vec()).await
+        let tenant = new.tenant.as_str();
+        let hash = new.hash.as_slice();
+        let known_at = AdmittedAt::current();
+        let create = CREATE.query(&[
+            ("tenant", &tenant as Param<'_>),
+            ("key", &new.id),
+            ("hash", &hash),
+            ("access", &access),
+            ("name", &new.name),
+            ("ttl", &new.ttl_seconds),
+            ("most", &new.most),
+            ("known_at", &known_at),
+        ])?;
+        let created = self.change_keys(new.tenant, create).await?;
+        if created.is_none() {
+            self.check_tenant(tenant).await?;
+        }
+        Ok(created)
     }
 
     /// Revokes a key with at most that access. One that was revoked before stays as it is. `None` if
@@ -112,7 +116,7 @@ impl Store {
         let tenant_id = tenant.as_str();
         let most = access_number(most);
         let params: [Param<'_>; 3] = [&tenant_id, &id, &most];
-        self.change_keys(tenant, SQL, params.to_vec()).await
+        self.change_keys(tenant, Query::new(SQL, params)).await
     }
 
     /// The tenant's keys, the newest first, after that id, at most so many.
@@ -136,13 +140,12 @@ impl Store {
     async fn change_keys(
         &self,
         tenant: &TenantId,
-        sql: &'static str,
-        params: Vec<Param<'_>>,
+        change: Query<'_>,
     ) -> Result<Option<ApiKey>, Error> {
         let whose = tenant.as_str();
         let change = [
             Query::new(NEXT_VERSION, []),
-            Query::new(sql, params),
+            change,
             Query::new(FORGET, [&whose as Param<'_>]),
         ];
         let answers = self.database.transact(&change).await?;

@@ -32,7 +32,9 @@ impl Store {
         patience: Duration,
     ) -> Result<(), Error> {
         const SQL: &str = "-- store::attendance::attend
-            insert into attendance as a (tenant_id, session_id, turn_id, patience) values ($1, $2, $3, make_interval(secs => $4))
+            insert into attendance as a (tenant_id, session_id, turn_id, patience)
+            select r.tenant_id, r.session_id, $3, make_interval(secs => $4) from session_run r
+             where r.tenant_id = $1 and r.session_id = $2 and r.state <> 3
             on conflict (tenant_id, session_id) do update
                set turn_id = excluded.turn_id, patience = excluded.patience, seen_until = now() where a.turn_id <> excluded.turn_id";
         let key = Key::from(key);

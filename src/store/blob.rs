@@ -7,8 +7,8 @@ use jiff::Timestamp;
 use tokio_postgres::Row;
 
 use super::{
-    Error, Store,
-    named_parameters::Named,
+    AdmittedAt, Error, Store,
+    named_parameters::{self, Named},
     pipeline::{Param, Query},
     row::get,
 };
@@ -78,6 +78,7 @@ pub(super) const BEGINNINGS: &str = "-- store::blob::beginnings
       left join lateral (select * from blob_chunks c where c.tenant_id = $1 and c.blob_id = b.blob_id and c.idx = 0 offset 0) c on true
      where b.tenant_id = $1 and b.blob_id = any($2::text[])";
 
+static PUT: LazyLock<Vec<Named>> = named!["sql/blobs/put.sql", "sql/blobs/put_chunks.sql"];
 static SWEEP: LazyLock<Named> = named_alone!("sql/sweep_blobs.sql");
 
 impl Store {
@@ -90,24 +91,25 @@ impl Store {
         media_type: &str,
         bytes: &[u8],
     ) -> Result<(), Error> {
-        const BLOB: &str = "-- store::blob::put_blob
-            insert into blobs (tenant_id, blob_id, media_type, size_bytes) values ($1, $2, $3, $4)
-            on conflict (tenant_id, blob_id) do update set touched_at = now()";
-        const CHUNKS: &str = "-- store::blob::put_blob (chunks)
-            insert into blob_chunks (tenant_id, blob_id, idx, bytes)
-            select $1, $2, u.idx - 1, u.bytes from unnest($3::bytea[]) with ordinality as u(bytes, idx) on conflict do nothing";
         let chunks: Vec<&[u8]> = bytes.chunks(CHUNK_BYTES).collect();
         let size = i64::try_from(bytes.len()).unwrap_or(i64::MAX);
         let tenant = tenant.as_str();
         let id = id.as_str();
-        let queries = [
-            Query::new(
-                BLOB,
-                vec![&tenant as _, &id as _, &media_type as _, &size as _],
-            ),
-            Query::new(CHUNKS, vec![&tenant as _, &id as _, &chunks as _]),
+        let known_at = AdmittedAt::current();
+        let values = [
+            ("tenant", &tenant as Param<'_>),
+            ("blob", &id),
+            ("media_type", &media_type),
+            ("bytes", &size),
+            ("chunks", &chunks),
+            ("known_at", &known_at),
         ];
-        self.database.transact(&queries).await.map(drop)
+        let queries = named_parameters::queries(&PUT, &values, |_| true)?;
+        let answers = self.database.transact(&queries).await?;
+        if answers.first().is_none_or(Vec::is_empty) {
+            self.check_tenant(tenant).await?;
+        }
+        Ok(())
     }
 
     /// Stores content under its id unless it is there and safe from the sweep for a day. For

@@ -12,12 +12,12 @@ use super::{
     Error, Store,
     named_parameters::Named,
     pipeline::{Param, Query},
-    row::{count, get, session_key},
-    session::SessionState,
+    row::{count, get, session_key, session_state},
 };
 use crate::{
     codec,
     model::{MessageId, Seq, SessionKey, TurnId, delta::Stretch, event::StepPosition},
+    session::SessionState,
 };
 
 /// Chunks that are swept at once.
@@ -182,7 +182,7 @@ fn session(row: &tokio_postgres::Row) -> Result<Elsewhere, Error> {
     Ok(Elsewhere {
         key: session_key(row)?,
         last_seq: Seq(next_seq - 1),
-        state: SessionState::from_number(get(row, "state")?)?,
+        state: session_state(get(row, "state")?)?,
         at: StepPosition {
             step: count(row, "step")?,
             attempt: count(row, "attempt")?,

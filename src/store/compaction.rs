@@ -148,8 +148,10 @@ pub struct Replacement<'a> {
     pub from: Seq,
     /// The seq of the last one.
     pub to: Seq,
-    /// Messages in between that stay, beside those that are pinned.
+    /// Messages in between that stay; beside those that are pinned, unless such are hidden.
     pub kept: &'a [Seq],
+    /// Pinned messages that are not among `kept` are hidden too.
+    pub hides_pinned: bool,
     /// What changes in the counters, the summary included.
     pub shift: Shift,
     /// The summary. `None` means messages are only left out.
@@ -324,6 +326,7 @@ impl Store {
             ("summary_tokens", &summary.overhead),
             ("summary_info", &summary.info),
             ("kept", &kept),
+            ("hides_pinned", &replacement.hides_pinned),
         ]);
         let queries = [
             lock_run(&key),

@@ -100,8 +100,11 @@ impl Store {
             .transpose()
     }
 
-    /// The compaction in force.
-    pub async fn compaction_in_force(&self, key: &SessionKey) -> Result<Option<Compaction>, Error> {
+    /// The compaction in force, and whether it stands for pinned messages too.
+    pub async fn compaction_in_force(
+        &self,
+        key: &SessionKey,
+    ) -> Result<Option<(Compaction, bool)>, Error> {
         let key = Key::from(key);
         let rows = self
             .database
@@ -113,7 +116,9 @@ impl Store {
                 ],
             )
             .await?;
-        rows.first().map(compaction).transpose()
+        rows.first()
+            .map(|row| Ok((compaction(row)?, get(row, "hides_pinned")?)))
+            .transpose()
     }
 
     /// Sessions with a compaction whose lease ran out, in random order.

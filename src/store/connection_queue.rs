@@ -1,5 +1,6 @@
 //! Who gets the next connection of a pool. What runs goes ahead of new requests, but for one
-//! connection in [`NEW_EVERY`]; among new requests each tenant has a turn.
+//! connection in [`NEW_EVERY`]; among new requests each tenant has a turn. Where the database has no
+//! room for as many connections as there may be, there are fewer rights than that.
 
 use std::{
     collections::BTreeMap,
@@ -18,6 +19,8 @@ use crate::model::TenantId;
 const NEW_EVERY: u32 = 20;
 /// After so many served requests of a tenant its pace is known.
 const PACE_KNOWN: u64 = 8;
+/// For how long no further connection is tried after the database had no room for one.
+const NO_ROOM: Duration = Duration::from_secs(1);
 
 /// The queue of one pool.
 #[derive(Debug)]
@@ -27,8 +30,14 @@ pub(super) struct ConnectionQueue {
 
 #[derive(Debug)]
 struct Waiting {
+    /// Most connections.
+    most: usize,
     /// Connections that nobody has; none while somebody waits.
     free: usize,
+    /// Connections that the database had no room for.
+    withheld: usize,
+    /// When another one of those may be tried.
+    retried_at: Instant,
     tickets: u64,
     /// Operations of what runs, by their tickets.
     running: BTreeMap<u64, Waiter>,
@@ -58,7 +67,20 @@ struct Waiter {
 
 /// The right to one connection of the pool, until it is dropped.
 #[derive(Debug)]
-pub(super) struct Permit(Arc<ConnectionQueue>);
+pub(super) struct Permit {
+    queue: Arc<ConnectionQueue>,
+    /// It was taken back, and does not go to the next operation.
+    is_withheld: bool,
+}
+
+impl Permit {
+    fn of(queue: &Arc<ConnectionQueue>) -> Self {
+        Self {
+            queue: Arc::clone(queue),
+            is_withheld: false,
+        }
+    }
+}
 
 /// A place in the queue, which is left when this is dropped.
 #[derive(Debug)]
@@ -74,7 +96,10 @@ impl ConnectionQueue {
     pub(super) fn new(connections: usize) -> Arc<Self> {
         Arc::new(Self {
             waiting: Mutex::new(Waiting {
+                most: connections,
                 free: connections,
+                withheld: 0,
+                retried_at: Instant::now(),
                 tickets: 0,
                 running: BTreeMap::new(),
                 new: BTreeMap::new(),
@@ -93,8 +118,12 @@ impl ConnectionQueue {
             let mut waiting = self.lock();
             if waiting.free > 0 {
                 waiting.free -= 1;
-                drop(waiting);
-                return Ok(Permit(Arc::clone(self)));
+                return Ok(Permit::of(self));
+            }
+            if waiting.withheld > 0 && Instant::now() >= waiting.retried_at {
+                waiting.withheld -= 1;
+                waiting.retried_at = Instant::now() + NO_ROOM;
+                return Ok(Permit::of(self));
             }
             let (ticket, granted) = waiting.join(tenant);
             Place {
@@ -105,6 +134,36 @@ impl ConnectionQueue {
             }
         };
         place.granted().await
+    }
+
+    /// Takes back the right to a connection that the database had no room for, and all further rights
+    /// that are free, but for those to the idle connections. They are granted again one by one, later.
+    /// Returns the right if it is the only one, without which the others would wait for nothing.
+    pub(super) fn withhold(&self, mut permit: Permit, idle: usize) -> Option<Permit> {
+        let mut waiting = self.lock();
+        let surplus = waiting.free.saturating_sub(idle);
+        waiting.free -= surplus;
+        waiting.withheld += surplus;
+        waiting.retried_at = Instant::now() + NO_ROOM;
+        let others = waiting.most - waiting.withheld - 1;
+        if others == 0 {
+            return Some(permit);
+        }
+        waiting.withheld += 1;
+        drop(waiting);
+        permit.is_withheld = true;
+        None
+    }
+
+    /// Notes that the database had room for another connection: there may be more.
+    pub(super) fn has_room(&self) {
+        self.lock().retried_at = Instant::now();
+    }
+
+    /// How many connections there may be for now.
+    pub(super) fn capacity(&self) -> usize {
+        let waiting = self.lock();
+        waiting.most - waiting.withheld
     }
 
     /// How long a new request of a tenant would wait: as long as the oldest in its line has waited, or
@@ -218,8 +277,11 @@ impl Drop for Place<'_> {
 
 impl Drop for Permit {
     fn drop(&mut self) {
+        if self.is_withheld {
+            return;
+        }
         let next = {
-            let mut waiting = self.0.lock();
+            let mut waiting = self.queue.lock();
             let next = waiting.next();
             if next.is_none() {
                 waiting.free += 1;
@@ -228,7 +290,7 @@ impl Drop for Permit {
         };
         if let Some(waiter) = next {
             // One that has just left drops the permit, which passes it on.
-            let _ = waiter.granted.send(Self(Arc::clone(&self.0)));
+            let _ = waiter.granted.send(Self::of(&self.queue));
         }
     }
 }

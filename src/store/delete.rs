@@ -8,14 +8,14 @@ use super::{
     lock::{GATE, lock_run},
     named_parameters::Named,
     pipeline::{Param, Query},
-    row::{count, get, session_key},
+    row::{count, get, session_key, session_state},
     rows::{Key, signed},
-    session::SessionState,
     turn::{End, Ended},
 };
 use crate::{
     codec,
     model::{Fence, RequestId, Seq, SessionKey, TurnId, command::Idempotency},
+    session::SessionState,
 };
 
 /// What an idempotency key led to that ended a session. No id looks like it.
@@ -252,7 +252,7 @@ impl Store {
 }
 
 fn doomed(row: &tokio_postgres::Row) -> Result<Doomed, Error> {
-    let state = SessionState::from_number(get(row, "state")?)?;
+    let state = session_state(get(row, "state")?)?;
     let hash: Option<String> = get(row, "req_hash")?;
     let result: Option<String> = get(row, "result")?;
     Ok(Doomed {

@@ -10,16 +10,16 @@ use jiff::Timestamp;
 use tokio_postgres::Row;
 
 use super::{
-    Error, Store, api_key,
+    AdmittedAt, Error, Store, api_key,
     pipeline::{Param, Query},
     quota,
     row::{get, session_key},
 };
 use crate::model::{SessionKey, TenantDeletion, TenantId};
 
-/// So long after it was asked for every replica refuses the tenant's calls (they look every 2 s and
-/// promise 5 s), and what was under way then has ended: a statement runs for 10 s at most by
-/// default.
+/// So long after it was asked for every replica refuses the tenant's calls (none admits calls by what
+/// it read longer than 10 s ago), and what was under way then has ended: a statement runs for 10 s at
+/// most by default.
 pub const SETTLED: Duration = Duration::from_secs(20);
 
 /// Rows that one statement removes.
@@ -28,6 +28,15 @@ const BATCH: i64 = 500;
 const NEWEST: &str = "-- store::erasure::erasure
     select tenant_id, asked_at, asked_by, done_at, sessions, blobs, blob_bytes, keys
       from tenant_deletions where tenant_id = $1 order by asked_at desc limit 1";
+
+/// A tenant whose deletion goes on, or ended lately.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Erased {
+    /// The tenant.
+    pub tenant: TenantId,
+    /// Nothing of it is left; whatever comes now is another tenant's.
+    pub is_done: bool,
+}
 
 /// What a deletion removes beside sessions and their hot rows, table by table.
 struct Erasure {
@@ -115,19 +124,39 @@ impl Store {
         deletion(row.ok_or_else(|| Error::Corrupt("a deletion is not there".to_owned()))?)
     }
 
+    /// An error if the tenant is being deleted, or was since the call was admitted: why a statement
+    /// created nothing.
+    pub(super) async fn check_tenant(&self, tenant: &str) -> Result<(), Error> {
+        const SQL: &str = "-- store::erasure::check_tenant
+            select 1 from tenant_deletions d where d.tenant_id = $1 and (d.done_at is null or d.done_at > $2)";
+        let known_at = AdmittedAt::current();
+        let params: [Param<'_>; 2] = [&tenant, &known_at];
+        let found = self.database.read(SQL, &params).await?;
+        if found.is_empty() {
+            Ok(())
+        } else {
+            Err(Error::TenantDeleted(TenantId::new(tenant)))
+        }
+    }
+
     /// The newest deletion of a tenant. `None`: it was never deleted.
     pub async fn erasure(&self, tenant: &TenantId) -> Result<Option<TenantDeletion>, Error> {
         let rows = self.database.read(NEWEST, &[&tenant.as_str()]).await?;
         rows.first().map(deletion).transpose()
     }
 
-    /// The tenants that are being deleted.
-    pub async fn erasures(&self) -> Result<Vec<TenantId>, Error> {
+    /// The deletions of tenants that go on, and those that ended after that.
+    pub async fn erasures(&self, since: Option<Timestamp>) -> Result<Vec<Erased>, Error> {
         const SQL: &str = "-- store::erasure::erasures
-            select tenant_id from tenant_deletions where done_at is null";
-        let rows = self.aside().read(SQL, &[]).await?;
-        let tenant = |row: &Row| Ok(TenantId::new(get::<String>(row, "tenant_id")?));
-        rows.iter().map(tenant).collect()
+            select tenant_id, done_at is not null as is_done from tenant_deletions where done_at is null or done_at > $1";
+        let rows = self.aside().read(SQL, &[&since]).await?;
+        let erased = |row: &Row| {
+            Ok(Erased {
+                tenant: TenantId::new(get::<String>(row, "tenant_id")?),
+                is_done: get(row, "is_done")?,
+            })
+        };
+        rows.iter().map(erased).collect()
     }
 
     /// Takes a deletion for one lease, or longer if it is this replica's. False: another one has

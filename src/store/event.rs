@@ -2,7 +2,6 @@
 
 use std::{collections::BTreeMap, sync::LazyLock, time::Duration};
 
-use futures_util::future::try_join;
 use tokio_postgres::Row;
 
 use super::{
@@ -28,6 +27,8 @@ pub struct Follow {
     pub content: Content,
     /// Bytes of the event after them, if there is one that was left out for its size.
     pub next: Option<u64>,
+    /// The session is deleted and its rows are being removed: these are the last events.
+    pub is_gone: bool,
 }
 
 /// How much is read at once.
@@ -99,20 +100,29 @@ impl Store {
             }
             events.push(event(row)?);
         }
-        if !are_dense(after, &events) {
+        let has_gap = !are_dense(after, &events);
+        if has_gap {
             self.expired(key, after).await?;
         }
         let (messages, calls) = refs_to_load(&events);
-        let (messages, results) = try_join(
-            self.messages_by_id(key, &messages),
-            self.results(key, &calls),
-        )
-        .await?;
+        // One after the other: at once they would take two connections.
+        let messages = self.messages_by_id(key, &messages).await?;
+        let results = self.results(key, &calls).await?;
         let content = Content { messages, results };
+        if (has_gap || !content.has_all(&events)) && self.is_gone(key).await? {
+            // What is left of its events is no more what was written.
+            return Ok(Follow {
+                events: Vec::new(),
+                content: Content::default(),
+                next: None,
+                is_gone: true,
+            });
+        }
         Ok(Follow {
             events,
             content,
             next,
+            is_gone: false,
         })
     }
 
@@ -134,6 +144,18 @@ impl Store {
             }),
             None => Ok(()),
         }
+    }
+
+    /// Whether the session is deleted, so that its rows are being removed or are gone.
+    async fn is_gone(&self, key: &SessionKey) -> Result<bool, Error> {
+        const SQL: &str = "-- store::event::is_gone
+            select 1 from session_run where tenant_id = $1 and session_id = $2 and state <> 3";
+        let key = Key::from(key);
+        let live = self
+            .database
+            .read(SQL, &[&key.tenant, &key.session])
+            .await?;
+        Ok(live.is_empty())
     }
 
     /// One event, without what it refers to.

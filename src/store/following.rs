@@ -162,7 +162,7 @@ impl Store {
     ) -> Result<(Written, Option<Grant>), Error> {
         let start = next.map(|next| (next, StartParams::new(self, next.admission, next.message)));
         if let Some((next, bound)) = &start {
-            queries.push(bound.query(key, next.admission.rows)?);
+            queries.push(bound.query(key, next.admission.rows, &true)?);
         }
         let (fenced, started) = self.fenced_answers(key, right, &queries, own).await?;
         match (fenced, next) {

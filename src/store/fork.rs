@@ -7,10 +7,11 @@
 
 use std::{sync::LazyLock, time::Duration};
 
+use jiff::Timestamp;
 use tokio_postgres::Row;
 
 use super::{
-    Error, Store,
+    AdmittedAt, Error, Store,
     named_parameters::Named,
     pipeline::{Param, Query},
     row::get,
@@ -50,6 +51,8 @@ pub struct Piece {
 #[derive(Debug, Clone)]
 pub struct Copying {
     source: Key,
+    /// When it was created: a session that takes its id later is another one.
+    source_created: Timestamp,
     at: Seq,
     new: String,
     claim: String,
@@ -66,6 +69,28 @@ struct Copied {
     parts: [i32; 9],
 }
 
+/// A session that is to be forked, as it was seen.
+#[derive(Debug, Clone, Copy)]
+pub struct Source<'a> {
+    /// Which.
+    pub key: &'a SessionKey,
+    /// When it was created. Another session may get its id.
+    pub created: Timestamp,
+    /// Up to where.
+    pub at: Seq,
+}
+
+/// What came of one batch of a copy.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Batch<T> {
+    /// Copied up to this one.
+    UpTo(T),
+    /// Nothing was left.
+    Done,
+    /// The source was deleted.
+    SourceGone,
+}
+
 /// A fork with this id that is being copied.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Claimed {
@@ -76,6 +101,12 @@ pub struct Claimed {
 }
 
 impl Store {
+    /// How long a claim lasts after a batch was sent: two statements, each to its last moment. The
+    /// one before is what others see until a batch is committed.
+    pub fn fork_lease(&self) -> Duration {
+        2 * self.database.answer_timeout()
+    }
+
     /// Whether a session is longer than this up to a seq.
     pub async fn is_longer(&self, key: &SessionKey, at: Seq, than: Piece) -> Result<bool, Error> {
         let key = Key::from(key);
@@ -96,18 +127,19 @@ impl Store {
     /// made. `claim` is unique.
     pub async fn claim_fork(
         &self,
-        source: &SessionKey,
-        at: Seq,
+        source: Source<'_>,
         new: &SessionId,
         claim: &str,
         lease: Duration,
         idempotency: &Idempotency,
     ) -> Result<Option<Copying>, Error> {
-        let source = Key::from(source);
+        let Source { key, created, at } = source;
+        let source = Key::from(key);
         let new = new.as_str().to_owned();
         let claim = format!("{CLAIM_PREFIX}{claim}");
         let lease = lease.as_secs_f64();
         let request = idempotency.request.as_ref().map(RequestId::as_str);
+        let known_at = AdmittedAt::current();
         let claimed = CLAIM.query(&[
             ("tenant", &source.tenant as Param<'_>),
             ("session", &source.session),
@@ -117,11 +149,14 @@ impl Store {
             ("lease", &lease),
             ("request_id", &request),
             ("request_hash", &idempotency.hash),
+            ("known_at", &known_at),
+            ("source_created", &created),
         ])?;
         match self.database.write(&claimed).await {
-            Ok(rows) if rows.is_empty() => Ok(None),
+            Ok(rows) if rows.is_empty() => self.check_tenant(&source.tenant).await.map(|()| None),
             Ok(_) => Ok(Some(Copying {
                 source,
+                source_created: created,
                 at,
                 new,
                 claim,
@@ -159,15 +194,16 @@ impl Store {
         rows.first().map(claimed).transpose()
     }
 
-    /// Copies the messages after `after`, as far as they fit. `None` means all are copied.
+    /// Copies the messages after `after`, as far as they fit.
     pub async fn copy_messages(
         &self,
         copying: &mut Copying,
         after: Seq,
         piece: Piece,
-    ) -> Result<Option<Seq>, Error> {
+    ) -> Result<Batch<Seq>, Error> {
         let Copying {
             source,
+            source_created,
             at,
             new,
             claim,
@@ -185,25 +221,30 @@ impl Store {
             ("after", &after.0),
             ("most_messages", &limit),
             ("most_bytes", &piece.bytes),
+            ("source_created", source_created),
         ])?;
         let rows = self.database.write(&batch).await?;
-        let row = in_force(&rows)?;
+        let Some(row) = in_force(&rows)? else {
+            return Ok(Batch::SourceGone);
+        };
         copied.messages += get::<i32>(row, "messages")?;
         copied.overhead += get::<i64>(row, "overhead")?;
         add(&mut copied.tokens, &get::<Vec<i64>>(row, "tokens")?);
         add(&mut copied.parts, &get::<Vec<i32>>(row, "parts")?);
-        Ok(get::<Option<i64>>(row, "last")?.map(Seq))
+        let last = get::<Option<i64>>(row, "last")?;
+        Ok(last.map_or(Batch::Done, |last| Batch::UpTo(Seq(last))))
     }
 
-    /// Copies at most `limit` calls after this one. `None` means all are copied.
+    /// Copies at most `limit` calls after this one.
     pub async fn copy_calls(
         &self,
         copying: &Copying,
         after: &str,
         limit: u32,
-    ) -> Result<Option<String>, Error> {
+    ) -> Result<Batch<String>, Error> {
         let Copying {
             source,
+            source_created,
             at,
             new,
             claim,
@@ -220,9 +261,14 @@ impl Store {
             ("lease", lease),
             ("after", &after),
             ("most", &limit),
+            ("source_created", source_created),
         ])?;
         let rows = self.database.write(&copy).await?;
-        get(in_force(&rows)?, "last")
+        let Some(row) = in_force(&rows)? else {
+            return Ok(Batch::SourceGone);
+        };
+        let last = get::<Option<String>>(row, "last")?;
+        Ok(last.map_or(Batch::Done, Batch::UpTo))
     }
 
     /// Makes the fork, of which everything is copied, a session. False: its source was deleted
@@ -230,6 +276,7 @@ impl Store {
     pub async fn open_fork(&self, copying: &Copying) -> Result<bool, Error> {
         let Copying {
             source,
+            source_created,
             at,
             new,
             claim,
@@ -249,6 +296,7 @@ impl Store {
             ("overhead", &copied.overhead),
             ("tokens", &tokens),
             ("parts", &parts),
+            ("source_created", source_created),
         ])?;
         Ok(!self.database.write(&open).await?.is_empty())
     }
@@ -286,18 +334,19 @@ impl Store {
     }
 
     /// Makes a session with the transcript of another one as it was at a seq, at which no call may
-    /// be open, and with its configuration in force. False: there is no such session, or one
-    /// with the new id exists.
+    /// be open, and with its configuration in force. False: there is no such session any more, or
+    /// one with the new id exists.
     pub async fn fork(
         &self,
-        source: &SessionKey,
-        at: Seq,
+        source: Source<'_>,
         new: &SessionId,
         idempotency: &Idempotency,
     ) -> Result<bool, Error> {
-        let key = Key::from(source);
+        let Source { key, created, at } = source;
+        let key = Key::from(key);
         let new = new.as_str();
         let request = idempotency.request.as_ref().map(RequestId::as_str);
+        let known_at = AdmittedAt::current();
         let fork = FORK.query(&[
             ("tenant", &key.tenant as Param<'_>),
             ("session", &key.session),
@@ -306,9 +355,12 @@ impl Store {
             ("request_id", &request),
             ("request_hash", &idempotency.hash),
             ("revision", &FIRST_REVISION),
+            ("known_at", &known_at),
+            ("source_created", &created),
         ])?;
         match self.database.write(&fork).await {
-            Ok(rows) => Ok(!rows.is_empty()),
+            Ok(rows) if rows.is_empty() => self.check_tenant(&key.tenant).await.map(|()| false),
+            Ok(_) => Ok(true),
             // Rows of a session that was deleted are there until they are purged.
             Err(Error::Duplicate(_)) => Ok(false),
             Err(error) => Err(error),
@@ -316,14 +368,15 @@ impl Store {
     }
 }
 
-/// The answer of a batch, if its claim is in force.
-fn in_force(rows: &[Row]) -> Result<&Row, Error> {
+/// The answer of a batch, if its claim is in force. `None`: its source is gone.
+fn in_force(rows: &[Row]) -> Result<Option<&Row>, Error> {
     let row = rows
         .first()
         .ok_or_else(|| Error::Corrupt("a batch without an answer".to_owned()))?;
-    match get::<i64>(row, "claims")? {
-        0 => Err(Error::Conflict("the fork was given up".to_owned())),
-        _ => Ok(row),
+    match (get::<i64>(row, "sources")?, get::<i64>(row, "claims")?) {
+        (0, _) => Ok(None),
+        (_, 0) => Err(Error::Conflict("the fork was given up".to_owned())),
+        _ => Ok(Some(row)),
     }
 }
 

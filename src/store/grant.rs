@@ -3,7 +3,10 @@
 use tokio_postgres::Row;
 
 use super::{Error, row::get};
-use crate::model::{Fence, Seq, TurnFence, TurnId};
+use crate::{
+    model::{Fence, Seq, TurnFence, TurnId},
+    session::Session,
+};
 
 /// The right to write for a session, as it was granted.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -17,6 +20,15 @@ pub struct Grant {
 }
 
 impl Grant {
+    /// That of the owner of a session's live turn, as the session became.
+    pub(super) fn of(session: &Session) -> Option<Self> {
+        Some(Self {
+            fence: session.fence,
+            turn: session.live_turn()?.clone(),
+            last_seq: Seq(session.next_seq.0 - 1),
+        })
+    }
+
     /// What the first statement under this grant carries.
     pub fn right(&self) -> TurnFence<'_> {
         TurnFence {

@@ -9,7 +9,7 @@ use super::{
     row::get,
     rows::Key,
 };
-use crate::model::{RequestId, SessionKey};
+use crate::model::{RequestId, SessionKey, command::Idempotency};
 
 /// What is known of an idempotency key.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -89,6 +89,24 @@ impl Store {
             .read(SQL, &[&key.tenant, &key.session, &request.as_str()])
             .await?;
         rows.first().map(remembered).transpose()
+    }
+
+    /// Remembers a request that led to nothing. Gives what its key came with first: that may be
+    /// another request, which was faster.
+    pub(super) async fn remember_request(
+        &self,
+        key: &SessionKey,
+        Idempotency { request, hash }: &Idempotency,
+    ) -> Result<Option<Remembered>, Error> {
+        let Some(request) = request else {
+            return Ok(None);
+        };
+        let key = Key::from(key);
+        let request = Request::new(&key, Some(request.as_str()), hash, "");
+        let queries = [request.insert(), request.read()];
+        let answers = self.database.transact(&queries).await?;
+        let known = answers.last().and_then(|rows| rows.first());
+        known.map(remembered).transpose()
     }
 }
 

@@ -13,9 +13,8 @@ use super::{
     idempotency::Remembered,
     named_parameters::{self, Named},
     pipeline::Param,
-    row::{count, get, role_number},
+    row::{count, get, role_number, session_state},
     rows::{Key, signed},
-    session::SessionState,
     stats::model_dependent,
     version::{Version, version},
 };
@@ -25,6 +24,7 @@ use crate::{
         Anchor, BlobId, CallId, MessageId, Payload, RequestId, Seq, SessionKey, TurnId,
         append::OpenCall, command::Idempotency, event::StepPosition, ledger::ModelDependent,
     },
+    session::SessionState,
 };
 
 /// The turn of calls that were appended: none.
@@ -95,6 +95,7 @@ pub struct Import<'a> {
 /// The first one answers.
 pub(super) static IMPORT: LazyLock<Vec<Named>> = named![
     "sql/import/run.sql",
+    "sql/import/compaction.sql",
     "sql/rows/events.sql",
     "sql/rows/messages.sql",
     "sql/rows/parts.sql",
@@ -200,7 +201,8 @@ impl Store {
                 .and_then(|rows| rows.first())
                 .map(|row| Ok(Seq(get::<i64>(row, "next_seq")? - 1)))
                 .transpose(),
-            Err(error) if error.is_refusal() => Ok(None),
+            // The same request at the same time was faster.
+            Err(Error::Duplicate(_)) => Ok(None),
             Err(error) => Err(error),
         }
     }
@@ -352,7 +354,7 @@ fn tail(row: &Row) -> Result<Tail, Error> {
     let hash: Option<String> = get(row, "req_hash")?;
     let result: Option<String> = get(row, "result")?;
     Ok(Tail {
-        state: SessionState::from_number(get(row, "state")?)?,
+        state: session_state(get(row, "state")?)?,
         turn: get::<Option<String>>(row, "turn_id")?.map(TurnId::new),
         last_seq: Seq(next_seq - 1),
         version: version(row)?,

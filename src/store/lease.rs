@@ -5,17 +5,22 @@ use std::sync::LazyLock;
 
 use super::{
     Error, Store,
+    commit::{Committed, LOST_RACES},
     grant::{Grant, grant},
-    idempotency::{Request, remembered},
-    lock::lock_run,
-    named_parameters::{self, Named},
+    idempotency::Remembered,
+    named_parameters::Named,
     pipeline::Param,
-    row::{get, session_key},
-    rows::Key,
-    session::SessionState,
+    row::{get, session_key, session_state},
+    seen::SeenSession,
 };
-use crate::model::{
-    CancelCause, Fence, RequestId, Seq, SessionKey, TurnFence, TurnId, command::Idempotency,
+use crate::{
+    model::{CancelCause, Fence, Seq, SessionKey, TurnFence, TurnId, command::Idempotency},
+    session::{
+        CancelRequest, SessionState,
+        cancel::{self, Before, Cancel},
+        change::Change,
+        ownership::{self, Heir},
+    },
 };
 
 /// A turn that this replica believes to run.
@@ -83,35 +88,13 @@ pub struct Cancelled {
     pub hash: Option<String>,
 }
 
-/// `session_run.cancel_cause`.
-pub(super) fn cause_number(cause: CancelCause) -> i16 {
-    match cause {
-        CancelCause::Requested => 1,
-        CancelCause::Interrupted => 2,
-        CancelCause::Disconnected => 3,
-        CancelCause::SessionDeleted => 4,
-    }
-}
-
-/// `session_run.cancel` of a turn that is to stop.
-pub(super) const STOP: i16 = 1;
-/// The same of a turn whose messages are to be taken back.
-pub(super) const ROLLBACK: i16 = 2;
-
 pub(super) static BEAT: LazyLock<Named> = named_alone!("sql/beat.sql");
 static CANDIDATES: LazyLock<Named> = named_alone!("sql/lease/candidates.sql");
-pub(super) static TAKEOVER: LazyLock<Named> = named_alone!("sql/takeover.sql");
-/// After the row lock. The first one answers.
-pub(super) static CANCEL: LazyLock<Vec<Named>> =
-    named!["sql/cancel/run.sql", "sql/cancel/request.sql"];
-pub(super) static HAND_OVER: LazyLock<Named> = named_alone!("sql/lease/hand_over.sql");
-pub(super) static RELEASE: LazyLock<Named> = named_alone!("sql/lease/release.sql");
 pub(super) const OWNED_HERE: &str = "-- store::lease::owned_here
     select r.tenant_id, r.session_id, r.epoch, r.op, r.next_seq, r.turn_id
       from unnest($1::text[], $2::text[]) as u(tenant, session)
       join session_run r on r.tenant_id = u.tenant and r.session_id = u.session
      where r.owner = $3 and r.state = 1";
-pub(super) static ADOPT_OWNED: LazyLock<Named> = named_alone!("sql/lease/adopt_owned.sql");
 pub(super) const HEADS: &str = "-- store::lease::heads
     select u.tenant as tenant_id, u.session as session_id, coalesce(r.next_seq, 1) as next_seq, coalesce(r.state, 3::smallint) as state
       from unnest($1::text[], $2::text[], $3::bigint[]) as u(tenant, session, after)
@@ -214,38 +197,17 @@ impl Store {
 
     /// Takes a turn over. `None` means another replica did, or it moved on.
     pub async fn takeover(&self, key: &SessionKey, epoch: i64) -> Result<Option<Grant>, Error> {
-        let key = Key::from(key);
-        let lease = self.lease.as_secs_f64();
-        let takeover = TAKEOVER.query(&[
-            ("tenant", &key.tenant as Param<'_>),
-            ("session", &key.session),
-            ("epoch", &epoch),
-            ("owner", &self.replica),
-            ("lease", &lease),
-        ])?;
-        let rows = self.database.write(&takeover).await?;
-        rows.first().map(grant).transpose()
+        let take_over =
+            |seen: &SeenSession| ownership::take_over(&seen.session, epoch, self.heir(), seen.now);
+        self.grant(key, take_over).await
     }
 
     /// Gives a lease back, so that any replica may go on at once. False: it was no longer this
     /// replica's.
     pub async fn hand_over(&self, key: &SessionKey, right: TurnFence<'_>) -> Result<bool, Error> {
-        let key = Key::from(key);
-        let fence = right.fence;
-        let turn = right.turn.as_str();
-        let values = [
-            ("tenant", &key.tenant as Param<'_>),
-            ("session", &key.session),
-            ("epoch", &fence.epoch),
-            ("op", &fence.op),
-            ("owner", &self.replica),
-            ("turn", &turn),
-        ];
-        Ok(!self
-            .database
-            .write(&HAND_OVER.query(&values)?)
-            .await?
-            .is_empty())
+        let hand_over =
+            |seen: &SeenSession| ownership::hand_over(&seen.session, right, &self.replica);
+        Ok(self.change(key, hand_over).await?.is_some())
     }
 
     /// The turns of these sessions that this replica owns, whether it knows of them or not.
@@ -268,40 +230,36 @@ impl Store {
         key: &SessionKey,
         seen: &Grant,
     ) -> Result<Option<Grant>, Error> {
-        let key = Key::from(key);
-        let lease = self.lease.as_secs_f64();
-        let epoch = seen.fence.epoch;
-        let turn = seen.turn.as_str();
-        let values = [
-            ("tenant", &key.tenant as Param<'_>),
-            ("session", &key.session),
-            ("epoch", &epoch),
-            ("turn", &turn),
-            ("owner", &self.replica),
-            ("lease", &lease),
-        ];
-        let rows = self.database.write(&ADOPT_OWNED.query(&values)?).await?;
-        rows.first().map(grant).transpose()
+        let Grant { fence, turn, .. } = seen;
+        let adopt =
+            |now: &SeenSession| ownership::adopt(&now.session, turn, fence.epoch, self.heir());
+        self.grant(key, adopt).await
     }
 
     /// Gives a lease back that this replica was seen to have, whatever was written under its epoch
     /// since. False: it has it no longer.
     pub async fn release(&self, key: &SessionKey, seen: &Grant) -> Result<bool, Error> {
-        let key = Key::from(key);
-        let epoch = seen.fence.epoch;
-        let turn = seen.turn.as_str();
-        let values = [
-            ("tenant", &key.tenant as Param<'_>),
-            ("session", &key.session),
-            ("epoch", &epoch),
-            ("turn", &turn),
-            ("owner", &self.replica),
-        ];
-        Ok(!self
-            .database
-            .write(&RELEASE.query(&values)?)
-            .await?
-            .is_empty())
+        let Grant { fence, turn, .. } = seen;
+        let release =
+            |now: &SeenSession| ownership::release(&now.session, turn, fence.epoch, &self.replica);
+        Ok(self.change(key, release).await?.is_some())
+    }
+
+    /// A change that makes this replica the owner.
+    async fn grant(
+        &self,
+        key: &SessionKey,
+        decide: impl Fn(&SeenSession) -> Option<Change<'static>>,
+    ) -> Result<Option<Grant>, Error> {
+        let became = self.change(key, decide).await?;
+        Ok(became.as_ref().and_then(Grant::of))
+    }
+
+    fn heir(&self) -> Heir<'_> {
+        Heir {
+            replica: &self.replica,
+            lease: self.lease,
+        }
     }
 
     /// Asks for a turn to be cancelled. A live owner sees the flag; where there is none the caller
@@ -314,7 +272,12 @@ impl Store {
         reason: &str,
         idempotency: &Idempotency,
     ) -> Result<Cancelled, Error> {
-        self.flag(key, turn, STOP, cause, reason, idempotency).await
+        let request = CancelRequest {
+            cause,
+            reason: reason.to_owned(),
+            rollback: false,
+        };
+        self.request_cancel(key, turn, &request, idempotency).await
     }
 
     /// The same, and its messages are to be taken back. A turn that is being cancelled already is
@@ -326,72 +289,67 @@ impl Store {
         reason: &str,
         idempotency: &Idempotency,
     ) -> Result<Cancelled, Error> {
-        self.flag(
-            key,
-            turn,
-            ROLLBACK,
-            CancelCause::Requested,
-            reason,
-            idempotency,
-        )
-        .await
+        let request = CancelRequest {
+            cause: CancelCause::Requested,
+            reason: reason.to_owned(),
+            rollback: true,
+        };
+        self.request_cancel(key, turn, &request, idempotency).await
     }
 
-    async fn flag(
+    async fn request_cancel(
         &self,
         key: &SessionKey,
         turn: Option<&TurnId>,
-        mode: i16,
-        cause: CancelCause,
-        reason: &str,
+        request: &CancelRequest,
         idempotency: &Idempotency,
     ) -> Result<Cancelled, Error> {
-        let key = Key::from(key);
-        let lease = self.lease.as_secs_f64();
-        let cause = cause_number(cause);
-        let turn = turn.map(TurnId::as_str);
-        let request = idempotency.request.as_ref().map(RequestId::as_str);
-        let values = [
-            ("tenant", &key.tenant as Param<'_>),
-            ("session", &key.session),
-            ("turn", &turn),
-            ("mode", &mode),
-            ("cause", &cause),
-            ("reason", &reason),
-            ("owner", &self.replica),
-            ("lease", &lease),
-            ("request_id", &request),
-            ("request_hash", &idempotency.hash),
-        ];
-        let known = Request::new(&key, request, &idempotency.hash, "");
-        let mut queries = vec![lock_run(&key)];
-        queries.extend(named_parameters::queries(&CANCEL, &values, |name| {
-            name != "store::lease::cancel_request" || request.is_some()
-        })?);
-        queries.push(known.read());
-        let mut answers = self.database.transact(&queries).await?;
-        let known = answers
-            .pop()
-            .and_then(|rows| rows.first().map(remembered))
-            .transpose()?;
-        let (hash, first) = known.map(|known| (known.hash, known.result)).unzip();
-        let found = answers.get(1).and_then(|rows| rows.first());
-        let Some(row) = found else {
-            let turn = first.filter(|turn| !turn.is_empty()).map(TurnId::new);
-            return Ok(Cancelled {
-                turn,
-                fence: None,
-                hash,
-            });
+        let cancel = Cancel {
+            turn,
+            request,
+            replica: &self.replica,
+            lease: self.lease,
         };
-        let owner: Option<String> = get(row, "owner")?;
-        let fence = Fence {
-            epoch: get(row, "epoch")?,
-            op: get(row, "op")?,
-        };
+        for _ in 0..LOST_RACES {
+            let (seen, known) = self.read_session_and_request(key, idempotency).await?;
+            let before = known.as_ref().map(|known| reached(known, idempotency));
+            let change = seen
+                .as_ref()
+                .and_then(|seen| cancel::apply(&seen.session, &cancel, before.as_ref()));
+            let (Some(seen), Some(change)) = (seen, change) else {
+                return self.reached_nothing(key, idempotency).await;
+            };
+            let session = &change.session;
+            let led = session.turn.as_ref().map_or("", TurnId::as_str);
+            let commit = Committed {
+                request: Some((idempotency, led)),
+                ..Committed::default()
+            };
+            if self.commit(key, &seen.version, &change, &commit).await? {
+                return Ok(Cancelled {
+                    turn: session.turn.clone(),
+                    fence: session.is_owned_by(&self.replica).then_some(session.fence),
+                    hash: idempotency
+                        .request
+                        .as_ref()
+                        .map(|_| idempotency.hash.clone()),
+                });
+            }
+        }
+        Err(Error::Conflict("a cancel".to_owned()))
+    }
+
+    /// Remembers that a request reached no turn. What its key came with first may have reached one.
+    async fn reached_nothing(
+        &self,
+        key: &SessionKey,
+        idempotency: &Idempotency,
+    ) -> Result<Cancelled, Error> {
+        let known = self.remember_request(key, idempotency).await?;
+        let (hash, turn) = known.map(|known| (known.hash, known.result)).unzip();
         Ok(Cancelled {
-            turn: get::<Option<String>>(row, "turn_id")?.map(TurnId::new),
-            fence: (owner.as_deref() == Some(self.replica.as_str())).then_some(fence),
+            turn: turn.filter(|turn| !turn.is_empty()).map(TurnId::new),
+            fence: None,
             hash,
         })
     }
@@ -421,7 +379,7 @@ impl Store {
                 Ok((
                     session_key(row)?,
                     Seq(next_seq - 1),
-                    SessionState::from_number(get(row, "state")?)?,
+                    session_state(get(row, "state")?)?,
                 ))
             })
             .collect()
@@ -435,4 +393,14 @@ fn held_turn(row: &tokio_postgres::Row) -> Result<Held, Error> {
         turn,
         epoch: get(row, "epoch")?,
     })
+}
+
+/// What a request with a known key led to when it came first.
+fn reached(known: &Remembered, idempotency: &Idempotency) -> Before {
+    let turn = Some(&known.result).filter(|turn| !turn.is_empty());
+    if known.hash == idempotency.hash {
+        Before::Reached(turn.map(|turn| TurnId::new(turn.clone())))
+    } else {
+        Before::Other
+    }
 }

@@ -8,7 +8,7 @@ use futures_util::{
 };
 use tokio_postgres::{AsyncMessage, Client};
 
-use super::{Error, Store};
+use super::{Error, Store, error::refused};
 
 /// The channel of the database that they go through.
 const LISTEN: &str = "listen contextd";
@@ -39,7 +39,11 @@ impl Store {
         let Some((config, tls)) = self.database.listening() else {
             return Ok(None);
         };
-        let (client, mut connection) = config.connect(tls).await?;
+        let (client, mut connection) = config.connect(tls).await.map_err(|error| {
+            let error = refused(&error);
+            self.database.metrics.connect_failed(error.kind());
+            error
+        })?;
         let mut messages = poll_fn(move |cx| connection.poll_message(cx)).boxed();
         {
             let mut asked = std::pin::pin!(client.batch_execute(LISTEN));

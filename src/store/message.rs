@@ -21,7 +21,7 @@ use crate::{
 };
 
 /// The seq that stands for now: no mark is later.
-const NOW: Seq = Seq(i64::MAX);
+pub(super) const NOW: Seq = Seq(i64::MAX);
 
 /// Which messages are read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -60,9 +60,13 @@ pub struct Seen {
     /// The version of the context. `None` if there is no message. At 0 nothing was ever hidden
     /// from the model.
     pub context_version: Option<i64>,
+    /// Bytes of the parts that were read, as they are stored.
+    pub bytes: usize,
 }
 
 pub(super) static LIVE_AFTER: LazyLock<Named> = named_alone!("sql/messages/live_after.sql");
+/// The same, up to a number of bytes.
+pub(super) static LIVE_WITHIN: LazyLock<Named> = named_alone!("sql/messages/live_within.sql");
 pub(super) static LIVE_BEFORE: LazyLock<Named> = named_alone!("sql/messages/live_before.sql");
 pub(super) static ALL_AFTER: LazyLock<Named> = named_alone!("sql/messages/all_after.sql");
 pub(super) static ALL_BEFORE: LazyLock<Named> = named_alone!("sql/messages/all_before.sql");
@@ -72,6 +76,7 @@ static LIVE_SIZES_AFTER: LazyLock<Named> = named_alone!("sql/messages/live_sizes
 static LIVE_SIZES_BEFORE: LazyLock<Named> = named_alone!("sql/messages/live_sizes_before.sql");
 static ALL_SIZES_AFTER: LazyLock<Named> = named_alone!("sql/messages/all_sizes_after.sql");
 static ALL_SIZES_BEFORE: LazyLock<Named> = named_alone!("sql/messages/all_sizes_before.sql");
+static LIVE_BYTES: LazyLock<Named> = named_alone!("sql/messages/live_bytes.sql");
 /// Parts on which the size of a prompt depends beside the counters: media, which a model may not
 /// read, and reasoning, which may not be sent. Media without the words beside them; of reasoning no
 /// content at all, only whether something is attached to it.
@@ -91,23 +96,48 @@ pub(super) const OPEN_RESULTS: &str = "-- store::message::open_results
                             where r.tenant_id = $1 and r.session_id = $2 and r.open_calls > 0 limit 1)
      order by p.idx";
 
-impl Store {
-    /// The transcript as the model sees it now: the same statement as a list of it.
-    pub async fn transcript(&self, key: &SessionKey) -> Result<Seen, Error> {
-        let key = Key::from(key);
-        let rows = self.page(&LIVE_AFTER, &key, NOW, Seq(0), None).await?;
+impl Seen {
+    /// From the rows of the transcript as the model sees it.
+    pub(super) fn of(rows: &[Row]) -> Result<Self, Error> {
         let context_version = rows
             .first()
             .map(|row| get(row, "context_version"))
             .transpose()?;
-        let messages = messages(&rows)?
+        let mut bytes = 0;
+        for row in rows {
+            bytes += get::<Option<&str>>(row, "body")?.map_or(0, str::len);
+            bytes += get::<Option<&[u8]>>(row, "rest")?.map_or(0, <[u8]>::len);
+        }
+        let messages = messages(rows)?
             .into_iter()
             .map(|placed| placed.message.seen())
             .collect();
-        Ok(Seen {
+        Ok(Self {
             messages,
             context_version,
+            bytes,
         })
+    }
+}
+
+impl Store {
+    /// The transcript as the model sees it now: the same statement as a list of it.
+    pub async fn transcript(&self, key: &SessionKey) -> Result<Seen, Error> {
+        let key = Key::from(key);
+        Seen::of(&self.page(&LIVE_AFTER, &key, NOW, Seq(0), None).await?)
+    }
+
+    /// Bytes of what the model sees of a session now.
+    pub async fn live_bytes(&self, key: &SessionKey) -> Result<u64, Error> {
+        let key = Key::from(key);
+        let values = [
+            ("tenant", &key.tenant as Param<'_>),
+            ("session", &key.session),
+            ("at", &NOW.0),
+        ];
+        let rows = self.database.read_named(&LIVE_BYTES, &values).await?;
+        let bytes = rows.first().map(|row| get::<i64>(row, "bytes"));
+        Ok(u64::try_from(bytes.transpose()?.unwrap_or_default()).unwrap_or_default())
     }
 
     /// The messages with these ids.
@@ -283,15 +313,25 @@ impl Store {
         limit: Option<u32>,
     ) -> Result<Vec<Row>, Error> {
         let limit = limit.map(i64::from);
-        let values = [
-            ("tenant", &key.tenant as Param<'_>),
-            ("session", &key.session),
-            ("at", &at.0),
-            ("place", &place.0),
-            ("limit", &limit),
-        ];
+        let values = page_values(key, &at, &place, &limit);
         self.database.read_named(statement, &values).await
     }
+}
+
+/// The parameters of the statements that read pages.
+pub(super) fn page_values<'a>(
+    key: &'a Key,
+    at: &'a Seq,
+    place: &'a Seq,
+    limit: &'a Option<i64>,
+) -> [(&'static str, Param<'a>); 5] {
+    [
+        ("tenant", &key.tenant as Param<'_>),
+        ("session", &key.session),
+        ("at", &at.0),
+        ("place", &place.0),
+        ("limit", limit),
+    ]
 }
 
 /// Messages with their variable parts, as the model sees them. What is attached to reasoning is not

@@ -13,7 +13,7 @@ use refinery::Migration;
 use tokio_postgres::{Client, GenericClient};
 
 use self::file::{File, Mode};
-use super::{Database, Error, error::cause};
+use super::{Database, Error, Outage, error::cause};
 
 mod embedded {
     refinery::embed_migrations!("migrations");
@@ -110,6 +110,10 @@ async fn run_files(database: &Database, known: Vec<File>) -> Result<usize, Error
 
 /// How the schema suits this program.
 pub async fn fit(database: &Database) -> Result<Fit, Error> {
+    if !database.has_its_settings().await? {
+        let ignored = "the settings of a connection are ignored".to_owned();
+        return Err(Error::Outage(Outage::TransactionPooler, ignored));
+    }
     let exists = database
         .read(
             "-- store::migrate::exists\nselect to_regclass('refinery_schema_history') is not null",
@@ -280,12 +284,14 @@ async fn patiently(client: &mut Client, step: &Step) -> Result<(), Error> {
             Error::Unavailable(problem) | Error::Refused(problem) => {
                 return Err(Error::Unavailable(problem));
             }
+            error @ Error::Outage(..) => return Err(error),
             Error::Busy
             | Error::Duplicate(_)
             | Error::Schema(_)
             | Error::EventsExpired { .. }
             | Error::Corrupt(_)
             | Error::NoReach
+            | Error::TenantDeleted(_)
             | Error::Broken(_) => {
                 return Err(Error::Schema(format!("{step} failed: {problem}")));
             }

@@ -41,13 +41,14 @@ macro_rules! fragments {
 }
 
 const FRAGMENTS: &[(&str, &str)] = &fragments![
+    "accept",
+    "accepted",
     "added",
     "all_after",
     "all_before",
     "anchor_before",
     "anchor_columns",
     "begun",
-    "cancelled",
     "closing",
     "compacted_by",
     "compaction_columns",
@@ -66,7 +67,6 @@ const FRAGMENTS: &[(&str, &str)] = &fragments![
     "holder",
     "in_force",
     "into_queue",
-    "is_due",
     "item_part",
     "live",
     "live_after",
@@ -90,6 +90,7 @@ const FRAGMENTS: &[(&str, &str)] = &fragments![
     "restored",
     "session_page",
     "size",
+    "tenant_lives",
     "tokens_at",
     "turn_columns",
     "turn_spent",

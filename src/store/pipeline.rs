@@ -8,10 +8,15 @@ use std::{
 };
 
 use deadpool_postgres::Object;
-use futures_util::future::{join_all, join3, maybe_done};
+use futures_util::future::{join_all, join3, maybe_done, try_join_all};
 use tokio_postgres::Row;
 
-use super::{Database, Error, pool::Doing, statement::Statements};
+use super::{
+    Database, Error, Reach,
+    lent::Doing,
+    statement::{Ready, Statements},
+    written_bytes::{Counting, WrittenBytes},
+};
 
 pub use super::statement::Param;
 use crate::{model::TenantId, telemetry::Trace};
@@ -48,30 +53,77 @@ impl Database {
         sql: &'static str,
         params: &[Param<'_>],
     ) -> Result<Vec<Row>, Error> {
+        self.alone(sql, params, None).await
+    }
+
+    /// Runs one statement, and counts its bytes as written where it writes for a tenant that is followed.
+    async fn alone(
+        &self,
+        sql: &'static str,
+        params: &[Param<'_>],
+        writer: Option<&TenantId>,
+    ) -> Result<Vec<Row>, Error> {
         if self.tenant()?.is_some() {
             // A transaction is what a tenant is told for.
             let alone = [Query::new(sql, params)];
-            let rows = self.transact_once(&alone).await?;
+            let rows = self.transact_once(&alone, writer).await?;
             return Ok(rows.into_iter().next().unwrap_or_default());
         }
-        let lent = self.lend(Doing::Statement, None).await?;
         let sent = [sql];
         let sent = self.sent(&sent);
+        let doing = Doing {
+            statements: sent.to_vec(),
+            in_transaction: false,
+        };
+        let lent = self.lend(doing, None).await?;
         let begun = Instant::now();
         let done = self.in_time(&lent, async {
             let statement = self.statements.ready(lent.connection()?, sent[0]).await?;
-            statement.query(lent.connection()?, params).await
+            let bytes = writer.map_or(0, |_| statement.bytes(params));
+            let written = Counting::of(&self.written, writer, bytes);
+            written.settled(statement.query(lent.connection()?, params).await)
         });
         let done = done.await;
         self.measure([sql], begun, &done);
         lent.back(done)
     }
 
+    /// Runs several reads outside of a transaction on one connection, sent together.
+    pub(super) async fn read_together(
+        &self,
+        queries: &[Query<'_>],
+    ) -> Result<Vec<Vec<Row>>, Error> {
+        if self.tenant()?.is_some() {
+            return self.transact_once(queries, None).await;
+        }
+        let texts: Vec<&'static str> = queries.iter().map(|query| query.sql).collect();
+        let texts = self.sent(&texts);
+        let doing = Doing {
+            statements: texts.to_vec(),
+            in_transaction: false,
+        };
+        let lent = self.lend(doing, None).await?;
+        let begun = Instant::now();
+        let done = async {
+            let connection = lent.connection()?;
+            let ready = self.statements.all_ready(connection, &texts).await?;
+            let sent = ready.iter().zip(queries);
+            let sent = sent.map(|(ready, query)| ready.query(connection, &query.params));
+            try_join_all(sent).await
+        };
+        let done = self.in_time(&lent, Box::pin(done)).await;
+        for query in queries {
+            self.measure([query.sql], begun, &done);
+        }
+        lent.back(done)
+    }
+
     /// Runs one writing statement, again if it met a deadlock.
     pub(super) async fn write(&self, query: &Query<'_>) -> Result<Vec<Row>, Error> {
+        let writer = self.writer();
         let mut repeats = 0;
         loop {
-            match self.read(query.sql, &query.params).await {
+            match self.alone(query.sql, &query.params, writer.as_ref()).await {
                 Err(Error::Conflict(_)) if repeats < CONFLICT_REPEATS => {
                     repeats = pause(repeats).await
                 }
@@ -83,9 +135,10 @@ impl Database {
     /// Runs the statements as one transaction in one round trip, again if it met a deadlock. An
     /// error in one undoes them all.
     pub(super) async fn transact(&self, queries: &[Query<'_>]) -> Result<Vec<Vec<Row>>, Error> {
+        let writer = self.writer();
         let mut repeats = 0;
         loop {
-            match self.transact_once(queries).await {
+            match self.transact_once(queries, writer.as_ref()).await {
                 Err(Error::Conflict(_)) if repeats < CONFLICT_REPEATS => {
                     repeats = pause(repeats).await
                 }
@@ -94,18 +147,34 @@ impl Database {
         }
     }
 
-    async fn transact_once(&self, queries: &[Query<'_>]) -> Result<Vec<Vec<Row>>, Error> {
+    /// The tenant whose written bytes are counted.
+    fn writer(&self) -> Option<TenantId> {
+        match Reach::current() {
+            Some(Reach::Tenant(tenant)) if self.written.follows(&tenant) => Some(tenant),
+            Some(Reach::Tenant(_) | Reach::All) | None => None,
+        }
+    }
+
+    async fn transact_once(
+        &self,
+        queries: &[Query<'_>],
+        writer: Option<&TenantId>,
+    ) -> Result<Vec<Vec<Row>>, Error> {
         let tenant = self.tenant()?;
-        let lent = self.lend(Doing::Transaction, tenant.as_ref()).await?;
         let texts: Vec<&'static str> = queries.iter().map(|query| query.sql).collect();
         let texts = self.sent(&texts);
+        let doing = Doing {
+            statements: texts.to_vec(),
+            in_transaction: true,
+        };
+        let lent = self.lend(doing, tenant.as_ref()).await?;
         let begun = Instant::now();
         let done = transaction(
             lent.connection()?,
             &self.statements,
             tenant,
             &texts,
-            queries,
+            (queries, &self.written, writer),
         );
         // Boxed: callers hold it within futures of their own, many deep.
         let done = self.in_time(&lent, Box::pin(done)).await;
@@ -154,7 +223,7 @@ async fn transaction(
     statements: &Statements,
     tenant: Option<TenantId>,
     texts: &[&'static str],
-    queries: &[Query<'_>],
+    (queries, written, writer): (&[Query<'_>], &WrittenBytes, Option<&TenantId>),
 ) -> Result<Vec<Vec<Row>>, Error> {
     let tenant = tenant.as_ref().map(TenantId::as_str);
     let told = tenant
@@ -167,13 +236,29 @@ async fn transaction(
         .chain(texts.iter().copied())
         .collect();
     let ready = statements.all_ready(connection, &texts).await?;
+    let bytes = writer.map_or(0, |_| {
+        let own = ready.iter().skip(first.len()).zip(queries);
+        own.map(|(ready, query)| ready.bytes(&query.params)).sum()
+    });
+    let written = Counting::of(written, writer, bytes);
+    let sending = sent(connection, first, queries, &ready);
+    written.settled(sending.await)
+}
+
+/// Sends a transaction whose statements are ready, and reads the answers.
+async fn sent(
+    connection: &Object,
+    first: &[Query<'_>],
+    queries: &[Query<'_>],
+    ready: &[Ready],
+) -> Result<Vec<Vec<Row>>, Error> {
     // Each future sends its request when it is first polled, and they are polled in this order: the
     // whole transaction is on its way before the first answer is awaited.
     let mut begun = Box::pin(maybe_done(connection.batch_execute("begin")));
     let bodies = first
         .iter()
         .chain(queries)
-        .zip(&ready)
+        .zip(ready)
         .map(|(query, ready)| ready.query(connection, query.params.as_slice()));
     let mut bodies: Vec<_> = bodies.map(maybe_done).map(Box::pin).collect();
     let unsent = poll_fn(|context| {

@@ -1,31 +1,26 @@
-//! Connections: how they are made, and how many there are.
+//! The pools of one process, and how their connections are made.
 
 use std::{
     borrow::Cow,
     future::Future,
-    hash::{BuildHasher as _, BuildHasherDefault, DefaultHasher},
     path::PathBuf,
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
+    sync::Arc,
     time::{Duration, Instant},
 };
 
-use deadpool_postgres::{
-    Hook, HookError, Manager, ManagerConfig, Object, Pool, PoolError, RecyclingMethod, Runtime,
-};
-use rustls::{
-    ClientConfig, RootCertStore, pki_types::CertificateDer, pki_types::pem::PemObject as _,
-};
+use deadpool_postgres::{Manager, ManagerConfig, Object, RecyclingMethod};
 use tokio_postgres::config::TargetSessionAttrs;
 use tokio_postgres_rustls::MakeRustlsConnect;
 
 use super::{
-    Error, NewRequest, Reach,
-    connection_queue::{ConnectionQueue, Permit},
-    error::refused,
+    Error, Reach,
+    connections::{Bounds, Connections, Held},
+    database_tls,
+    lent::{Doing, Lent, Settling},
+    row::get,
+    standby::Standby,
     statement::Statements,
+    written_bytes::WrittenBytes,
 };
 use crate::{
     model::TenantId,
@@ -34,14 +29,11 @@ use crate::{
 
 /// Connections beside the pool, for what must not wait for requests: heartbeats, polls, readiness.
 const RESERVED: usize = 2;
-/// How long a statement waits for one lock.
-const LOCK_TIMEOUT: Duration = Duration::from_secs(2);
 /// What an answer may take on top of its statement before the connection is given up.
 const ANSWER_SLACK: Duration = Duration::from_secs(2);
-/// How long a statement whose user went away may go on before it is cancelled.
-const SOON: Duration = Duration::from_millis(100);
-/// How long it may take to tell the server that a statement is cancelled.
-const CANCEL_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// How long a statement waits for one lock.
+const LOCK_TIMEOUT: Duration = Duration::from_secs(2);
 /// How long what was sent may stay unacknowledged.
 const UNACKNOWLEDGED: Duration = Duration::from_secs(10);
 /// After so much silence a connection is probed.
@@ -50,9 +42,6 @@ const PROBE_AFTER: Duration = Duration::from_secs(10);
 const PROBE_EVERY: Duration = Duration::from_secs(5);
 /// Probes without an answer after which it is given up.
 const PROBES: u32 = 3;
-/// How old a connection gets at most. Each ends at a time of its own within the last fifth, so that
-/// they do not all end at once.
-const MOST_AGE: Duration = Duration::from_mins(30);
 
 /// Where a database is, and as whom it is reached.
 pub type Connection = tokio_postgres::Config;
@@ -66,6 +55,8 @@ pub struct Settings {
     pub pool_size: usize,
     /// How long to wait for a free connection.
     pub acquire_timeout: Duration,
+    /// A connection that nothing has used for this long is closed, but for the last one of a pool.
+    pub idle_timeout: Duration,
     /// How long a connection may take to be made.
     pub connect_timeout: Duration,
     /// After this long the server gives a statement up.
@@ -75,6 +66,9 @@ pub struct Settings {
     pub idle_in_transaction_timeout: Duration,
     /// Certificate authorities in a PEM file, in place of the system's.
     pub ca_file: Option<PathBuf>,
+    /// Where a connection is encrypted, whether the server's certificate has to be for the host that
+    /// is connected to.
+    pub verify_host_name: bool,
     /// A pooler that gives each transaction another connection stands between: nothing may outlast
     /// a transaction.
     pub transaction_pooler: bool,
@@ -94,20 +88,15 @@ enum Role {
     Tenant,
 }
 
+/// How statements are planned, as [`connection_config`] says.
+const PLAN_CACHE_MODE: &str = "force_generic_plan";
+/// A sign of life.
+pub(super) const PING: &str = "-- store::ping\nselect 1";
 /// Connections for the service's own work where tenants have theirs.
 const WORKERS: usize = 4;
 
 /// What the statements of one transaction are sent as.
 type Rewrite = dyn Fn(&[&'static str]) -> Vec<&'static str> + Send + Sync;
-
-/// So many connections in one role, and who waits for them.
-#[derive(Clone)]
-struct Connections {
-    pool: Pool,
-    queue: Arc<ConnectionQueue>,
-    /// How long an operation waits for one.
-    acquire_timeout: Duration,
-}
 
 /// A pool of connections to one database, and a small one beside it for what must not wait.
 #[derive(Clone)]
@@ -126,13 +115,15 @@ pub struct Database {
     /// How the server is reached to cancel a statement.
     cancelling: MakeRustlsConnect,
     rewrite: Option<Arc<Rewrite>>,
+    /// What was written for tenants whose storage is limited.
+    pub(super) written: WrittenBytes,
     pub(super) metrics: Metrics,
 }
 
 impl std::fmt::Debug for Database {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Database")
-            .field("connections", &self.pool.pool.status().size)
+            .field("pools", &self.status())
             .finish_non_exhaustive()
     }
 }
@@ -145,24 +136,24 @@ impl Database {
         } else {
             Statements::Named
         };
-        let connections = |size, role| Connections::new(settings, size, role);
+        let connections = |size, role| connections(settings, size, role);
         let (pool, of_tenants, reserved) = if settings.row_security {
             (
-                connections(WORKERS, Role::Worker)?,
-                Some(connections(settings.pool_size, Role::Tenant)?),
-                connections(RESERVED, Role::Worker)?,
+                connections((WORKERS, 1), Role::Worker)?,
+                Some(connections((settings.pool_size, 1), Role::Tenant)?),
+                connections((RESERVED, 1), Role::Worker)?,
             )
         } else {
             (
-                connections(settings.pool_size, Role::Login)?,
+                connections((settings.pool_size, 1), Role::Login)?,
                 None,
-                connections(RESERVED, Role::Login)?,
+                connections((RESERVED, 1), Role::Login)?,
             )
         };
         Ok(Self {
-            pool,
+            pool: pool.with_spare(&reserved),
             of_tenants,
-            owner: connections(1, Role::Login)?,
+            owner: connections((1, 0), Role::Login)?,
             reserved,
             answer_timeout: settings.statement_timeout + ANSWER_SLACK,
             statements,
@@ -170,11 +161,12 @@ impl Database {
                 true => None,
                 false => Some((
                     connection_config(settings, Role::Login),
-                    MakeRustlsConnect::new(tls(settings)?),
+                    tls_connector(settings)?,
                 )),
             },
-            cancelling: MakeRustlsConnect::new(tls(settings)?),
+            cancelling: tls_connector(settings)?,
             rewrite: None,
+            written: WrittenBytes::default(),
             metrics: Metrics::default(),
         })
     }
@@ -193,6 +185,11 @@ impl Database {
         let all = all.into_iter().chain(workers);
         all.map(|(name, connections)| connections.status(name))
             .collect()
+    }
+
+    /// How long the answer to a statement or a transaction is awaited.
+    pub(super) fn answer_timeout(&self) -> Duration {
+        self.answer_timeout
     }
 
     /// The connections for requests and turns.
@@ -217,15 +214,62 @@ impl Database {
         }
     }
 
+    /// Whether a connection has the settings that it was made with. Poolers may be told to ignore them.
+    pub(super) async fn has_its_settings(&self) -> Result<bool, Error> {
+        const SQL: &str = "-- store::pool::settings\nselect current_setting('plan_cache_mode')";
+        match self.statements {
+            Statements::Unnamed(_) => Ok(true),
+            Statements::Named => {
+                let rows = self.read(SQL, &[]).await?;
+                let mode = rows
+                    .first()
+                    .map(|row| get::<String>(row, "current_setting"));
+                Ok(mode.transpose()?.as_deref() == Some(PLAN_CACHE_MODE))
+            }
+        }
+    }
+
     /// How long a new request of a tenant would wait for one of the connections for requests and
     /// turns; zero if there is one, or if they are still being made, as after a start.
     pub fn expected_wait(&self, tenant: &TenantId) -> Duration {
+        self.requests().expected_wait(tenant)
+    }
+
+    /// Closes the connections that nothing has used for a while.
+    pub fn close_idle(&self) {
+        let pools = [
+            Some(&self.pool),
+            self.of_tenants.as_ref(),
+            Some(&self.owner),
+            Some(&self.reserved),
+        ];
+        pools
+            .into_iter()
+            .flatten()
+            .for_each(Connections::close_idle);
+    }
+
+    /// After how long without a use a connection is closed.
+    pub(super) fn idle_timeout(&self) -> Duration {
+        self.owner.idle_timeout()
+    }
+
+    /// Asks for a sign of life over the connections that requests and turns use. [`Error::Busy`]
+    /// if they are all in use for as long.
+    pub(super) async fn ping_requests(&self, within: Duration) -> Result<(), Error> {
         let requests = self.requests();
-        let status = requests.pool.status();
-        if status.size < status.max_size {
-            return Duration::ZERO;
-        }
-        requests.queue.expected_wait(tenant)
+        let held = requests.get_within(within, &self.metrics).await?;
+        let doing = Doing {
+            statements: vec![PING],
+            in_transaction: false,
+        };
+        let lent = Lent::new(held, self.settling(doing));
+        let done = async {
+            let asked = lent.connection()?.simple_query(PING);
+            Ok(asked.await.map(drop)?)
+        };
+        let done = self.in_time(&lent, done).await;
+        lent.back(done)
     }
 
     /// The same pool, for a test that wants to see what happens when a statement is another one:
@@ -281,19 +325,19 @@ impl Database {
             None => &self.pool,
         };
         let held = self.connection(connections).await?;
-        let whole = matches!(
-            (what, &self.statements),
-            (Doing::Statement, Statements::Named)
-        );
-        let settling = Settling {
+        Ok(Lent::new(held, self.settling(what)))
+    }
+
+    /// How what is done on a connection is brought to its end when its user goes away.
+    fn settling(&self, what: Doing) -> Settling {
+        let named = matches!(self.statements, Statements::Named);
+        Settling {
             tls: self.cancelling.clone(),
             patience: self.answer_timeout,
-            whole,
-        };
-        Ok(Lent {
-            lent: Some((held, settling)),
-            expired: AtomicBool::new(false),
-        })
+            whole: named && !what.in_transaction,
+            statements: what.statements,
+            standby: Standby::new(self.owner.clone(), self.metrics.clone()),
+        }
     }
 
     /// Waits for an answer, but not for ever: a connection may be dead without telling.
@@ -303,7 +347,7 @@ impl Database {
         answer: impl Future<Output = Result<T, Error>>,
     ) -> Result<T, Error> {
         let late = |_| {
-            lent.expired.store(true, Ordering::Relaxed);
+            lent.expire();
             Err(Error::Unavailable("no answer came in time".to_owned()))
         };
         tokio::time::timeout(self.answer_timeout, answer)
@@ -314,194 +358,38 @@ impl Database {
     /// A connection, as soon as it is this operation's turn.
     async fn connection(&self, connections: &Connections) -> Result<Held, Error> {
         let begun = Instant::now();
-        let held = connections.get().await;
+        let held = connections.get(&self.metrics).await;
         let in_vain = matches!(held, Err(Error::Busy));
         self.metrics.waited_for_connection(begun.elapsed(), in_vain);
         held
     }
 }
 
-impl Connections {
-    /// Made when they are needed.
-    fn new(settings: &Settings, size: usize, role: Role) -> Result<Self, Error> {
-        Ok(Self {
-            pool: pool(settings, size, role)?,
-            queue: ConnectionQueue::new(size),
-            acquire_timeout: settings.acquire_timeout,
-        })
-    }
-
-    async fn get(&self) -> Result<Held, Error> {
-        let new = NewRequest::waiting();
-        let entering = self
-            .queue
-            .enter(new.as_ref().map(|request| &request.tenant));
-        let entered = tokio::time::timeout(self.acquire_timeout, entering).await;
-        let permit = entered.map_err(|_| Error::Busy)??;
-        if let Some(request) = new {
-            request.begin();
-        }
-        let object = self.pool.get().await.map_err(|error| match error {
-            PoolError::Timeout(deadpool_postgres::TimeoutType::Wait) => Error::Busy,
-            PoolError::Backend(error) => refused(&error),
-            PoolError::Timeout(_)
-            | PoolError::Closed
-            | PoolError::NoRuntimeSpecified
-            | PoolError::PostCreateHook(_) => Error::Unavailable(error.to_string()),
-        })?;
-        Ok(Held {
-            object,
-            _permit: permit,
-        })
-    }
-
-    fn status(&self, name: &'static str) -> PoolStatus {
-        let status = self.pool.status();
-        PoolStatus {
-            name,
-            max: status.max_size,
-            used: status.size.saturating_sub(status.available),
-            idle: status.available,
-            pending: self.queue.len() + status.waiting,
-        }
-    }
+fn tls_connector(settings: &Settings) -> Result<MakeRustlsConnect, Error> {
+    database_tls::connector(settings.ca_file.as_deref(), settings.verify_host_name)
 }
 
-/// A connection with the right to it. The right ends after the connection is back: whoever is next
-/// finds it.
-struct Held {
-    object: Object,
-    _permit: Permit,
-}
-
-/// A connection that is in use. It is given up unless it is given back: when its user went away in
-/// the middle, when no answer came in time, or when anything failed but a statement by the
-/// database's own word, its state is not known. Its place in the pool is free only when its
-/// statement has ended: see [`settle`].
-pub(super) struct Lent {
-    lent: Option<(Held, Settling)>,
-    /// No answer came in time.
-    expired: AtomicBool,
-}
-
-/// What is done on a connection.
-#[derive(Debug, Clone, Copy)]
-pub(super) enum Doing {
-    /// One statement.
-    Statement,
-    /// A transaction of several.
-    Transaction,
-}
-
-/// How the statement of a user who went away is brought to its end.
-struct Settling {
-    /// How the server is reached to cancel it.
-    tls: MakeRustlsConnect,
-    /// How long its end is awaited after that.
-    patience: Duration,
-    /// When it has ended, the connection is as good as before: nothing can be left open.
-    whole: bool,
-}
-
-impl Lent {
-    /// Gives the connection back, if what was done on it leaves it as good as before.
-    pub(super) fn back<T>(mut self, done: Result<T, Error>) -> Result<T, Error> {
-        if !done.as_ref().is_err_and(Error::spoils_connection) {
-            drop(self.lent.take());
-        } else if !self.expired.load(Ordering::Relaxed)
-            && let Some((held, _)) = self.lent.take()
-        {
-            // Broken, by its own word or the database's: no statement runs on it.
-            drop(Object::take(held.object));
-        }
-        done
-    }
-
-    /// The connection.
-    pub(super) fn connection(&self) -> Result<&Object, Error> {
-        let lent = self.lent.as_ref().map(|(held, _)| &held.object);
-        lent.ok_or_else(|| Error::Unavailable("the connection was given back".to_owned()))
-    }
-}
-
-impl Drop for Lent {
-    fn drop(&mut self) {
-        let Some((held, mut settling)) = self.lent.take() else {
-            return;
-        };
-        if *self.expired.get_mut() {
-            // Its end was awaited for long enough, from a server that may be gone.
-            settling.patience = Duration::ZERO;
-        }
-        match tokio::runtime::Handle::try_current() {
-            Ok(runtime) => drop(runtime.spawn(settle(held, settling))),
-            Err(_) => drop(Object::take(held.object)), // the process ends
-        }
-    }
-}
-
-/// Holds the place in the pool of a connection whose user went away until its statement has ended,
-/// so that clients who give up again and again never have more statements run than the pool has
-/// places. A statement that goes on is cancelled.
-async fn settle(
-    Held { object, _permit }: Held,
-    Settling {
-        tls,
-        patience,
-        whole,
-    }: Settling,
-) {
-    // Answers come in the order of the questions: with this one everything before it has ended.
-    let mut ended = Box::pin(object.simple_query(""));
-    if let Ok(answer) = tokio::time::timeout(SOON.min(patience), &mut ended).await {
-        drop(ended);
-        // Broken, or in a transaction that is never ended: closed.
-        if answer.is_err() || !whole {
-            drop(Object::take(object));
-        }
-        return;
-    }
-    let cancelled =
-        tokio::time::timeout(CANCEL_TIMEOUT, object.cancel_token().cancel_query(tls)).await;
-    if cancelled.is_ok_and(|sent| sent.is_ok()) {
-        let _ = tokio::time::timeout(patience, &mut ended).await;
-    }
-    drop(ended);
-    // Never used again: the cancel may still be on its way, to whatever would be done next on this
-    // connection.
-    drop(Object::take(object));
-}
-
-/// So many connections in a role, made when they are needed.
-fn pool(settings: &Settings, size: usize, role: Role) -> Result<Pool, Error> {
+/// Connections in a role, made when they are needed.
+fn connections(
+    settings: &Settings,
+    (size, kept): (usize, usize),
+    role: Role,
+) -> Result<Connections, Error> {
     let manager = Manager::from_config(
         connection_config(settings, role),
-        MakeRustlsConnect::new(tls(settings)?),
+        tls_connector(settings)?,
         ManagerConfig {
             recycling_method: RecyclingMethod::Fast,
         },
     );
-    Pool::builder(manager)
-        .max_size(size)
-        .wait_timeout(Some(settings.acquire_timeout))
-        .create_timeout(Some(settings.connect_timeout))
-        .pre_recycle(Hook::sync_fn(|_, metrics| {
-            let old = metrics.age() >= most_age(metrics.created);
-            if old {
-                Err(HookError::message("the connection is old"))
-            } else {
-                Ok(())
-            }
-        }))
-        .runtime(Runtime::Tokio1)
-        .build()
-        .map_err(|error| Error::Unavailable(error.to_string()))
-}
-
-/// How old a connection gets that was made then: between four fifths of [`MOST_AGE`] and all of it.
-fn most_age(created: Instant) -> Duration {
-    let share = BuildHasherDefault::<DefaultHasher>::default().hash_one(created) % 1000;
-    MOST_AGE.mul_f64(0.8 + 0.0002 * share as f64)
+    let bounds = Bounds {
+        size,
+        kept,
+        acquire_timeout: settings.acquire_timeout,
+        connect_timeout: settings.connect_timeout,
+        idle_timeout: settings.idle_timeout,
+    };
+    Connections::new(manager, bounds)
 }
 
 /// Settings of every connection. A pooler hands its own to whoever comes next, so it gets none:
@@ -518,7 +406,7 @@ fn connection_config(settings: &Settings, role: Role) -> tokio_postgres::Config 
     };
     if !settings.transaction_pooler {
         let options = format!(
-            "{} -c enable_seqscan=off -c jit=off -c plan_cache_mode=force_generic_plan -c timezone=UTC \
+            "{} -c enable_seqscan=off -c jit=off -c plan_cache_mode={PLAN_CACHE_MODE} -c timezone=UTC \
              -c statement_timeout={} -c lock_timeout={} -c idle_in_transaction_session_timeout={} {role}",
             config.get_options().unwrap_or_default(),
             settings.statement_timeout.as_millis(),
@@ -539,35 +427,6 @@ fn connection_config(settings: &Settings, role: Role) -> tokio_postgres::Config 
     config
 }
 
-/// TLS that verifies the server. Used when the URL's sslmode asks for it, or allows it and the
-/// server offers it.
-fn tls(settings: &Settings) -> Result<ClientConfig, Error> {
-    let unusable =
-        |problem: String| Error::Unavailable(format!("certificate authorities: {problem}"));
-    let mut roots = RootCertStore::empty();
-    match &settings.ca_file {
-        Some(file) => {
-            let certificates = CertificateDer::pem_file_iter(file)
-                .map_err(|error| unusable(format!("{}: {error}", file.display())))?;
-            for certificate in certificates {
-                let certificate = certificate
-                    .map_err(|error| unusable(format!("{}: {error}", file.display())))?;
-                roots
-                    .add(certificate)
-                    .map_err(|error| unusable(error.to_string()))?;
-            }
-        }
-        None => {
-            roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
-        }
-    }
-    let provider = std::sync::Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-    let builder = ClientConfig::builder_with_provider(provider)
-        .with_safe_default_protocol_versions()
-        .map_err(|error| unusable(error.to_string()))?;
-    Ok(builder.with_root_certificates(roots).with_no_client_auth())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -577,10 +436,12 @@ mod tests {
             config: tokio_postgres::Config::new(),
             pool_size: 1,
             acquire_timeout: Duration::from_secs(1),
+            idle_timeout: Duration::from_secs(1),
             connect_timeout: Duration::from_secs(1),
             statement_timeout: Duration::from_secs(1),
             idle_in_transaction_timeout: Duration::from_secs(1),
             ca_file: None,
+            verify_host_name: true,
             transaction_pooler,
             row_security: false,
         };

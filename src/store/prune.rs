@@ -147,7 +147,8 @@ impl Store {
                 .and_then(|rows| rows.first())
                 .map(moved)
                 .transpose(),
-            Err(error) if error.is_refusal() => Ok(None),
+            // The same request at the same time was faster.
+            Err(Error::Duplicate(_)) => Ok(None),
             Err(error) => Err(error),
         }
     }

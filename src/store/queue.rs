@@ -13,13 +13,12 @@ use super::{
     bounded_page::Listed,
     grant::{Grant, grant},
     idempotency::{Remembered, Request, remembered},
-    lease::{STOP, cause_number},
     lock::lock_run,
     named_parameters::Named,
     pipeline::{Param, Query},
-    row::{count, get},
+    row::{count, get, session_state},
     rows::{Key, Rows},
-    session::SessionState,
+    seen::{STOP, cause_number},
 };
 pub use crate::model::{Delivery, DropReason};
 use crate::{
@@ -27,6 +26,7 @@ use crate::{
     model::{
         CancelCause, Fence, MessageId, RequestId, Seq, SessionKey, TurnId, command::Idempotency,
     },
+    session::SessionState,
     telemetry::Trace,
 };
 
@@ -254,7 +254,7 @@ impl Store {
         }
         let starts = start.as_ref().map(|_| queries.len());
         if let Some((admission, bound)) = &start {
-            queries.push(bound.query(&key, admission.rows)?);
+            queries.push(bound.query(&key, admission.rows, &false)?);
         }
         let answers = match queries.as_slice() {
             [alone] => vec![self.database.write(alone).await?],
@@ -305,7 +305,7 @@ impl Store {
         let bound = StartParams::new(self, admission, message);
         let answers = self
             .database
-            .transact(&[lock_run(&key), bound.query(&key, admission.rows)?])
+            .transact(&[lock_run(&key), bound.query(&key, admission.rows, &false)?])
             .await?;
         answers
             .last()
@@ -339,7 +339,7 @@ impl Store {
                 op: get(head, "op")?,
             },
             turn: get::<Option<String>>(head, "turn_id")?.map(TurnId::new),
-            state: SessionState::from_number(get(head, "state")?)?,
+            state: session_state(get(head, "state")?)?,
             cancelled: get::<i16>(head, "cancel")? != 0,
             open_calls: count(head, "open_calls")?,
             last_seq: Seq(next_seq - 1),
@@ -554,10 +554,18 @@ impl<'a> StartParams<'a> {
         }
     }
 
-    pub(super) fn query<'q>(&'q self, key: &'q Key, rows: &'q Rows) -> Result<Query<'q>, Error> {
+    /// The statement. `follows`: only if the end of a turn before it in the same transaction was
+    /// accepted.
+    pub(super) fn query<'q>(
+        &'q self,
+        key: &'q Key,
+        rows: &'q Rows,
+        follows: &'q bool,
+    ) -> Result<Query<'q>, Error> {
         let mut values = rows.values(key);
         values.extend([
-            ("turn", &self.turn as Param<'_>),
+            ("follows", follows as Param<'_>),
+            ("turn", &self.turn),
             ("owner", &self.owner),
             ("lease", &self.lease),
             ("timeout", &self.timeout),
@@ -690,7 +698,7 @@ fn not_queued(row: Option<&Row>, hash: &str) -> Result<Enqueued, Error> {
 
 /// Where a message stands, and what it meets.
 fn place(row: &Row) -> Result<Place, Error> {
-    let met = SessionState::from_number(get(row, "state")?)?;
+    let met = session_state(get(row, "state")?)?;
     let turn: Option<String> = get(row, "turn_id")?;
     Ok(Place {
         message: MessageId::new(get::<String>(row, "message_id")?),

@@ -1,11 +1,18 @@
 //! The limits of tenants, and what they use of them, as replicas tell each other.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{
+    collections::BTreeMap,
+    sync::LazyLock,
+    time::{Duration, Instant},
+};
 
+use jiff::Timestamp;
 use tokio_postgres::Row;
 
 use super::{
-    Error, Store,
+    AdmittedAt, Error, Store,
+    admitted::{self, Read},
+    named_parameters::Named,
     pipeline::{Param, Query},
     row::get,
 };
@@ -14,28 +21,32 @@ use crate::model::{TenantId, TenantLimits};
 pub(super) const NEXT_VERSION: &str = "-- store::quota::next_version
     update tenant_limits_version set version = version + 1";
 
+static LIMIT: LazyLock<Named> = named_alone!("sql/tenants/limit.sql");
+static SPENT: LazyLock<Named> = named_alone!("sql/tenants/spent.sql");
+
 /// What a tenant uses, by all replicas' account.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Used {
     /// Turns that run on other replicas.
     pub running_elsewhere: u64,
+    /// What the calls of models that are under way there are expected to cost.
+    pub reserved_elsewhere: Duration,
     /// How long it takes until the tokens that were spent are paid for.
     pub tokens_owed: Duration,
-    /// Bytes stored, once they were measured.
+    /// Bytes stored, once they were measured, and those written since.
     pub stored_bytes: Option<u64>,
+    /// Bytes written since they were measured, or since they are counted.
+    pub written_bytes: u64,
 }
 
 impl Store {
-    /// A number that is another one after each change of any tenant's limits.
-    pub async fn limits_version(&self) -> Result<i64, Error> {
+    /// A number that is another one after each change of any tenant's limits, and of any deletion.
+    pub async fn limits_version(&self) -> Result<(i64, Read), Error> {
         const SQL: &str = "-- store::quota::limits_version
-            select version from tenant_limits_version";
+            select version, now() as at from tenant_limits_version";
+        let asked = Instant::now();
         let rows = self.aside().read(SQL, &[]).await?;
-        let row = rows.first();
-        get(
-            row.ok_or_else(|| Error::Corrupt("the version of limits is not there".to_owned()))?,
-            "version",
-        )
+        admitted::version(&rows, asked, "limits")
     }
 
     /// The limits of all tenants that have their own.
@@ -55,12 +66,6 @@ impl Store {
         tenant: &TenantId,
         limits: &TenantLimits,
     ) -> Result<(), Error> {
-        const SQL: &str = "-- store::quota::set_tenant_limits
-            insert into tenant_limits (tenant_id, running_turns, requests_per_second, tokens_per_minute, stored_bytes)
-            values ($1, $2, $3, $4, $5)
-            on conflict (tenant_id) do update
-               set running_turns = excluded.running_turns, requests_per_second = excluded.requests_per_second,
-                   tokens_per_minute = excluded.tokens_per_minute, stored_bytes = excluded.stored_bytes, updated_at = now()";
         const FORGIVE: &str = "-- store::quota::forgive
             update tenant_use set tokens_due = '-infinity' where tenant_id = $1";
         let TenantLimits {
@@ -77,48 +82,67 @@ impl Store {
         ];
         let numbers = numbers.map(|limit| limit.map(number));
         let tenant = tenant.as_str();
-        let mut params: Vec<Param<'_>> = vec![&tenant];
-        params.extend(numbers.iter().map(|limit| limit as Param<'_>));
+        let [running, requests, tokens, bytes] = &numbers;
+        let known_at = AdmittedAt::current();
+        let limit = LIMIT.query(&[
+            ("tenant", &tenant as Param<'_>),
+            ("running_turns", running),
+            ("requests_per_second", requests),
+            ("tokens_per_minute", tokens),
+            ("stored_bytes", bytes),
+            ("known_at", &known_at),
+        ])?;
         let change = [
             Query::new(NEXT_VERSION, []),
-            Query::new(SQL, params),
+            limit,
             Query::new(FORGIVE, [&tenant as Param<'_>]),
         ];
-        self.database.transact(&change).await.map(drop)
+        let answers = self.database.transact(&change).await?;
+        if answers.get(1).is_none_or(Vec::is_empty) {
+            self.check_tenant(tenant).await?;
+        }
+        Ok(())
     }
 
-    /// Tells other replicas how many turns of these tenants run here, and how long the tokens that
-    /// each spent since the last time take to be paid for.
+    /// Tells other replicas how many turns of these tenants run here and what calls under way are
+    /// expected to cost, and how long the tokens that each spent since the last time take to be paid for.
+    /// Deletions were read at `known_at`.
     pub async fn report_use(
         &self,
-        running: &BTreeMap<TenantId, u64>,
+        known_at: Option<Timestamp>,
+        running: &BTreeMap<TenantId, (u64, Duration)>,
         spent: &BTreeMap<TenantId, Duration>,
     ) -> Result<(), Error> {
         const GONE: &str = "-- store::quota::report_gone: its own that run no more, and those of replicas that are gone
             delete from tenant_running
              where (replica_id = $1 and tenant_id <> all($2::text[])) or at < now() - interval '1 minute'";
         const RUNNING: &str = "-- store::quota::report_running
-            insert into tenant_running (tenant_id, replica_id, turns)
-            select u.tenant, $1, u.turns from unnest($2::text[], $3::bigint[]) as u(tenant, turns) order by u.tenant
-            on conflict (tenant_id, replica_id) do update set turns = excluded.turns, at = now()";
-        const SPENT: &str = "-- store::quota::report_spent
-            insert into tenant_use as known (tenant_id, tokens_due)
-            select u.tenant, now() + make_interval(secs => u.seconds) from unnest($1::text[], $2::float8[]) as u(tenant, seconds)
+            insert into tenant_running (tenant_id, replica_id, turns, reserved_seconds)
+            select u.tenant, $1, u.turns, u.reserved from unnest($2::text[], $3::bigint[], $4::float8[]) as u(tenant, turns, reserved)
+             where exists (select from sessions s where s.tenant_id = u.tenant)
              order by u.tenant
-            on conflict (tenant_id) do update
-               set tokens_due = greatest(known.tokens_due, now()) + (excluded.tokens_due - now())";
+            on conflict (tenant_id, replica_id) do update
+               set turns = excluded.turns, reserved_seconds = excluded.reserved_seconds, at = now()";
         let replica = self.replica.as_str();
         let tenants: Vec<&str> = running.keys().map(TenantId::as_str).collect();
-        let turns: Vec<i64> = running.values().copied().map(number).collect();
+        let turns: Vec<i64> = running.values().map(|(turns, _)| number(*turns)).collect();
+        let reserved: Vec<f64> = running
+            .values()
+            .map(|(_, reserved)| reserved.as_secs_f64())
+            .collect();
         let spenders: Vec<&str> = spent.keys().map(TenantId::as_str).collect();
         let seconds: Vec<f64> = spent.values().map(Duration::as_secs_f64).collect();
         let mut report = vec![Query::new(GONE, [&replica as Param<'_>, &tenants])];
         if !running.is_empty() {
-            let params: [Param<'_>; 3] = [&replica, &tenants, &turns];
+            let params: [Param<'_>; 4] = [&replica, &tenants, &turns, &reserved];
             report.push(Query::new(RUNNING, params));
         }
         if !spent.is_empty() {
-            report.push(Query::new(SPENT, [&spenders as Param<'_>, &seconds]));
+            report.push(SPENT.query(&[
+                ("tenants", &spenders as Param<'_>),
+                ("seconds", &seconds),
+                ("known_at", &known_at),
+            ])?);
         }
         self.aside().transact(&report).await.map(drop)
     }
@@ -126,64 +150,38 @@ impl Store {
     /// What these tenants use. Replicas that have not reported for 10 seconds do not count.
     pub async fn tenant_use(&self, tenants: &[&str]) -> Result<BTreeMap<TenantId, Used>, Error> {
         const SQL: &str = "-- store::quota::tenant_use
-            select t.tenant_id, u.stored_bytes,
+            select t.tenant_id, u.stored_bytes + u.written_bytes as stored_bytes, coalesce(u.written_bytes, 0) as written_bytes,
                    coalesce(extract(epoch from greatest(u.tokens_due, now()) - now()), 0)::float8 as owed,
-                   (select coalesce(sum(r.turns), 0)::bigint from tenant_running r
-                     where r.tenant_id = t.tenant_id and r.replica_id <> $2 and r.at > now() - interval '10 seconds') as elsewhere
-              from unnest($1::text[]) as t(tenant_id) left join tenant_use u on u.tenant_id = t.tenant_id";
+                   r.turns, r.reserved
+              from unnest($1::text[]) as t(tenant_id) left join tenant_use u on u.tenant_id = t.tenant_id
+             cross join lateral (select coalesce(sum(o.turns), 0)::bigint as turns, coalesce(sum(o.reserved_seconds), 0)::float8 as reserved
+                                   from tenant_running o
+                                  where o.tenant_id = t.tenant_id and o.replica_id <> $2 and o.at > now() - interval '10 seconds') r";
         let replica = self.replica.as_str();
         let rows = self.aside().read(SQL, &[&tenants, &replica]).await?;
         rows.iter()
             .map(|row| {
                 let owed: f64 = get(row, "owed")?;
                 let used = Used {
-                    running_elsewhere: get::<i64>(row, "elsewhere")?.unsigned_abs(),
-                    tokens_owed: Duration::try_from_secs_f64(owed).unwrap_or(Duration::MAX),
-                    stored_bytes: get::<Option<i64>>(row, "stored_bytes")?.map(i64::unsigned_abs),
+                    running_elsewhere: get::<i64>(row, "turns")?.unsigned_abs(),
+                    reserved_elsewhere: seconds(get(row, "reserved")?),
+                    tokens_owed: seconds(owed),
+                    stored_bytes: get::<Option<i64>>(row, "stored_bytes")?.map(at_least_none),
+                    written_bytes: at_least_none(get(row, "written_bytes")?),
                 };
                 Ok((tenant(row)?, used))
             })
             .collect()
     }
+}
 
-    /// The tenants among these that were not measured within that time, which are now this replica's
-    /// to measure.
-    pub async fn claim_measuring(
-        &self,
-        tenants: &[&str],
-        every: Duration,
-    ) -> Result<Vec<TenantId>, Error> {
-        const SQL: &str = "-- store::quota::claim_measuring
-            insert into tenant_use as known (tenant_id, measured_at)
-            select u.tenant, now() from unnest($1::text[]) as u(tenant) order by u.tenant
-            on conflict (tenant_id) do update set measured_at = now()
-             where known.measured_at < now() - make_interval(secs => $2)
-            returning tenant_id";
-        let every = every.as_secs_f64();
-        let params: Vec<Param<'_>> = vec![&tenants, &every];
-        let rows = self.aside().write(&Query::new(SQL, params)).await?;
-        rows.iter().map(tenant).collect()
-    }
+fn seconds(seconds: f64) -> Duration {
+    Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX)
+}
 
-    /// Measures what a tenant has stored: its blobs, messages, events and queued messages. Reads
-    /// lengths, which the rows hold; a gigabyte of text in parts of 1 KB takes seconds.
-    pub async fn measure_storage(&self, tenant: &TenantId) -> Result<(), Error> {
-        const SQL: &str = "-- store::quota::measure_storage
-            update tenant_use
-               set stored_bytes =
-                   (select coalesce(sum(size_bytes), 0) from blobs where tenant_id = $1)
-                 + (select coalesce(sum(octet_length(body) + coalesce(octet_length(rest), 0)), 0) from parts where tenant_id = $1)
-                 + (select coalesce(sum(octet_length(info)), 0) from messages where tenant_id = $1)
-                 + (select coalesce(sum(octet_length(payload)), 0) from events where tenant_id = $1)
-                 + (select coalesce(sum(octet_length(body)), 0) from queue where tenant_id = $1)
-             where tenant_id = $1";
-        let tenant = tenant.as_str();
-        let params: Vec<Param<'_>> = vec![&tenant];
-        self.database
-            .write(&Query::new(SQL, params))
-            .await
-            .map(drop)
-    }
+/// A count that corrections may have made negative.
+fn at_least_none(bytes: i64) -> u64 {
+    u64::try_from(bytes).unwrap_or_default()
 }
 
 fn tenant(row: &Row) -> Result<TenantId, Error> {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{Database, Error};
+use super::{Database, Error, pool::PING, written_bytes::WrittenBytes};
 use crate::model::TenantId;
 
 /// The database as one replica uses it.
@@ -29,6 +29,11 @@ impl Store {
         &self.replica
     }
 
+    /// What was written here for tenants whose storage is limited.
+    pub fn written(&self) -> &WrittenBytes {
+        &self.database.written
+    }
+
     /// How long a lease lasts after its last renewal.
     pub fn lease(&self) -> Duration {
         self.lease
@@ -45,12 +50,24 @@ impl Store {
         self.database.expected_wait(tenant)
     }
 
-    /// Asks the database for a sign of life within that time.
+    /// Asks the database for a sign of life within that time, over the connections that are kept for
+    /// what must not wait and over those that requests use. That these are all in use is no failure.
     pub async fn ping(&self, within: Duration) -> Result<(), Error> {
-        self.database
-            .aside(within)
-            .read("-- store::ping\nselect 1", &[])
-            .await
-            .map(drop)
+        let aside = self.database.aside(within);
+        aside.read(PING, &[]).await?;
+        match self.database.ping_requests(within).await {
+            Ok(()) | Err(Error::Busy) => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// After how long without a use a connection is closed.
+    pub fn idle_timeout(&self) -> Duration {
+        self.database.idle_timeout()
+    }
+
+    /// Closes the connections that nothing has used for a while.
+    pub fn close_idle_connections(&self) {
+        self.database.close_idle();
     }
 }

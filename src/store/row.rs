@@ -3,7 +3,10 @@
 use tokio_postgres::{Row, types::FromSql};
 
 use super::Error;
-use crate::model::{Category, Role, SessionId, SessionKey, TenantId, TurnState};
+use crate::{
+    model::{Category, Role, SessionId, SessionKey, TenantId, TurnState},
+    session::SessionState,
+};
 
 /// A column that must be there and of its type.
 pub(super) fn get<'a, T: FromSql<'a>>(row: &'a Row, column: &str) -> Result<T, Error> {
@@ -23,6 +26,25 @@ pub(super) fn session_key(row: &Row) -> Result<SessionKey, Error> {
         TenantId::new(get::<String>(row, "tenant_id")?),
         SessionId::new(get::<String>(row, "session_id")?),
     ))
+}
+
+pub(super) fn state_number(state: SessionState) -> i16 {
+    match state {
+        SessionState::Idle => 0,
+        SessionState::Running => 1,
+        SessionState::AwaitingTools => 2,
+        SessionState::Deleted => 3,
+    }
+}
+
+pub(super) fn session_state(number: i16) -> Result<SessionState, Error> {
+    match number {
+        0 => Ok(SessionState::Idle),
+        1 => Ok(SessionState::Running),
+        2 => Ok(SessionState::AwaitingTools),
+        3 => Ok(SessionState::Deleted),
+        other => Err(Error::Corrupt(format!("session state {other}"))),
+    }
 }
 
 pub(super) fn role_number(role: Role) -> i16 {

@@ -4,6 +4,7 @@
 
 use std::future::Future;
 
+use super::AdmittedAt;
 use crate::model::TenantId;
 
 tokio::task_local! {
@@ -30,9 +31,12 @@ impl Reach {
         CURRENT.scope(self, doing).await
     }
 
-    /// Does something, in a task of its own too, within the reach of what is being done now.
+    /// Does something, in a task of its own too, within the reach of what is being done now, and as
+    /// admitted by the same call.
     pub fn kept<F: Future>(doing: F) -> impl Future<Output = F::Output> {
         let current = Self::current();
+        let admitted = AdmittedAt(AdmittedAt::current());
+        let doing = admitted.scope(doing);
         async move {
             match current {
                 Some(reach) => reach.scope(doing).await,

@@ -6,11 +6,11 @@ use jiff::Timestamp;
 use tokio_postgres::Row;
 
 use super::{
-    Error, Store,
+    AdmittedAt, Error, Store,
     anchor::anchor,
     named_parameters::Named,
     pipeline::Param,
-    row::get,
+    row::{get, session_state},
     rows::{Key, signed},
     session_labels::Labels,
     stats::model_dependent,
@@ -22,49 +22,8 @@ use crate::{
         Anchor, RequestId, Seq, SessionConfig, SessionId, SessionKey, TenantId, ToolSet, TurnId,
         command::Idempotency, ledger::ModelDependent,
     },
+    session::SessionState,
 };
-
-/// Where a session stands.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum SessionState {
-    /// No live turn.
-    Idle,
-    /// A turn runs.
-    Running,
-    /// A turn waits for results.
-    AwaitingTools,
-    /// Deleted; rows may still be there.
-    Deleted,
-}
-
-impl SessionState {
-    pub(super) fn from_number(number: i16) -> Result<Self, Error> {
-        match number {
-            0 => Ok(Self::Idle),
-            1 => Ok(Self::Running),
-            2 => Ok(Self::AwaitingTools),
-            3 => Ok(Self::Deleted),
-            other => Err(Error::Corrupt(format!("session state {other}"))),
-        }
-    }
-
-    pub(super) fn number(self) -> i16 {
-        match self {
-            Self::Idle => 0,
-            Self::Running => 1,
-            Self::AwaitingTools => 2,
-            Self::Deleted => 3,
-        }
-    }
-
-    /// Whether a turn is live.
-    pub fn is_live(self) -> bool {
-        match self {
-            Self::Running | Self::AwaitingTools => true,
-            Self::Idle | Self::Deleted => false,
-        }
-    }
-}
 
 /// A session with its configuration in force.
 #[derive(Debug, Clone)]
@@ -188,6 +147,7 @@ impl Store {
         let config = ConfigParams::new(&key.tenant, new);
         let key = Key::from(key);
         let request = idempotency.request.as_ref().map(RequestId::as_str);
+        let known_at = AdmittedAt::current();
         let create = CREATE.query(&[
             ("tenant", &key.tenant as Param<'_>),
             ("session", &key.session),
@@ -202,9 +162,11 @@ impl Store {
             ("ttl", &config.ttl),
             ("labels", &config.labels),
             ("title", &config.title),
+            ("known_at", &known_at),
         ])?;
         match self.database.write(&create).await {
-            Ok(rows) => Ok(!rows.is_empty()),
+            Ok(rows) if rows.is_empty() => self.check_tenant(&key.tenant).await.map(|()| false),
+            Ok(_) => Ok(true),
             // A deleted session keeps its id until it is purged; a request_id may have ended one
             // that had this id before.
             Err(Error::Duplicate(_)) => Ok(false),
@@ -257,7 +219,7 @@ impl Store {
 }
 
 pub(super) fn session(row: &Row) -> Result<Session, Error> {
-    let state = SessionState::from_number(get(row, "state")?)?;
+    let state = session_state(get(row, "state")?)?;
     let next_seq: i64 = get(row, "next_seq")?;
     let owner: Option<String> = get(row, "owner")?;
     let lease_until: Option<Timestamp> = get(row, "lease_until")?;

@@ -9,10 +9,14 @@ use super::{
     bounded_page::Listed,
     named_parameters::Named,
     pipeline::Param,
-    session::{Session, SessionState, session},
+    row::state_number,
+    session::{Session, session},
     session_labels::labels,
 };
-use crate::model::{SessionId, TenantId};
+use crate::{
+    model::{SessionId, TenantId},
+    session::SessionState,
+};
 
 /// What the sessions of a list have in common. The default chooses all.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -109,7 +113,11 @@ impl Store {
         let labels = labels(tenant, &filter.metadata);
         let tenant = tenant.as_str();
         let limit = i64::from(limit);
-        let states: Vec<i16> = filter.states.iter().map(|state| state.number()).collect();
+        let states: Vec<i16> = filter
+            .states
+            .iter()
+            .map(|state| state_number(*state))
+            .collect();
         let mut values = vec![
             ("tenant", &tenant as Param<'_>),
             ("states", &states),

@@ -10,13 +10,46 @@ use deadpool_postgres::Object;
 use futures_util::future::try_join_all;
 use tokio_postgres::{
     Row, Statement,
-    types::{ToSql, Type},
+    types::{ToSql, Type, private::BytesMut},
 };
 
-use super::Error;
+use super::{Error, Outage};
 
 /// The value of a statement's parameter.
 pub type Param<'a> = &'a (dyn ToSql + Sync);
+
+/// Words of which a statement that changes nothing has none.
+const WRITING: [&str; 12] = [
+    "insert",
+    "update",
+    "delete",
+    "merge",
+    "truncate",
+    "lock",
+    "nextval",
+    "setval",
+    "pg_notify",
+    "call",
+    "copy",
+    "into",
+];
+
+/// Whether a statement changes nothing, so that no commit of it waits for anything. That it may have
+/// changed something is assumed of every other text.
+pub(super) fn only_reads(sql: &str) -> bool {
+    let code = sql
+        .lines()
+        .map(|line| line.split_once("--").map_or(line, |(code, _)| code));
+    let mut words = code.flat_map(|line| {
+        line.split(|char: char| !char.is_alphanumeric() && char != '_')
+            .filter(|word| !word.is_empty())
+            .map(str::to_ascii_lowercase)
+    });
+    let is_query = words
+        .next()
+        .is_some_and(|first| ["select", "with", "values"].contains(&first.as_str()));
+    is_query && !words.any(|word| WRITING.contains(&word.as_str()))
+}
 
 /// How statements are sent.
 #[derive(Debug, Clone)]
@@ -112,15 +145,75 @@ impl Ready {
     }
 }
 
+impl Ready {
+    /// How many bytes its parameters are as they are sent. One that cannot be encoded is none: sending
+    /// it fails.
+    pub(super) fn bytes(&self, params: &[Param<'_>]) -> i64 {
+        let types = match self {
+            Self::Named(statement) => statement.params(),
+            Self::Unnamed(_, types) => types,
+        };
+        let mut encoded = BytesMut::new();
+        let mut all = 0;
+        for (param, kind) in params.iter().zip(types) {
+            encoded.clear();
+            if param.to_sql_checked(kind, &mut encoded).is_ok() {
+                all += encoded.len();
+            }
+        }
+        i64::try_from(all).unwrap_or(i64::MAX)
+    }
+}
+
 /// The types of a statement's parameters. It is prepared, looked at and closed within one
-/// transaction, which a pooler leaves on one connection. No other name is in the way: whoever
-/// prepares there closes before the transaction ends.
+/// transaction, which a pooler leaves on one connection, and nothing else is prepared there. Where
+/// another name is in the way nevertheless, as after a time without this setting, all are removed.
 async fn ask(connection: &Object, sql: &'static str) -> Result<Arc<[Type]>, Error> {
-    connection.batch_execute("begin").await?;
+    match ask_after(connection, "begin", sql).await {
+        Err(Error::Outage(Outage::TransactionPooler, _)) => {
+            ask_after(connection, "begin; deallocate all", sql).await
+        }
+        asked => asked,
+    }
+}
+
+async fn ask_after(
+    connection: &Object,
+    begin: &str,
+    sql: &'static str,
+) -> Result<Arc<[Type]>, Error> {
+    connection.batch_execute(begin).await?;
     let types = connection
         .prepare(sql)
         .await
         .map(|statement| statement.params().into());
     connection.batch_execute("rollback").await?;
     Ok(types?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_statement_only_reads_if_no_word_of_it_can_change_anything() {
+        let check = |sql: &str, expected| assert_eq!(only_reads(sql), expected, "{sql}");
+        check("-- store::ping\nselect 1", true);
+        check(
+            "-- store::a: not the insert\nwith a as (select 1) select * from a",
+            true,
+        );
+        check("select updated_at from sessions", true);
+        check("select 1 from sessions for update", false);
+        check(
+            "with a as (insert into b values (1) returning c) select c from a",
+            false,
+        );
+        check(
+            "-- store::listen::notify\nselect pg_notify('contextd', u.w) from u",
+            false,
+        );
+        check("update a set b = 1", false);
+        check("", false);
+    }
 }

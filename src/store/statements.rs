@@ -3,9 +3,9 @@
 use std::slice::from_ref;
 
 use super::{
-    admission, blob, chunk, compaction, compaction_read, delete, event, following, fork, import,
-    lease, lock, lost_commits, message, named_parameters::Named, prune, queue, session, stats,
-    step, submission, take, tool_call, turn, turn_read, update, usage,
+    admission, answers, blob, chunk, commit, compaction, compaction_read, delete, event, following,
+    fork, import, lease, lock, lost_commits, message, named_parameters::Named, prune, queue, seen,
+    session, stats, step, take, tool_call, turn, turn_read, update, usage,
 };
 
 /// The statements that run for every turn, message or answer, by name. Tests look at their plans.
@@ -25,7 +25,6 @@ pub fn hot_transitions() -> Vec<(&'static str, &'static [Named])> {
         ("stop", &turn::STOP),
         ("admit", &admission::ADMIT),
         ("take", &take::TAKE),
-        ("cancel", &lease::CANCEL),
         ("start_idle", from_ref(&queue::START_IDLE)),
         ("interrupt", from_ref(&queue::INTERRUPT)),
         ("record_usage", &usage::RECORD),
@@ -34,8 +33,7 @@ pub fn hot_transitions() -> Vec<(&'static str, &'static [Named])> {
         ("import", &import::IMPORT),
         ("update", &update::UPDATE),
         ("delete", from_ref(&delete::DELETE)),
-        ("submit", from_ref(&submission::SUBMIT)),
-        ("takeover", from_ref(&lease::TAKEOVER)),
+        ("commit", &commit::COMMIT),
         ("beat", from_ref(&lease::BEAT)),
         ("enqueue", from_ref(&queue::ENQUEUE)),
         (
@@ -67,10 +65,9 @@ fn turn_statements() -> Vec<(&'static str, &'static str)> {
         ("doomed", delete::DOOMED),
         ("calls", tool_call::CALLS),
         ("open_calls", tool_call::OPEN),
-        ("hand_over", &lease::HAND_OVER.sql),
+        ("seen_session", &seen::SESSION.sql),
+        ("answers_open", &answers::OPEN_CALLS.sql),
         ("owned_here", lease::OWNED_HERE),
-        ("adopt_owned", &lease::ADOPT_OWNED.sql),
-        ("release", &lease::RELEASE.sql),
         ("cancels", &lease::CANCELS.sql),
         ("heads", lease::HEADS),
         ("marks", lost_commits::MARKS),
@@ -82,6 +79,7 @@ fn turn_statements() -> Vec<(&'static str, &'static str)> {
         ("messages_by_id", &message::BY_ID.sql),
         ("open_results", message::OPEN_RESULTS),
         ("live_after", &message::LIVE_AFTER.sql),
+        ("live_within", &message::LIVE_WITHIN.sql),
         ("variable", &message::VARIABLE.sql),
         ("newest", &message::NEWEST.sql),
         ("live_before", &message::LIVE_BEFORE.sql),

@@ -50,6 +50,7 @@ pub enum Take {
 /// The first one compares the fence and answers.
 pub(super) static TAKE: LazyLock<Vec<Named>> = named![
     "sql/take/run.sql",
+    "sql/take/compaction.sql",
     "sql/rows/events.sql",
     "sql/rows/messages.sql",
     "sql/rows/parts.sql",
@@ -121,7 +122,6 @@ impl Store {
                 .and_then(|rows| rows.first())
                 .map(|row| Ok(Seq(get::<i64>(row, "next_seq")? - 1)))
                 .transpose(),
-            Err(error) if error.is_other_fence() => Ok(None),
             Err(error) => Err(error),
         }
     }
@@ -198,8 +198,13 @@ impl<'a> TakeParams<'a> {
             ("queued_into", &self.into),
             ("drop_reasons", &self.reasons),
         ]);
-        Ok(named_parameters::queries(&TAKE, &values, |name| {
-            rows.need(name)
-        })?)
+        Ok(named_parameters::queries(
+            &TAKE,
+            &values,
+            |name| match name {
+                "store::take::take_compaction" => self.state == IDLE,
+                name => rows.need(name),
+            },
+        )?)
     }
 }

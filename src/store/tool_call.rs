@@ -30,6 +30,17 @@ pub struct KnownCall {
     pub edited: Option<String>,
     /// The hash of its answer.
     pub answer: Option<String>,
+    /// The calls that were made with it.
+    pub batch: Batch,
+}
+
+/// The calls of one answer, as far as an open one has to know of them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Batch {
+    /// How many are open; 0 for a call that is closed.
+    pub open: u32,
+    /// Tokens of the results that wait for the last one.
+    pub waiting: u32,
 }
 
 /// Where a call stands.
@@ -68,6 +79,8 @@ pub struct OpenCall {
     pub timeout: Duration,
     /// Its time is up.
     pub overdue: bool,
+    /// A cancel of its turn was requested.
+    pub cancelled: bool,
 }
 
 /// Numbers of `tool_calls.status`. A call that is open and has no deadline yet waits for its turn;
@@ -86,14 +99,21 @@ pub(super) const CALL_IDS: &str = "-- store::tool_call::call_ids
 
 /// The calls by id, with what an answer needs to know.
 pub(super) const CALLS: &str = "-- store::tool_call::calls
-    select c.call_id, c.turn_id, c.step, c.tool_name, c.status, c.deadline is not null as asked, c.edited_arguments, c.answer_hash
+    select c.call_id, c.turn_id, c.step, c.tool_name, c.status, c.deadline is not null as asked, c.edited_arguments, c.answer_hash,
+           case when c.status < 3 then
+             (select count(*)::int from tool_calls o where o.tenant_id = $1 and o.session_id = $2 and o.turn_id = c.turn_id and o.status < 3)
+           else 0 end as open,
+           case when c.status < 3 then
+             (select coalesce(sum(p.tokens), 0)::int from parts p where p.tenant_id = $1 and p.session_id = $2 and p.message_id = c.result_message_id)
+           else 0 end as waiting
       from tool_calls c where c.tenant_id = $1 and c.session_id = $2 and c.call_id = any($3)";
 
 /// The calls that wait for the host, in the order the model made them; those that wait for their
 /// turn are left out.
 pub(super) const OPEN: &str = "-- store::tool_call::open
     select c.call_id, c.tool_name, c.status, c.deadline, c.deadline < now() as overdue, coalesce(c.edited_arguments, p.body) as arguments,
-           c.edited_arguments is not null as edited, extract(epoch from c.timeout)::float8 as timeout, c.executor
+           c.edited_arguments is not null as edited, extract(epoch from c.timeout)::float8 as timeout, c.executor,
+           r.cancel <> 0 as cancelled
       from session_run r
       join tool_calls c on c.tenant_id = $1 and c.session_id = $2 and c.turn_id = r.turn_id and c.status < 3 and c.deadline is not null
       join parts p on p.tenant_id = $1 and p.session_id = $2 and p.message_id = c.message_id and p.idx = c.part_idx
@@ -150,6 +170,10 @@ pub(super) fn known_calls(rows: &[Row]) -> Result<BTreeMap<CallId, KnownCall>, E
                 state: state(get(row, "status")?, get(row, "asked")?)?,
                 edited: get(row, "edited_arguments")?,
                 answer: get(row, "answer_hash")?,
+                batch: Batch {
+                    open: count(row, "open")?,
+                    waiting: count(row, "waiting")?,
+                },
             };
             Ok((CallId::new(get::<String>(row, "call_id")?), call))
         })
@@ -176,7 +200,24 @@ pub(super) fn executor_number(executor: ToolExecutor) -> i16 {
     }
 }
 
-fn executor(number: i16) -> Result<ToolExecutor, Error> {
+/// For what an open call waits, or will wait once somebody is asked.
+pub(super) fn waits_for(status: i16, edited: bool) -> Result<WaitsFor, Error> {
+    match status {
+        REQUESTED | WAITING => Ok(WaitsFor::Result { edited }),
+        APPROVAL => Ok(WaitsFor::Approval),
+        other => Err(Error::Corrupt(format!("an open call has status {other}"))),
+    }
+}
+
+/// The status of a call once somebody is asked.
+pub(super) fn asked_status(waits_for: WaitsFor) -> i16 {
+    match waits_for {
+        WaitsFor::Result { edited: _ } => REQUESTED,
+        WaitsFor::Approval => APPROVAL,
+    }
+}
+
+pub(super) fn executor(number: i16) -> Result<ToolExecutor, Error> {
     match number {
         1 => Ok(ToolExecutor::Host),
         2 => Ok(ToolExecutor::Mcp),
@@ -185,17 +226,7 @@ fn executor(number: i16) -> Result<ToolExecutor, Error> {
 }
 
 fn open_call(row: &Row) -> Result<OpenCall, Error> {
-    let waits_for = match get(row, "status")? {
-        APPROVAL => WaitsFor::Approval,
-        REQUESTED => WaitsFor::Result {
-            edited: get(row, "edited")?,
-        },
-        other => {
-            return Err(Error::Corrupt(format!(
-                "an open call with a deadline has status {other}"
-            )));
-        }
-    };
+    let waits_for = waits_for(get(row, "status")?, get(row, "edited")?)?;
     let call = ToolCall {
         id: CallId::new(get::<String>(row, "call_id")?),
         name: get(row, "tool_name")?,
@@ -211,5 +242,6 @@ fn open_call(row: &Row) -> Result<OpenCall, Error> {
         },
         timeout: Duration::try_from_secs_f64(get(row, "timeout")?).unwrap_or_default(),
         overdue: get(row, "overdue")?,
+        cancelled: get(row, "cancelled")?,
     })
 }

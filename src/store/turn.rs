@@ -18,9 +18,8 @@ use super::{
     named_parameters::{self, Named},
     pipeline::{Param, Query},
     rollback,
-    row::{ended_number, get},
+    row::{ended_number, get, session_state},
     rows::{Key, Rows, signed},
-    session::SessionState,
     tool_call::{APPROVAL, CANCELLED, REQUESTED, WAITING, executor_number},
     written::{Ack, Fenced, Written},
 };
@@ -462,9 +461,6 @@ impl Store {
                     }
                     None => return Ok((self.settle(key, right).await?, Vec::new())),
                 },
-                Err(error) if error.is_other_fence() => {
-                    return Ok((self.settle(key, right).await?, Vec::new()));
-                }
                 Err(error) if error.is_transient() && Instant::now() + pause < give_up => {
                     tracing::warn!(%error, "no answer to a write; repeating it");
                     tokio::time::sleep(pause).await;
@@ -676,7 +672,7 @@ impl From<&End<'_>> for Ended {
 fn ack(row: &Row) -> Result<Ack, Error> {
     let next_seq: i64 = get(row, "next_seq")?;
     Ok(Ack {
-        state: SessionState::from_number(get(row, "state")?)?,
+        state: session_state(get(row, "state")?)?,
         cancelled: get::<i16>(row, "cancel")? != 0,
         last_seq: Seq(next_seq - 1),
     })

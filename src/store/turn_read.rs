@@ -9,30 +9,21 @@ use super::{
     Error, Store,
     anchor::anchor,
     bounded_page::Listed,
-    lease::ROLLBACK,
+    message::{LIVE_WITHIN, NOW, Seen, page_values},
     named_parameters::Named,
     pipeline::Param,
     row::{count, get, turn_state},
     rows::Key,
+    seen::cancel_request,
 };
 use crate::{
     codec,
     model::{
-        Anchor, CancelCause, MessageId, RequestId, Seq, SessionConfig, SessionKey, ToolSet, TurnId,
-        TurnResult, TurnState, UsageTotals, command::TurnRequest,
+        Anchor, MessageId, RequestId, Seq, SessionConfig, SessionKey, ToolSet, TurnId, TurnResult,
+        TurnState, UsageTotals, command::TurnRequest,
     },
+    session::CancelRequest,
 };
-
-/// A request to cancel that was recorded.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct CancelRequest {
-    /// By what.
-    pub cause: CancelCause,
-    /// The canceller's words.
-    pub reason: String,
-    /// The turn's messages are to be taken back.
-    pub rollback: bool,
-}
 
 /// A configuration and which one it is.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -94,6 +85,22 @@ impl Owned {
     /// The configuration that the next step is to be made for.
     pub fn in_force(&self) -> &Revision {
         self.newer.as_ref().unwrap_or(&self.made_for)
+    }
+
+    /// Whether a call that is made now is sent no tools: the turn's time is up, or was when the step
+    /// began.
+    pub fn is_late(&self) -> bool {
+        self.late || self.time_left.is_zero()
+    }
+
+    /// How much of the time after the turn's own is left.
+    pub fn grace_left(&self, grace: Duration) -> Duration {
+        grace.saturating_sub(self.overtime)
+    }
+
+    /// How much of all its time is left.
+    pub fn time_with_grace(&self, grace: Duration) -> Duration {
+        self.time_left + self.grace_left(grace)
     }
 
     /// From the start of the turn to this look at it.
@@ -159,6 +166,34 @@ impl Store {
         ];
         let rows = self.database.read_named(&OWNED, &values).await?;
         rows.first().map(owned).transpose()
+    }
+
+    /// The same with the transcript as the model sees it, on one connection. The two are not read at
+    /// one time. Where the transcript comes to `most_bytes` it is read up to there.
+    pub async fn owned_with_transcript(
+        &self,
+        key: &SessionKey,
+        turn: &TurnId,
+        epoch: i64,
+        most_bytes: usize,
+    ) -> Result<(Option<Owned>, Seen), Error> {
+        let key = Key::from(key);
+        let turn = turn.as_str();
+        let values = [
+            ("tenant", &key.tenant as Param<'_>),
+            ("session", &key.session),
+            ("epoch", &epoch),
+            ("owner", &self.replica),
+            ("turn", &turn),
+        ];
+        let most_bytes = i64::try_from(most_bytes).unwrap_or(i64::MAX);
+        let mut page = page_values(&key, &NOW, &Seq(0), &None).to_vec();
+        page.push(("most_bytes", &most_bytes as Param<'_>));
+        let queries = [OWNED.query(&values)?, LIVE_WITHIN.query(&page)?];
+        let all = self.database.read_together(&queries).await?;
+        let rows = |index: usize| all.get(index).map_or([].as_slice(), Vec::as_slice);
+        let owned = rows(0).first().map(owned).transpose()?;
+        Ok((owned, Seen::of(rows(1))?))
     }
 
     /// One turn. `None` means the session has no such turn.
@@ -276,25 +311,6 @@ fn newer(row: &Row) -> Result<Option<Revision>, Error> {
     Ok(Some(Revision {
         number,
         config: codec::config::decode(get(row, "newer_config")?, tools)?,
-    }))
-}
-
-fn cancel_request(row: &Row) -> Result<Option<CancelRequest>, Error> {
-    let mode: i16 = get(row, "cancel")?;
-    if mode == 0 {
-        return Ok(None);
-    }
-    let cause = match get::<i16>(row, "cancel_cause")? {
-        1 => CancelCause::Requested,
-        2 => CancelCause::Interrupted,
-        3 => CancelCause::Disconnected,
-        4 => CancelCause::SessionDeleted,
-        other => return Err(Error::Corrupt(format!("cancel cause {other}"))),
-    };
-    Ok(Some(CancelRequest {
-        cause,
-        reason: get(row, "cancel_reason")?,
-        rollback: mode == ROLLBACK,
     }))
 }
 

@@ -101,7 +101,8 @@ impl Store {
                 .and_then(|rows| rows.first())
                 .map(updated)
                 .transpose(),
-            Err(error) if error.is_refusal() => Ok(None),
+            // The same request at the same time was faster.
+            Err(Error::Duplicate(_)) => Ok(None),
             Err(error) => Err(error),
         }
     }

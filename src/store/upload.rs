@@ -4,7 +4,7 @@
 use std::{sync::LazyLock, time::Duration};
 
 use super::{
-    Error, Store,
+    AdmittedAt, Error, Store,
     blob::{BLOB, Blob, blob},
     idempotency::{Remembered, remembered},
     named_parameters::Named,
@@ -39,6 +39,8 @@ pub enum Kept {
     Mismatch(RequestId),
 }
 
+static WRITE: LazyLock<Named> = named_alone!("sql/upload/write.sql");
+static REMEMBER: LazyLock<Named> = named_alone!("sql/upload/remember.sql");
 static DESCRIBE: LazyLock<Named> = named_alone!("sql/upload/describe.sql");
 static SWEEP: LazyLock<Named> = named_alone!("sql/upload/sweep.sql");
 
@@ -51,15 +53,21 @@ impl Store {
         first: u32,
         chunks: &[&[u8]],
     ) -> Result<(), Error> {
-        const SQL: &str = "-- store::upload::write_upload
-            insert into blob_chunks (tenant_id, blob_id, idx, bytes)
-            select $1, $2, $3::int + u.idx::int - 1, u.bytes from unnest($4::bytea[]) with ordinality as u(bytes, idx)
-            on conflict do nothing";
         let first = i32::try_from(first).unwrap_or(i32::MAX);
         let tenant = tenant.as_str();
         let upload = upload.as_str();
-        let query = Query::new(SQL, vec![&tenant as Param<'_>, &upload, &first, &chunks]);
-        self.database.write(&query).await.map(drop)
+        let known_at = AdmittedAt::current();
+        let write = WRITE.query(&[
+            ("tenant", &tenant as Param<'_>),
+            ("upload", &upload),
+            ("first", &first),
+            ("chunks", &chunks),
+            ("known_at", &known_at),
+        ])?;
+        if self.database.write(&write).await?.is_empty() {
+            self.check_tenant(tenant).await?;
+        }
+        Ok(())
     }
 
     /// Makes a blob of an upload, or drops the upload where that blob is stored already. Of two uploads
@@ -71,9 +79,6 @@ impl Store {
         arrived: &Arrived<'_>,
         idempotency: &Idempotency,
     ) -> Result<Kept, Error> {
-        const REMEMBER: &str = "-- store::upload::keep_upload (remember)
-            insert into idempotency (tenant_id, session_id, request_id, req_hash, result)
-            select $1, '', $2, $3, $4 where $2::text is not null on conflict do nothing";
         const KEEP: &str = "-- store::upload::keep_upload (keep)
             update blob_chunks set blob_id = $2 where tenant_id = $1 and blob_id = $3
                and exists (select 1 from blobs where tenant_id = $1 and blob_id = $2)
@@ -94,6 +99,14 @@ impl Store {
         let chunks = i64::from(*chunks);
         let request = idempotency.request.as_ref().map(RequestId::as_str);
         let hash = &idempotency.hash;
+        let known_at = AdmittedAt::current();
+        let remember = REMEMBER.query(&[
+            ("tenant", &tenant as Param<'_>),
+            ("blob", &blob_id),
+            ("request_id", &request),
+            ("request_hash", hash),
+            ("known_at", &known_at),
+        ])?;
         let describe = DESCRIBE.query(&[
             ("tenant", &tenant as Param<'_>),
             ("blob", &blob_id),
@@ -103,12 +116,10 @@ impl Store {
             ("chunks", &chunks),
             ("request_id", &request),
             ("request_hash", hash),
+            ("known_at", &known_at),
         ])?;
         let queries = [
-            Query::new(
-                REMEMBER,
-                vec![&tenant as Param<'_>, &request, hash, &blob_id],
-            ),
+            remember,
             describe,
             Query::new(KEEP, vec![&tenant as Param<'_>, &blob_id, &upload]),
             Query::new(DISCARD, vec![&tenant as Param<'_>, &upload]),
@@ -126,6 +137,9 @@ impl Store {
             return Ok(Kept::Mismatch(request.clone()));
         }
         let found = found.first().map(|row| blob(id, row)).transpose()?;
+        if found.is_none() {
+            self.check_tenant(tenant).await?;
+        }
         found
             .map(Kept::Blob)
             .ok_or_else(|| Error::Corrupt(format!("the upload {upload} lost chunks")))
@@ -143,15 +157,13 @@ impl Store {
     }
 
     /// Removes what is left of uploads that began longer than `age` ago, of all tenants: at most a
-    /// bounded number of chunks, which is returned. The tenants are found one after the other, each
-    /// by one look into the index.
-    pub async fn sweep_uploads(&self, age: Duration) -> Result<u64, Error> {
+    /// bounded number of chunks, which is returned, and whether that was all that one round may. The
+    /// tenants are found one after the other, each by one look into the index.
+    pub async fn sweep_uploads(&self, age: Duration) -> Result<(u64, bool), Error> {
         let age = age.as_secs_f64();
-        Ok(self
-            .database
-            .write(&SWEEP.query(&[("age", &age as Param<'_>), ("most", &ROUND)])?)
-            .await?
-            .len() as u64)
+        let sweep = SWEEP.query(&[("age", &age as Param<'_>), ("most", &ROUND)])?;
+        let swept = self.database.write(&sweep).await?.len() as u64;
+        Ok((swept, swept >= ROUND.unsigned_abs()))
     }
 }
 

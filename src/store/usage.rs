@@ -5,6 +5,7 @@ use std::sync::LazyLock;
 use super::{
     Error, Store,
     anchor::anchor_param,
+    lock::lock_run,
     named_parameters::{self, Named},
     pipeline::Param,
     row::get,
@@ -54,7 +55,7 @@ pub struct Report<'a> {
     pub result: &'a str,
 }
 
-/// The first one answers.
+/// After the row lock. The first one answers.
 pub(super) static RECORD: LazyLock<Vec<Named>> = named![
     "sql/record_usage/run.sql",
     "sql/rows/request.sql",
@@ -154,18 +155,24 @@ impl Store {
             ("message", &message),
             ("info", &info),
         ]);
-        let queries = named_parameters::queries(&RECORD, &values, |name| match name {
-            "store::rows::request" => request.is_some(),
-            "store::usage::record_message" => message.is_some(),
-            _ => true,
-        })?;
+        let mut queries = vec![lock_run(&key)];
+        queries.extend(named_parameters::queries(
+            &RECORD,
+            &values,
+            |name| match name {
+                "store::rows::request" => request.is_some(),
+                "store::usage::record_message" => message.is_some(),
+                _ => true,
+            },
+        )?);
         match self.database.transact(&queries).await {
             Ok(answers) => answers
-                .first()
+                .get(1)
                 .and_then(|rows| rows.first())
                 .map(|row| Ok(Seq(get::<i64>(row, "next_seq")? - 1)))
                 .transpose(),
-            Err(error) if error.is_refusal() => Ok(None),
+            // The same request at the same time was faster.
+            Err(Error::Duplicate(_)) => Ok(None),
             Err(error) => Err(error),
         }
     }

@@ -1,7 +1,7 @@
 //! The outcome of an owner's write.
 
-use super::session::SessionState;
 use crate::model::Seq;
+use crate::session::SessionState;
 
 /// What the hot row says after an owner's write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

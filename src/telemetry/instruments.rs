@@ -115,7 +115,7 @@ instruments! {
     MODEL_TOKENS = Kind::Histogram(TOKENS), "gen_ai.client.token.usage", "{token}", "Tokens of model calls, as providers report them";
     TOOL_DURATION = Kind::Histogram(MODEL_CALL), "gen_ai.execute_tool.duration", "s", "Duration of calls of MCP servers' tools";
     MODEL_RETRIES = Kind::Counter, "contextd.model.retries", "{call}", "Model calls that are made again after a failure";
-    ESTIMATE_RATIO = Kind::Histogram(RATIO), "contextd.estimate.ratio", "", "Predicted tokens of a prompt divided by those that the provider reported";
+    ESTIMATE_RATIO = Kind::Histogram(RATIO), "contextd.estimate.ratio", "", "Predicted tokens of a prompt divided by those that the provider reported, where that can be its size";
     COMPACTIONS = Kind::Counter, "contextd.compaction.ended", "{compaction}", "Compactions that were applied, or failed";
     COMPACTION_TOKENS = Kind::Histogram(TOKENS), "contextd.compaction.tokens", "{token}", "Tokens of a context before and after it was compacted, and what that saved";
     PRUNES = Kind::Counter, "contextd.prune.applied", "{prune}", "Times that old tool results were cleared";
@@ -131,6 +131,7 @@ instruments! {
     DB_CONNECTIONS_MAX = Kind::Gauge, "db.client.connection.max", "{connection}", "Most connections of the pool";
     DB_PENDING = Kind::Gauge, "db.client.connection.pending_requests", "{request}", "Who waits for a connection";
     DB_TIMEOUTS = Kind::Counter, "db.client.connection.timeouts", "{timeout}", "Waits for a connection that were given up";
+    DB_CONNECT_FAILURES = Kind::Counter, "contextd.database.connect_failures", "{connection}", "Connections to the database that could not be made";
     DB_WAIT = Kind::Histogram(DATABASE), "db.client.connection.wait_time", "s", "How long was waited for a connection";
     WAKEUPS = Kind::Counter, "contextd.wakeup", "{wakeup}", "Wake-ups between replicas, sent and heard";
     REMOVED = Kind::Counter, "contextd.retention.removed", "{row}", "Rows, sessions and blobs removed because their time was over";

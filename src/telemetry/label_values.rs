@@ -51,6 +51,10 @@ pub enum ConnectionEnd {
     Silent,
     /// It had no call for too long.
     Idle,
+    /// It had no call whose caller was known for too long.
+    Unauthenticated,
+    /// It had no such call, and gave its place to a newer one.
+    Displaced,
     /// Its TLS handshake failed.
     HandshakeFailed,
     /// Its TLS handshake took too long.
@@ -60,10 +64,12 @@ pub enum ConnectionEnd {
 }
 
 impl ConnectionEnd {
-    pub(super) const ALL: [Self; 6] = [
+    pub(super) const ALL: [Self; 8] = [
         Self::Flood,
         Self::Silent,
         Self::Idle,
+        Self::Unauthenticated,
+        Self::Displaced,
         Self::HandshakeFailed,
         Self::HandshakeTimeout,
         Self::HandshakeDisplaced,
@@ -90,6 +96,8 @@ pub(super) fn connection_end(why: ConnectionEnd) -> &'static str {
         ConnectionEnd::Flood => "flood",
         ConnectionEnd::Silent => "silent",
         ConnectionEnd::Idle => "idle",
+        ConnectionEnd::Unauthenticated => "unauthenticated",
+        ConnectionEnd::Displaced => "displaced",
         ConnectionEnd::HandshakeFailed => "handshake_failed",
         ConnectionEnd::HandshakeTimeout => "handshake_timeout",
         ConnectionEnd::HandshakeDisplaced => "handshake_displaced",
@@ -116,6 +124,43 @@ pub(super) fn ending(ending: &Ending) -> (&'static str, &'static str) {
     }
 }
 
+/// Every state that an end leaves its turn in, with why.
+pub(super) fn endings() -> impl Iterator<Item = (&'static str, &'static str)> {
+    use {CancelCause as C, CompletionReason as R, FailureReason as F};
+    let completed = [
+        R::Stop,
+        R::MaxSteps,
+        R::Length,
+        R::ContentFilter,
+        R::Budget,
+        R::Deadline,
+        R::Empty,
+    ];
+    let cancelled = [
+        C::Requested,
+        C::Interrupted,
+        C::Disconnected,
+        C::SessionDeleted,
+    ];
+    let failed = [
+        F::ProviderAuth,
+        F::ProviderRateLimited,
+        F::ProviderTimeout,
+        F::ProviderOverloaded,
+        F::ProviderBadRequest,
+        F::ProviderBroken,
+        F::ContextOverflow,
+        F::Poisoned,
+        F::Internal,
+        F::ModelNotFound,
+        F::PolicyNotFound,
+    ];
+    let completed = completed.map(|reason| ("completed", completion(reason)));
+    let cancelled = cancelled.map(|cause| ("cancelled", cancel(cause)));
+    let failed = failed.map(|reason| ("failed", failure(reason)));
+    completed.into_iter().chain(cancelled).chain(failed)
+}
+
 fn completion(reason: CompletionReason) -> &'static str {
     match reason {
         CompletionReason::Stop => "stop",
@@ -124,6 +169,7 @@ fn completion(reason: CompletionReason) -> &'static str {
         CompletionReason::ContentFilter => "content_filter",
         CompletionReason::Budget => "budget",
         CompletionReason::Deadline => "deadline",
+        CompletionReason::Empty => "empty",
     }
 }
 
@@ -136,7 +182,8 @@ fn cancel(cause: CancelCause) -> &'static str {
     }
 }
 
-fn failure(reason: FailureReason) -> &'static str {
+/// Why a turn failed, as metrics and logs name it.
+pub fn failure(reason: FailureReason) -> &'static str {
     match reason {
         FailureReason::ProviderAuth => "provider_auth",
         FailureReason::ProviderRateLimited => "provider_rate_limited",

@@ -1,5 +1,6 @@
-//! Lines of the log on their way to stderr. A thread of its own writes them: a reader of the log that
-//! stalls must not hold the threads that serve. What does not fit is dropped and counted.
+//! Lines of the log on their way to stderr. A separate thread writes them: a reader of the log that
+//! stalls must not hold the threads that serve. What does not fit, or cannot be written, is dropped and
+//! counted. Lines of the audit have room that no others take, and are counted apart.
 
 use std::{
     io::{self, Write},
@@ -7,14 +8,35 @@ use std::{
     time::Duration,
 };
 
+use tracing::Metadata;
+use tracing_subscriber::fmt::MakeWriter;
+
+use super::names::AUDIT;
+
 /// Bytes of lines that may wait.
 const MOST_BYTES: usize = 8 * 1024 * 1024;
+/// Bytes beside them for lines of the audit.
+const MOST_AUDIT_BYTES: usize = 8 * 1024 * 1024;
 /// How long the end of the process waits for the last lines.
 const LAST_LINES: Duration = Duration::from_secs(1);
 
-/// Writes lines; a clone writes to the same place.
+/// Makes what writes a line.
 #[derive(Debug, Clone)]
 pub(super) struct LogWriter(Arc<Queue>);
+
+/// Writes a line.
+#[derive(Debug)]
+pub(super) struct LineWriter {
+    queue: Arc<Queue>,
+    kind: Line,
+}
+
+/// What a line is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Line {
+    Log,
+    Audit,
+}
 
 /// The log of this process. Waits for its last lines when it is dropped.
 #[must_use]
@@ -30,10 +52,40 @@ struct Queue {
 #[derive(Debug, Default)]
 struct Pending {
     lines: Vec<u8>,
-    /// Lines that did not fit since the last report.
-    dropped: u64,
+    /// Those of them that are the audit's.
+    audit_lines: u64,
+    /// Lines that were dropped since the last report.
+    dropped: Dropped,
     /// Lines were taken that are not written yet.
     is_writing: bool,
+}
+
+/// Lines that were dropped.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+struct Dropped {
+    log: u64,
+    audit: u64,
+}
+
+impl Dropped {
+    /// Says so in the log.
+    fn report(self) {
+        let Self { log, audit } = self;
+        if log > 0 {
+            tracing::warn!(
+                lines = log,
+                "lines of the log were dropped: its reader is too slow, or gone"
+            );
+        }
+        if audit > 0 {
+            tracing::error!(
+                target: AUDIT,
+                audit = true,
+                lines = audit,
+                "lines of the audit were dropped: the reader of the log is too slow, or gone"
+            );
+        }
+    }
 }
 
 /// Begins to write lines to a sink.
@@ -51,10 +103,20 @@ impl Queue {
         self.pending.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn put(&self, line: &[u8]) {
+    fn put(&self, line: &[u8], kind: Line) {
+        let most = match kind {
+            Line::Log => MOST_BYTES,
+            Line::Audit => MOST_BYTES + MOST_AUDIT_BYTES,
+        };
         let mut pending = self.lock();
-        if pending.lines.len() + line.len() > MOST_BYTES {
-            pending.dropped += 1;
+        let fits = pending.lines.len() + line.len() <= most;
+        match (fits, kind) {
+            (true, Line::Log) => {}
+            (true, Line::Audit) => pending.audit_lines += 1,
+            (false, Line::Log) => pending.dropped.log += 1,
+            (false, Line::Audit) => pending.dropped.audit += 1,
+        }
+        if !fits {
             return;
         }
         pending.lines.extend_from_slice(line);
@@ -70,21 +132,25 @@ impl Queue {
             let pending = self.changed.wait_while(pending, waits);
             let mut pending = pending.unwrap_or_else(PoisonError::into_inner);
             let lines = std::mem::take(&mut pending.lines);
+            let audit_lines = std::mem::take(&mut pending.audit_lines);
             pending.is_writing = true;
             drop(pending);
-            // Where the log cannot be written, it cannot be said either.
-            let _ = sink.write_all(&lines).and_then(|()| sink.flush());
+            let written = sink.write_all(&lines).and_then(|()| sink.flush());
             let mut pending = self.lock();
             pending.is_writing = false;
-            let dropped = std::mem::take(&mut pending.dropped);
+            // What cannot be written is said once something can be written again.
+            let mut dropped = Dropped::default();
+            match written {
+                Ok(()) => dropped = std::mem::take(&mut pending.dropped),
+                Err(_) => {
+                    let all = lines.iter().filter(|byte| **byte == b'\n').count() as u64;
+                    pending.dropped.log += all.saturating_sub(audit_lines);
+                    pending.dropped.audit += audit_lines;
+                }
+            }
             drop(pending);
             self.changed.notify_all();
-            if dropped > 0 {
-                tracing::warn!(
-                    lines = dropped,
-                    "lines of the log were dropped: its reader is too slow"
-                );
-            }
+            dropped.report();
         }
     }
 
@@ -97,9 +163,34 @@ impl Queue {
     }
 }
 
-impl Write for LogWriter {
+impl LogWriter {
+    fn line(&self, kind: Line) -> LineWriter {
+        LineWriter {
+            queue: Arc::clone(&self.0),
+            kind,
+        }
+    }
+}
+
+impl MakeWriter<'_> for LogWriter {
+    type Writer = LineWriter;
+
+    fn make_writer(&self) -> LineWriter {
+        self.line(Line::Log)
+    }
+
+    fn make_writer_for(&self, metadata: &Metadata<'_>) -> LineWriter {
+        self.line(if metadata.target() == AUDIT {
+            Line::Audit
+        } else {
+            Line::Log
+        })
+    }
+}
+
+impl Write for LineWriter {
     fn write(&mut self, line: &[u8]) -> io::Result<usize> {
-        self.0.put(line);
+        self.queue.put(line, self.kind);
         Ok(line.len())
     }
 
@@ -149,16 +240,16 @@ mod tests {
     #[test]
     fn a_reader_that_stalls_holds_no_writer_and_lines_beyond_the_bound_are_dropped() {
         let (sink, go, reader) = stalled();
-        let (mut writer, log) = start(sink).unwrap();
+        let (writer, log) = start(sink).unwrap();
         let line = vec![b'x'; MOST_BYTES / 4];
         for _ in 0..20 {
-            writer.write_all(&line).unwrap();
+            writer.make_writer().write_all(&line).unwrap();
         }
         let pending = log.0.lock();
         assert!(pending.lines.len() <= MOST_BYTES);
         assert!(
-            pending.dropped >= 20 - 8,
-            "{} were dropped",
+            pending.dropped.log >= 20 - 8,
+            "{:?} were dropped",
             pending.dropped
         );
         drop(pending);
@@ -172,11 +263,44 @@ mod tests {
     }
 
     #[test]
+    fn audit_lines_have_room_that_no_others_take_and_are_counted_apart() {
+        let (sink, go, _reader) = stalled();
+        let (writer, log) = start(sink).unwrap();
+        let line = vec![b'x'; MOST_BYTES / 4];
+        for _ in 0..20 {
+            writer.line(Line::Log).write_all(&line).unwrap();
+        }
+        let fit = MOST_AUDIT_BYTES / line.len();
+        for _ in 0..fit {
+            writer.line(Line::Audit).write_all(&line).unwrap();
+        }
+        assert_eq!(log.0.lock().dropped.audit, 0);
+        // The writer may have taken all that was there before it stalls.
+        for _ in 0..fit * 3 {
+            writer.line(Line::Audit).write_all(&line).unwrap();
+        }
+        assert!(log.0.lock().dropped.audit > 0);
+        drop(go);
+    }
+
+    #[test]
+    fn lines_that_cannot_be_written_are_counted() {
+        let (sink, go, _reader) = stalled();
+        let (writer, log) = start(sink).unwrap();
+        // The sink fails from now on.
+        drop(go);
+        writer.line(Line::Audit).write_all(b"one\n").unwrap();
+        writer.line(Line::Log).write_all(b"two\n").unwrap();
+        log.0.flush(LAST_LINES);
+        assert_eq!(log.0.lock().dropped, Dropped { log: 1, audit: 1 });
+    }
+
+    #[test]
     fn the_last_lines_are_written_before_the_log_is_dropped() {
         let (sink, go, reader) = stalled();
-        let (mut writer, log) = start(sink).unwrap();
+        let (writer, log) = start(sink).unwrap();
         go.send(()).unwrap();
-        writer.write_all(b"the last\n").unwrap();
+        writer.make_writer().write_all(b"the last\n").unwrap();
         drop(log);
         assert_eq!(reader.recv().unwrap(), b"the last\n");
     }

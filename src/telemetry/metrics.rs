@@ -22,6 +22,23 @@ const MOST_MODELS: usize = 200;
 const MOST_SERVERS: usize = 100;
 /// Reasons of rejections that have labels of their own; there are fewer.
 const MOST_REASONS: usize = 100;
+/// What retention removes, as `contextd.kind` names it.
+const REMOVED_KINDS: [&str; 6] = [
+    "blobs",
+    "events",
+    "queued_messages",
+    "request_ids",
+    "sessions",
+    "tool_sets",
+];
+
+/// Why connections to the database cannot be made.
+const CONNECT_FAILURES: [&str; 4] = [
+    "no_connection_left",
+    "refused",
+    "transaction_pooler",
+    "unavailable",
+];
 
 /// What is measured. Clones measure into the same instruments.
 #[derive(Clone)]
@@ -55,6 +72,7 @@ struct Instruments {
     stream_lag: Histogram<f64>,
     db_duration: Histogram<f64>,
     db_timeouts: Counter<u64>,
+    db_connect_failures: Counter<u64>,
     db_wait: Histogram<f64>,
     wakeups: Counter<u64>,
     removed: Counter<u64>,
@@ -186,6 +204,7 @@ impl Metrics {
             stream_lag: histogram(&meter, &instruments::STREAM_LAG),
             db_duration: histogram(&meter, &instruments::DB_DURATION),
             db_timeouts: counter(&meter, &instruments::DB_TIMEOUTS),
+            db_connect_failures: counter(&meter, &instruments::DB_CONNECT_FAILURES),
             db_wait: histogram(&meter, &instruments::DB_WAIT),
             wakeups: counter(&meter, &instruments::WAKEUPS),
             removed: counter(&meter, &instruments::REMOVED),
@@ -213,11 +232,20 @@ impl Metrics {
         self.0.pruned_tokens.add(0, &[]);
         self.0.replay_bytes.add(0, &[]);
         self.0.db_timeouts.add(0, &[]);
+        for error in CONNECT_FAILURES {
+            self.count_connect_failed(0, error);
+        }
         for direction in [Direction::Sent, Direction::Heard] {
             self.wakeups(direction, 0);
         }
         for why in ConnectionEnd::ALL {
             self.count_connection_ended(0, why);
+        }
+        for ending in label_values::endings() {
+            self.count_ended(0, ending);
+        }
+        for kind in REMOVED_KINDS {
+            self.removed(kind, 0);
         }
     }
 
@@ -272,12 +300,15 @@ impl Metrics {
 
     /// A turn was ended by this replica.
     pub fn turn_ended(&self, ending: &Ending) {
-        let (state, reason) = label_values::ending(ending);
+        self.count_ended(1, label_values::ending(ending));
+    }
+
+    fn count_ended(&self, turns: u64, (state, reason): (&'static str, &'static str)) {
         let attributes = [
             KeyValue::new(attribute::TURN_STATE, state),
             KeyValue::new(attribute::REASON, reason),
         ];
-        self.0.turn_ended.add(1, &attributes);
+        self.0.turn_ended.add(turns, &attributes);
     }
 
     /// So many more turns run here.
@@ -443,6 +474,16 @@ impl Metrics {
         if timed_out {
             self.0.db_timeouts.add(1, &[]);
         }
+    }
+
+    /// A connection to the database could not be made, for this reason.
+    pub fn connect_failed(&self, error: &'static str) {
+        self.count_connect_failed(1, error);
+    }
+
+    fn count_connect_failed(&self, connections: u64, error: &'static str) {
+        let error = KeyValue::new(attribute::ERROR_TYPE, error);
+        self.0.db_connect_failures.add(connections, &[error]);
     }
 
     /// Wake-ups went between replicas.

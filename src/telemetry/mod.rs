@@ -21,9 +21,10 @@ pub mod spans;
 pub mod traces;
 
 pub use export::Telemetry;
-pub use label_values::{ConnectionEnd, ToolResult};
+pub use label_values::{ConnectionEnd, ToolResult, failure as failure_reason};
 pub use log_writer::Log;
 pub use metrics::Metrics;
+pub use names::AUDIT;
 pub use traces::{Span, Trace, Traces};
 
 /// Telemetry cannot be set up.
@@ -54,7 +55,7 @@ const DIRECTIVES: &str = "contextd::audit=info,rmcp=off,tokio_postgres=off";
 /// Starts logs on stderr. The last lines are written when what it returns is dropped.
 pub fn init(config: &TelemetryConfig) -> Result<Log, TelemetryError> {
     let (writer, log) = log_writer::start(std::io::stderr())?;
-    let mut lines = tracing_subscriber::fmt::layer().with_writer(move || writer.clone());
+    let mut lines = tracing_subscriber::fmt::layer().with_writer(writer);
     if !std::io::stderr().is_terminal() {
         lines.set_ansi(false);
     }

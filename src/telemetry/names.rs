@@ -3,6 +3,8 @@
 
 /// The conventions that the names of spans and metrics are of (GenAI conventions are on top of them).
 pub const SCHEMA_URL: &str = "https://opentelemetry.io/schemas/gen-ai-dev/1.42.0-dev";
+/// The target of lines of the audit.
+pub const AUDIT: &str = "contextd::audit";
 /// The instrumentation scope.
 pub const SCOPE: &str = "contextd";
 

@@ -30,13 +30,16 @@ impl Progress {
         Self::new(drop)
     }
 
-    /// Steps go to stderr, in the form of the log; the ready line goes to stdout, and nothing else
-    /// does.
+    /// Steps go to stderr, and the ready line goes to stdout as its only line; both have the log's
+    /// format.
     pub fn to_terminal(format: LogFormat) -> Self {
         Self::new(move |notice| match (notice, format) {
             (Notice::Step(step), LogFormat::Text) => eprintln!("contextd: {step}"),
             (Notice::Step(step), LogFormat::Json) => tracing::info!("{step}"),
-            (Notice::Ready(line), LogFormat::Text | LogFormat::Json) => print_line(&line),
+            (Notice::Ready(line), LogFormat::Text) => print_line(&line),
+            (Notice::Ready(line), LogFormat::Json) => {
+                print_line(&serde_json::json!({"level": "INFO", "message": line}).to_string());
+            }
         })
     }
 

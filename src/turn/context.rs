@@ -3,8 +3,10 @@
 pub mod compact;
 pub mod count;
 pub mod estimators;
+pub mod export;
 pub(in crate::turn) mod learn;
 pub(in crate::turn) mod media;
+pub(in crate::turn) mod memory;
 mod prepare;
 pub(in crate::turn) mod prune;
 pub(in crate::turn) mod reasoning;

@@ -2,15 +2,16 @@
 
 use std::{future::Future, sync::Arc, time::Duration};
 
-use tokio::{sync::Semaphore, task::JoinHandle};
+use tokio::task::JoinHandle;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::{
     clock::Clock,
+    fair::FairGate,
     mcp,
     model::{
-        Limits, SessionConfig, TenantId, TenantLimits, command::TurnRequest, config::Policy,
-        quota::has_fair_room,
+        Limits, SessionConfig, SessionKey, TenantId, TenantLimits, command::TurnRequest,
+        config::Policy, quota::has_fair_room,
     },
     provider::{Registry, registry::Resolved},
     quota::{Quotas, TenantState},
@@ -19,15 +20,14 @@ use crate::{
     turn::{
         Error,
         context::learn::memory::CalibrationMemory,
-        lease::{leases::Leases, postponed::Postponed},
+        lease::{
+            leases::{GrantRequest, Leases},
+            postponed::Postponed,
+        },
         live::{hub::Hub, sharing::Sharing, wakeups::Wakeups},
         settings::{DEFAULT_POLICY, Rules},
     },
 };
-
-/// Requests with the content of media that are written at once for hosts; each holds as many bytes
-/// of it as a prompt may.
-const RENDERINGS: usize = 4;
 
 /// Longest time, after the drain, for handing turns over and for what calls taught.
 const LAST_WRITES: Duration = Duration::from_secs(5);
@@ -55,8 +55,10 @@ pub struct Engine {
     pub(super) calibration_memory: CalibrationMemory,
     pub(super) draining: CancellationToken,
     pub(super) aborting: CancellationToken,
-    pub(super) uploads: Semaphore,
-    pub(super) renderings: Semaphore,
+    pub(super) uploads: Arc<FairGate>,
+    /// Bytes that calls may hold which read whole sessions.
+    pub(super) prompt_memory: Arc<FairGate>,
+    pub(super) counts: Arc<FairGate>,
     pub(super) postponed: Postponed,
     pub(super) postponed_starts: Postponed,
     pub(super) metrics: Metrics,
@@ -74,7 +76,9 @@ impl Engine {
         clock: Arc<dyn Clock>,
         telemetry: &Telemetry,
     ) -> Arc<Self> {
-        let uploads = Semaphore::new(rules.uploads.max_at_once);
+        let uploads = FairGate::new(rules.uploads.max_at_once);
+        let prompt_memory = FairGate::new(rules.prompt_memory);
+        let counts = FairGate::new(rules.counts_at_once);
         Arc::new(Self {
             store,
             models,
@@ -91,7 +95,8 @@ impl Engine {
             draining: CancellationToken::new(),
             aborting: CancellationToken::new(),
             uploads,
-            renderings: Semaphore::new(RENDERINGS),
+            prompt_memory,
+            counts,
             postponed: Postponed::default(),
             postponed_starts: Postponed::default(),
             metrics: telemetry.metrics().clone(),
@@ -172,7 +177,7 @@ impl Engine {
     pub fn model(&self, reference: &str) -> Result<Resolved, Error> {
         self.models
             .resolve(reference)
-            .ok_or_else(|| Error::ModelNotFound(reference.to_owned()))
+            .ok_or_else(|| Error::ModelNotFound(self.models.missing(reference)))
     }
 
     /// The same, to be called: a server of one's own is asked for the window of the model where that
@@ -199,11 +204,25 @@ impl Engine {
     /// Refuses a turn of a tenant for which there is no room: on this replica, or by its limits.
     pub(super) fn check_room(&self, tenant: &TenantId) -> Result<(), Error> {
         let (all, own) = self.leases.running(tenant);
+        self.has_room(tenant, all, own)?;
+        Ok(self.quotas.check_turn(tenant)?)
+    }
+
+    /// Notes that a statement is about to be sent that begins a turn, for which there has to be room.
+    pub(super) fn request_start(&self, key: &SessionKey) -> Result<GrantRequest, Error> {
+        let tenant = &key.tenant;
+        self.quotas.check_turn(tenant)?;
+        let admit = |all, own| self.has_room(tenant, all, own);
+        self.leases.request_start(key, admit)
+    }
+
+    /// Whether one more turn or compaction of a tenant may run beside these.
+    pub(super) fn has_room(&self, tenant: &TenantId, all: usize, own: usize) -> Result<(), Error> {
         let share = if self.rules.is_shared { own } else { 0 };
         if !has_fair_room(self.rules.max_running, all, share) {
             return Err(Error::Overloaded);
         }
-        Ok(self.quotas.check_turn(tenant, own)?)
+        Ok(self.quotas.check_running(tenant, own)?)
     }
 
     /// The tenants that may begin no turn here now, among those that asked for something lately.

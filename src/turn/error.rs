@@ -50,8 +50,8 @@ pub enum Error {
     #[error(transparent)]
     Mcp(#[from] mcp::Error),
     /// No configured provider has this model.
-    #[error("no configured provider has the model {0}")]
-    ModelNotFound(String),
+    #[error("{0}")]
+    ModelNotFound(provider::registry::Missing),
     /// The model's window is not known, and the policy wants one that is.
     #[error("the context window of {0} is not known, and the session's policy requires one")]
     ContextWindowUnknown(String),
@@ -130,7 +130,9 @@ pub enum Error {
         newest: CompactionId,
     },
     /// A compaction would not make the context smaller.
-    #[error("a compaction would not make the context smaller")]
+    #[error(
+        "a compaction would leave {after} of {before} tokens: the newest input, pinned messages, instructions and tools stay"
+    )]
     CompactionNoGain {
         /// Tokens of the prompt.
         before: u32,
@@ -165,6 +167,11 @@ pub enum Error {
     /// The server runs as many turns as it may.
     #[error("the server is at its limit of running turns")]
     Overloaded,
+    /// Another call copies the session into the fork.
+    #[error(
+        "the session {0} is still being copied by the call that began the fork; repeat the request"
+    )]
+    ForkInProgress(SessionId),
     /// The tenant is being deleted, with everything that it has.
     #[error("the tenant {0} is being deleted")]
     TenantBeingDeleted(TenantId),
@@ -178,6 +185,14 @@ pub enum Error {
     #[error("the content is larger than {limit} bytes")]
     ContentTooLarge {
         /// The most bytes that are taken.
+        limit: u64,
+    },
+    /// The messages of a session are as large as they may be.
+    #[error(
+        "the messages of the session that a model sees would be larger than {limit} bytes: compact or prune them first"
+    )]
+    SessionTooLarge {
+        /// The most bytes of them.
         limit: u64,
     },
     /// Content is not what its header said: what it is instead, where that was said.

@@ -12,6 +12,7 @@ pub mod execute;
 mod fallback;
 mod make_room;
 pub(in crate::turn) mod measured;
+mod memory;
 pub(in crate::turn) mod opening;
 pub mod retry;
 mod spans;
@@ -30,18 +31,16 @@ use std::{
     time::{Duration, Instant},
 };
 
-use futures_util::future::try_join;
-
 use crate::{
     model::{
-        Closed, Message, SessionKey, TakeMode, Transcript, TurnFence, event::StepPosition,
-        transcript::NotClosed,
+        Closed, CompletionReason, Message, SessionKey, TakeMode, Transcript, TurnFence,
+        event::StepPosition, transcript::NotClosed,
     },
+    session::SessionState,
     store::{
         self, Rows,
         grant::Grant,
         message::Seen,
-        session::SessionState,
         step::{Begun, NewStep},
         turn_read::{Owned, Revision},
         written::{Ack, Written},
@@ -60,6 +59,7 @@ use crate::{
         run::{
             cause::Cause,
             decide::{Last, Step, TurnProgress, next_step},
+            memory::Looked,
             opening::step_started,
             spans::Spans,
             state::{Flow, Making, Room, Run, StepContext},
@@ -98,9 +98,12 @@ pub(in crate::turn) async fn run(
         attended: false,
         calls: (0, 0),
         recovered: None,
+        called_again: None,
         making: Making::default(),
         is_over: false,
         is_worth_pruning: false,
+        memory: None,
+        media: 0,
         carried: Carried::default(),
         watch: Watch::new(cause, sent),
         spans: Spans::new(cause),
@@ -117,6 +120,7 @@ pub(in crate::turn) async fn run(
     }
     run.close_message();
     channel.advance(run.seq);
+    run.memory = None;
     if run.is_over && run.is_worth_pruning {
         engine.prune_after_turn(key).await;
     }
@@ -132,9 +136,10 @@ impl Run<'_> {
             return self.hand_over().await;
         }
         let read = Instant::now();
-        let (owned, seen) = self.look().await?;
-        let Some(owned) = owned else {
-            return Ok(Flow::Over);
+        let (owned, seen) = match self.look().await? {
+            Looked::Gone => return Ok(Flow::Over),
+            Looked::Again => return Ok(Flow::On),
+            Looked::At(owned, seen) => (*owned, seen),
         };
         self.seq = owned.last_seq;
         self.watch.look(owned.step);
@@ -165,7 +170,7 @@ impl Run<'_> {
             Ok(model) => model,
             Err(error) => return self.without_model(&owned, named, error).await,
         };
-        let tools = tools_in_force(&owned.request, config, owned.late);
+        let tools = tools_in_force(&owned.request, config, owned.is_late());
         let messages = transcript.as_ref().map_or([].as_slice(), Closed::messages);
         let call = PromptCall {
             config,
@@ -213,10 +218,15 @@ impl Run<'_> {
     ) -> Result<Flow, Error> {
         match (next, transcript) {
             (Step::Call, Some(transcript)) => {
+                // The model or the policy may be another one than the turn was admitted with.
+                budget(&scene.policy.context, scene.model)?;
                 if self.waited_for_tokens(scene).await {
                     return Ok(Flow::On);
                 }
                 match self.make_room(scene, transcript.messages()).await? {
+                    Room::Fits if self.lacks_memory_for_media(scene, transcript.messages()) => {
+                        Ok(Flow::On)
+                    }
                     Room::Fits => self.call(scene, transcript).await,
                     Room::Changed => Ok(Flow::On),
                     Room::Over(ending) => {
@@ -230,8 +240,12 @@ impl Run<'_> {
                 self.take(scene, transcript.messages(), advance).await
             }
             (Step::Finish, Some(transcript)) => {
-                let finish = Last::of(&transcript, self.turn).and_then(|last| last.finish);
-                self.finish(scene, Self::no_rows(scene), None, finish).await
+                let last = Last::of(&transcript, self.turn);
+                let end = (
+                    last.map_or(CompletionReason::Stop, Last::completion),
+                    last.and_then(|last| last.finish),
+                );
+                self.finish(scene, Self::no_rows(scene), None, end).await
             }
             (Step::Stop(ending), _) => {
                 let ending = self
@@ -258,30 +272,22 @@ impl Run<'_> {
             .await
     }
 
-    /// Reads what is committed.
-    async fn look(&self) -> Result<(Option<Owned>, Seen), Error> {
-        let store = &self.engine.store;
-        // Only the owner writes messages, so the two need not be one snapshot.
-        let both = || {
-            try_join(
-                store.owned(self.key, self.turn, self.fence.epoch),
-                store.transcript(self.key),
-            )
-        };
-        self.patiently(both).await
-    }
-
-    /// Asks the database again while it cannot be reached, for as long as the lease may last: a
-    /// turn outlives a restart of its database, and what its model has answered is not lost
-    /// with a connection.
+    /// Asks the database again while it cannot be read, for two thirds of a lease: a turn outlives a
+    /// restart of its database, and what its model has answered is not lost with a connection. Then
+    /// it is left to a replica that can read it, although heartbeats may still reach the database.
     pub(super) async fn patiently<T, F>(&self, ask: impl Fn() -> F) -> Result<T, Error>
     where
         F: Future<Output = Result<T, store::Error>>,
     {
         let mut pause = FIRST_PAUSE;
+        let end = Instant::now() + self.engine.store.lease() * 2 / 3;
         loop {
             match ask().await {
-                Err(error) if error.is_transient() && !self.lease.lost().is_cancelled() => {
+                Err(error)
+                    if error.is_transient()
+                        && !self.lease.lost().is_cancelled()
+                        && Instant::now() < end =>
+                {
                     tracing::warn!(session.id = %self.key.session, turn.id = %self.turn, %error, "reading a turn again");
                     tokio::select! {
                         () = self.lease.lost().cancelled() => return Err(error.into()),

@@ -36,6 +36,12 @@ pub struct Rules {
     pub poll_interval: Duration,
     /// Bounds of uploads.
     pub uploads: UploadBounds,
+    /// Counts of tokens for hosts that run at once.
+    pub counts_at_once: usize,
+    /// Bytes of the messages of one session that a model sees, beyond which no large content is taken.
+    pub max_session_bytes: u64,
+    /// Bytes that all calls may hold together which read whole sessions.
+    pub prompt_memory: usize,
     /// Bytes of media in one prompt.
     pub max_prompt_media_bytes: u64,
     /// For how long what is kept.

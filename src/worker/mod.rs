@@ -4,11 +4,13 @@
 use std::{
     future::Future,
     hash::{BuildHasher as _, RandomState},
+    panic::AssertUnwindSafe,
     sync::Arc,
     time::Duration,
 };
 
-use tokio::time::{Instant, sleep_until};
+use futures_util::FutureExt as _;
+use tokio::time::{Instant, sleep, sleep_until};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::{
@@ -39,10 +41,18 @@ const LESSONS: Duration = Duration::from_secs(30);
 /// How often the messages that wait are counted, by each replica.
 const BACKLOG: Duration = Duration::from_secs(15);
 
+/// Looks for idle connections within the time after which they are closed.
+const LOOKS_PER_IDLE_TIMEOUT: u32 = 2;
+
 /// The share of the poll interval after which a poll comes at the soonest, and at the latest. The
 /// rest is for doing what was found, so that the interval bounds both; what is between is drawn, so
 /// that replicas do not all look at the same moment.
 const POLL_SHARE: (f64, f64) = (0.7, 0.9);
+
+/// Panics of a loop in a row after which the process ends: it cannot do its work.
+const MOST_PANICS: u32 = 5;
+/// How long to wait until a task that panicked is begun again.
+const AFTER_PANIC: Duration = Duration::from_secs(1);
 
 /// When a loop does its next round, from the last one on.
 #[derive(Debug, Clone, Copy)]
@@ -71,15 +81,17 @@ fn drawn() -> f64 {
 }
 
 /// Starts all loops. They end when `stop` fires; the heartbeat goes on until `done` does, for turns
-/// that are still being drained.
+/// that are still being drained. `broken` fires when one of them cannot go on.
 pub fn start(
     engine: &Arc<Engine>,
     stop: &CancellationToken,
     done: &CancellationToken,
+    broken: &CancellationToken,
 ) -> TaskTracker {
     let loops = Loops {
         tasks: TaskTracker::new(),
         engine,
+        broken,
     };
     let rules = engine.rules();
     let poll = Pace::Within(rules.poll_interval);
@@ -90,6 +102,11 @@ pub fn start(
     });
     loops.every("leases", look, done, |engine| async move {
         engine.expire();
+        Ok(())
+    });
+    let idle = Pace::Each(engine.store().idle_timeout() / LOOKS_PER_IDLE_TIMEOUT);
+    loops.every("idle connections", idle, done, |engine| async move {
+        engine.store().close_idle_connections();
         Ok(())
     });
     loops.every("cancels", poll, done, |engine| async move {
@@ -148,23 +165,30 @@ pub fn start(
 
 /// Keeps the keys of callers as they are in the database and the keys file, and, beside that, those of
 /// the issuer of tokens.
-pub fn keep_credentials(tasks: &TaskTracker, auth: &Arc<Auth>, stop: &CancellationToken) {
+pub fn keep_credentials(
+    tasks: &TaskTracker,
+    auth: &Arc<Auth>,
+    stop: &CancellationToken,
+    broken: &CancellationToken,
+) {
+    let tokens = || (stop.clone(), broken.clone());
     let pace = Pace::Each(auth::KEYS_REFRESH);
     let keys = |auth: Arc<Auth>| async move { auth.refresh_keys().await };
     let whose = Arc::clone(auth);
-    tasks.spawn(every("credentials", pace, stop.clone(), whose, keys));
+    tasks.spawn(every("credentials", pace, tokens(), whose, keys));
     let issuer = |auth: Arc<Auth>| async move {
         auth.refresh_issuer(auth::ISSUER_REFRESH).await;
         Ok::<_, auth::Error>(())
     };
     let whose = Arc::clone(auth);
-    tasks.spawn(every("token issuer", pace, stop.clone(), whose, issuer));
+    tasks.spawn(every("token issuer", pace, tokens(), whose, issuer));
 }
 
 /// The loops that were started.
 struct Loops<'a> {
     tasks: TaskTracker,
     engine: &'a Arc<Engine>,
+    broken: &'a CancellationToken,
 }
 
 impl Loops<'_> {
@@ -181,11 +205,14 @@ impl Loops<'_> {
 
     /// Starts those of a replica that has others beside it.
     fn share(&self, share: Duration, stop: &CancellationToken, done: &CancellationToken) {
-        let engine = || Arc::clone(self.engine);
-        let telling = engine().tell_wakeups(done.clone());
-        self.tasks.spawn(Reach::All.scope(telling));
-        let hearing = engine().hear_wakeups(done.clone());
-        self.tasks.spawn(Reach::All.scope(hearing));
+        let (engine, until) = (Arc::clone(self.engine), done.clone());
+        let telling = move || Arc::clone(&engine).tell_wakeups(until.clone());
+        self.tasks
+            .spawn(supervised("wake-ups sent", self.broken.clone(), telling));
+        let (engine, until) = (Arc::clone(self.engine), done.clone());
+        let hearing = move || Arc::clone(&engine).hear_wakeups(until.clone());
+        self.tasks
+            .spawn(supervised("wake-ups heard", self.broken.clone(), hearing));
         self.every("share", Pace::Each(share), done, |engine| async move {
             engine.share().await
         });
@@ -216,35 +243,95 @@ impl Loops<'_> {
         name: &'static str,
         pace: Pace,
         stop: &CancellationToken,
-        round: impl Fn(Arc<Engine>) -> F + Send + 'static,
+        round: impl Fn(Arc<Engine>) -> F + Send + Sync + 'static,
     ) where
         F: Future<Output = Result<(), Error>> + Send + 'static,
     {
         let engine = Arc::clone(self.engine);
-        self.tasks
-            .spawn(every(name, pace, stop.clone(), engine, round));
+        let tokens = (stop.clone(), self.broken.clone());
+        self.tasks.spawn(every(name, pace, tokens, engine, round));
     }
 }
 
-/// One loop.
+/// A task that has its own loop, begun again where it panics.
+pub async fn supervised<F>(
+    name: &'static str,
+    broken: CancellationToken,
+    begin: impl Fn() -> F + Send + Sync,
+) where
+    F: Future<Output = ()> + Send,
+{
+    begin_again(name, AFTER_PANIC, broken, begin).await;
+}
+
+/// The same with a pause after each panic.
+async fn begin_again<F>(
+    name: &'static str,
+    pause: Duration,
+    broken: CancellationToken,
+    begin: impl Fn() -> F + Send + Sync,
+) where
+    F: Future<Output = ()> + Send,
+{
+    for panics in 1..=MOST_PANICS {
+        let task = async { Reach::All.scope(begin()).await };
+        if AssertUnwindSafe(task).catch_unwind().await.is_ok() {
+            return;
+        }
+        tracing::error!(worker = name, panics, "a task panicked; beginning it again");
+        sleep(pause).await;
+    }
+    broken.cancel();
+}
+
+/// A task that the process cannot do without: where it ends before `stop` fires, or panics, the process
+/// ends.
+pub async fn required(
+    name: &'static str,
+    (stop, broken): (CancellationToken, CancellationToken),
+    task: impl Future<Output = ()> + Send,
+) {
+    let panicked = AssertUnwindSafe(task).catch_unwind().await.is_err();
+    if panicked || !stop.is_cancelled() {
+        tracing::error!(worker = name, panicked, "a task ended too early");
+        broken.cancel();
+    }
+}
+
+/// One loop. A round that panics is logged, and the next one is done: what panics again and again
+/// ends the loop, and with it the process.
 async fn every<T, E: std::fmt::Display, F>(
     name: &'static str,
     pace: Pace,
-    stop: CancellationToken,
+    (stop, broken): (CancellationToken, CancellationToken),
     whose: Arc<T>,
-    round: impl Fn(Arc<T>) -> F + Send,
+    round: impl Fn(Arc<T>) -> F + Send + Sync,
 ) where
+    T: Send + Sync,
     F: Future<Output = Result<(), E>> + Send,
 {
     let mut next = Instant::now();
     let mut failing = false;
+    let mut panics = 0;
     loop {
         tokio::select! {
             () = stop.cancelled() => return,
             () = sleep_until(next) => {}
         }
         next = Instant::now() + pace.pause();
-        match Reach::All.scope(round(Arc::clone(&whose))).await {
+        let whose = Arc::clone(&whose);
+        let done = async { Reach::All.scope(round(whose)).await };
+        let Ok(done) = AssertUnwindSafe(done).catch_unwind().await else {
+            panics += 1;
+            tracing::error!(worker = name, panics, "a round panicked");
+            if panics >= MOST_PANICS {
+                broken.cancel();
+                return;
+            }
+            continue;
+        };
+        panics = 0;
+        match done {
             Ok(()) => failing = false,
             Err(error) => {
                 if !failing {
@@ -258,7 +345,77 @@ async fn every<T, E: std::fmt::Display, F>(
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicU32, Ordering};
+
     use super::*;
+
+    /// How often a loop did its round until it ended, and whether it broke; these rounds panic.
+    async fn rounds(panics: fn(u32) -> bool) -> (u32, bool) {
+        let (stop, broken) = (CancellationToken::new(), CancellationToken::new());
+        let done = Arc::new(AtomicU32::new(0));
+        let ending = stop.clone();
+        let round = move |done: Arc<AtomicU32>| {
+            let round = done.fetch_add(1, Ordering::Relaxed);
+            let ending = ending.clone();
+            async move {
+                assert!(!panics(round), "a round that panics");
+                if round == 20 {
+                    ending.cancel();
+                }
+                Ok::<_, std::fmt::Error>(())
+            }
+        };
+        let tokens = (stop, broken.clone());
+        let pace = Pace::Each(Duration::ZERO);
+        every("test", pace, tokens, Arc::clone(&done), round).await;
+        (done.load(Ordering::Relaxed), broken.is_cancelled())
+    }
+
+    #[tokio::test]
+    async fn a_loop_goes_on_after_a_round_that_panics() {
+        assert_eq!(
+            rounds(|round| round % 2 == 0 && round < 20).await,
+            (21, false)
+        );
+    }
+
+    #[tokio::test]
+    async fn a_loop_of_which_every_round_panics_is_broken() {
+        assert_eq!(rounds(|_| true).await, (MOST_PANICS, true));
+    }
+
+    #[tokio::test]
+    async fn a_task_that_panics_is_begun_again_until_it_is_broken() {
+        let broken = CancellationToken::new();
+        let begun = AtomicU32::new(0);
+        let once = || async { assert!(begun.fetch_add(1, Ordering::Relaxed) > 0, "once") };
+        begin_again("test", Duration::ZERO, broken.clone(), once).await;
+        assert_eq!(
+            (begun.load(Ordering::Relaxed), broken.is_cancelled()),
+            (2, false)
+        );
+        begin_again("test", Duration::ZERO, broken.clone(), || async {
+            panic!("always")
+        })
+        .await;
+        assert!(broken.is_cancelled());
+    }
+
+    #[tokio::test]
+    async fn a_required_task_that_ends_before_the_stop_is_broken() {
+        let ended = async |stopped: bool, task: fn()| {
+            let (stop, broken) = (CancellationToken::new(), CancellationToken::new());
+            if stopped {
+                stop.cancel();
+            }
+            required("test", (stop, broken.clone()), async move { task() }).await;
+            broken.is_cancelled()
+        };
+        assert!(ended(false, || {}).await);
+        assert!(ended(false, || panic!("a defect")).await);
+        assert!(ended(true, || panic!("a defect")).await);
+        assert!(!ended(true, || {}).await);
+    }
 
     #[test]
     fn poll_intervals_leave_time_to_act_and_have_jitter() {

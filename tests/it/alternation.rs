@@ -34,8 +34,7 @@ async fn services(dialects: &[&'static Dialect]) -> (Vec<Upstream>, Host) {
             ..Declared::default()
         };
         let models = [("m".to_owned(), declared)].into();
-        let provider =
-            OpenAi::new(dialect.name, upstream.settings(), Some(dialect), models).unwrap();
+        let provider = OpenAi::new(dialect.name, upstream.settings(), dialect, models).unwrap();
         options = options.provider(dialect.name, Arc::new(provider));
         upstreams.push(upstream);
     }

@@ -31,7 +31,7 @@ const EXECUTE_TURN: &str = "contextd.v1.TurnService/ExecuteTurn";
 const SUBMIT_TOOL_RESULTS: &str = "contextd.v1.TurnService/SubmitToolResults";
 
 /// RPCs that do their work.
-const BUILT: [&str; 41] = [
+const BUILT: [&str; 42] = [
     "contextd.v1.AdminService/GetServerInfo",
     "contextd.v1.AdminService/CreateKey",
     "contextd.v1.AdminService/ListKeys",
@@ -51,6 +51,7 @@ const BUILT: [&str; 41] = [
     UPDATE_SESSION,
     "contextd.v1.SessionService/DeleteSession",
     "contextd.v1.SessionService/ListMessages",
+    "contextd.v1.SessionService/ExportMessages",
     FORK_SESSION,
     APPEND_MESSAGES,
     EXECUTE_TURN,

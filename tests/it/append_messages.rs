@@ -179,6 +179,39 @@ async fn appended_messages_are_events_without_a_turn_and_reach_remote_readers() 
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn parts_of_which_anything_was_replaced_are_flagged() {
+    let host = Host::with(talks()).await;
+    host.create(session("json")).await;
+    let json = r#"[{"role": "user", "content": "half \ud83d of one"}, {"role": "assistant", "content": "whole"},
+                   {"role": "user", "content": [{"type": "text", "text": "whole"}, {"type": "text", "text": "\ude00"}]}]"#;
+    let request = pb::AppendMessagesRequest {
+        session_id: "json".to_owned(),
+        messages_json: json.to_owned(),
+        messages_format: pb::PromptFormat::OpenaiChat.into(),
+        ..pb::AppendMessagesRequest::default()
+    };
+    host.sessions().append_messages(request).await.unwrap();
+    let flags = async |session: &str| {
+        let parts = host.messages(session).await.into_iter();
+        let parts = parts.flat_map(|message| message.parts);
+        parts.map(|part| part.sanitized).collect::<Vec<_>>()
+    };
+    assert_eq!(flags("json").await, [true, false, false, true]);
+    host.create(session("cited")).await;
+    let cited = |title: &str| pb::Part {
+        content: Some(Content::Text("As they say.".to_owned())),
+        citations: vec![pb::Citation {
+            title: title.to_owned(),
+            ..pb::Citation::default()
+        }],
+        ..pb::Part::default()
+    };
+    let said = message(pb::Role::Assistant, vec![cited("They"), cited("Th\0y")]);
+    host.append("cited", vec![said]).await;
+    assert_eq!(flags("cited").await, [false, true]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn appended_results_are_sanitized_and_truncated_as_in_a_turn() {
     let host = Host::with(talks()).await;
     let mut short = tool("look");

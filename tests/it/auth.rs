@@ -5,7 +5,8 @@ mod audit;
 mod canary;
 mod erasure;
 mod keys;
-mod limits;
+pub(crate) mod limits;
+mod mcp;
 mod row_security;
 mod series;
 mod tenants;
@@ -54,15 +55,15 @@ impl Interceptor for Key {
 }
 
 /// A keys file that tests write.
-struct KeysFile(NamedTempFile);
+pub(crate) struct KeysFile(NamedTempFile);
 
 impl KeysFile {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self(NamedTempFile::new().unwrap())
     }
 
     /// Adds a key.
-    fn add(&mut self, tenant: &str, access: Access) -> Key {
+    pub(crate) fn add(&mut self, tenant: &str, access: Access) -> Key {
         let (key, hash) = secret::generate().unwrap();
         let entry = format!(
             "[[keys]]\nname = '{tenant}-{access}'\ntenant = '{tenant}'\naccess = '{access}'\nsha256 = '{}'\n",

@@ -131,7 +131,7 @@ async fn the_import_and_export_calls_in_the_docs_work() {
     let provider = Protocol::Anthropic.provider(&upstream);
     let host = Host::with(Options::default().provider("anthropic", provider)).await;
     let made = follow(&host, "docs/import.md").await;
-    assert_eq!(made.len(), 7, "{made:?}");
+    assert_eq!(made.len(), 8, "{made:?}");
 }
 
 /// Row S12

@@ -683,6 +683,37 @@ fn config_validate_succeeds_or_names_every_problem_with_exit_code_2() {
 }
 
 #[test]
+fn settings_of_compactions_have_the_limits_of_the_api() {
+    let problems = |setting: &str| {
+        let file = format!("[policies.mine.compaction]\n{setting}");
+        let loaded = from_file(&file).load();
+        loaded.map_or_else(|_| from_file(&file).problems(), |_| Vec::new())
+    };
+    for right in ["guard_max_restarts = 100", "summary_model = 'a/b'"] {
+        assert_eq!(problems(right), [""; 0], "{right}");
+    }
+    for (wrong, key, why) in [
+        (
+            "guard_max_restarts = 101",
+            "guard_max_restarts",
+            "101 is not between 0 and 100 restarts",
+        ),
+        (
+            "summary_model = 'notes'",
+            "summary_model",
+            "\"notes\" is not PROVIDER/MODEL",
+        ),
+    ] {
+        let found = problems(wrong);
+        let [problem] = &found[..] else {
+            panic!("{wrong}: {found:?}")
+        };
+        let key = format!("policies.mine.compaction.{key}");
+        assert!(problem.contains(&key) && problem.contains(why), "{problem}");
+    }
+}
+
+#[test]
 fn serve_refuses_to_start_with_an_unknown_variable() {
     let output = contextd(&["serve"], &[("CONTEXTD_LISEN", "x")]);
     assert_eq!((output.status.code(), stdout(&output)), (Some(2), ""));
@@ -732,6 +763,44 @@ fn health_of_a_server_that_is_not_there_is_exit_code_1() {
         "{}",
         stderr(&output)
     );
+}
+
+#[test]
+fn the_earlier_variable_names_the_server_unless_the_newer_one_does() {
+    let check = |variables: &[(&str, &str)], address: &str| {
+        let output = contextd(&["health"], variables);
+        let expected = format!("contextd: cannot reach {address}: ");
+        let said = stderr(&output);
+        assert!(said.starts_with(&expected), "{variables:?}: {said}");
+    };
+    let earlier = ("CONTEXTD_ADDRESS", "127.0.0.1:1");
+    check(&[earlier], "127.0.0.1:1");
+    check(&[earlier, ("CONTEXTD_URL", "127.0.0.1:2")], "127.0.0.1:2");
+}
+
+#[test]
+fn a_command_warns_before_it_sends_a_key_in_plain_text() {
+    let info = |address: &str, key: &[(&str, &str)]| {
+        let output = contextd(&["admin", "info", "--url", address], key);
+        assert_ne!(output.status.code(), Some(0));
+        stderr(&output).to_owned()
+    };
+    let key = [("CONTEXTD_API_KEY", "ctxd_secret")];
+    // No loopback address, though it leads nowhere else.
+    let said = info("http://0.0.0.0:1", &key);
+    let warning = "warning: the API key is sent to http://0.0.0.0:1 in plain text";
+    let (before, after) = said.split_once(warning).expect(&said);
+    assert!(!before.contains("cannot reach"), "{said}");
+    assert!(after.contains("cannot reach"), "{said}");
+    assert!(!said.contains("ctxd_secret"), "{said}");
+    for (address, key) in [
+        ("http://127.0.0.1:1", &key[..]),
+        ("http://0.0.0.0:1", &key[..0]),
+        ("https://0.0.0.0:1", &key[..]),
+    ] {
+        let said = info(address, key);
+        assert!(!said.contains("plain text"), "{address}: {said}");
+    }
 }
 
 #[tokio::test]

@@ -13,7 +13,7 @@ use tonic::Code;
 
 use crate::harness::{
     Host, Options, as_worker,
-    events::{PATIENCE, requested, until, until_action, until_written},
+    events::{PATIENCE, all, requested, until, until_action, until_written},
     host::{MODEL, answering, call, refusal, until as eventually},
     log::Logged,
     requests::{result, text, tools, turn},
@@ -183,7 +183,10 @@ async fn each_call_reports_predicted_and_actual_tokens_and_the_last_is_stored() 
         (&json!(5_120), &json!(5_115))
     );
     assert_eq!(
-        (&fields["tokens.error"], &fields["tokens.error_percent"]),
+        (
+            &fields["tokens.deviation"],
+            &fields["tokens.deviation_percent"]
+        ),
         (&json!(5), &json!("+0.1"))
     );
     let stats = host.stats("s").await;
@@ -711,6 +714,58 @@ async fn an_unknown_window_is_assumed_or_refused() {
         "vague/model".to_owned(),
     );
     assert_eq!(refusal(&refused, "model"), expected);
+    let refused = host.try_execute(turn("refuses", "", "Hello")).await;
+    assert_eq!(refusal(&refused.unwrap_err(), "model"), expected);
+}
+
+/// Row S4
+#[tokio::test(flavor = "multi_thread")]
+async fn a_turn_whose_model_gets_an_unknown_window_fails_where_the_policy_refuses_one() {
+    let answers = [json!([call("look")]), json!([{"text": "Never."}])];
+    let script = crate::harness::host::script(&answers);
+    let host = Host::with(unknown_window().script("it", script)).await;
+    let create = pb::CreateSessionRequest {
+        session: Some(pb::Session {
+            model: MODEL.to_owned(),
+            policy_overrides: Some(pb::Policy {
+                unknown_window: pb::UnknownWindow::Refuse.into(),
+                ..pb::Policy::default()
+            }),
+            ..session("s")
+        }),
+        ..pb::CreateSessionRequest::default()
+    };
+    host.sessions().create_session(create).await.unwrap();
+    let mut stream = host
+        .execute(pb::ExecuteTurnRequest {
+            tools: tools(&["look"]),
+            ..turn("s", "", "Go")
+        })
+        .await;
+    let (_, [calls, _]) = until_action(&mut stream).await;
+    let update = pb::UpdateSessionRequest {
+        session: Some(pb::Session {
+            model: "vague/model".to_owned(),
+            ..session("s")
+        }),
+        update_mask: Some(prost_types::FieldMask {
+            paths: vec!["model".to_owned()],
+        }),
+        ..pb::UpdateSessionRequest::default()
+    };
+    host.sessions().update_session(update).await.unwrap();
+    host.submit("s", vec![result(&calls[0], "Seen.")]).await;
+    let rest = all(&mut stream).await;
+    let Some(Payload::TurnFailed(failed)) = rest.last().and_then(|it| it.payload.clone()) else {
+        panic!("not failed: {rest:?}")
+    };
+    let failure = failed.failure.unwrap();
+    assert_eq!(failure.reason(), pb::FailureReason::ContextOverflow);
+    assert!(
+        failure.message.contains("vague/model") && failure.message.contains("not known"),
+        "{}",
+        failure.message
+    );
 }
 
 /// Row A2
@@ -787,7 +842,10 @@ fn unknown_window() -> Options {
 
     use contextd::{
         model::Declared,
-        provider::{http::Settings, openai::OpenAi},
+        provider::{
+            http::Settings,
+            openai::{OpenAi, dialect::COMPATIBLE},
+        },
     };
     let settings = Settings {
         base_url: "http://127.0.0.1:9/v1".to_owned(),
@@ -800,7 +858,7 @@ fn unknown_window() -> Options {
     let models = BTreeMap::from([("model".to_owned(), Declared::default())]);
     as_shipped(Options::default()).provider(
         "vague",
-        Arc::new(OpenAi::new("vague", settings, None, models).unwrap()),
+        Arc::new(OpenAi::new("vague", settings, &COMPATIBLE, models).unwrap()),
     )
 }
 

@@ -4,9 +4,12 @@
 use std::time::Duration;
 
 use contextd::{
-    model::{MessageId, SessionId, SessionKey, TenantId, command::Idempotency},
+    model::{MessageId, Seq, SessionId, SessionKey, TenantId, command::Idempotency},
     pb::{self, CancelCause, CancelOutcome, ToolCallCancelReason, event::Payload},
-    store::queue::{Delivery, NewQueued},
+    store::{
+        event::Most,
+        queue::{Delivery, NewQueued},
+    },
 };
 use serde_json::json;
 use tonic::{Code, Status, Streaming};
@@ -660,6 +663,37 @@ async fn a_cancel_waiting_on_a_deleted_session_returns_not_found() {
     .await;
     delete(&other, "s").await;
     assert_eq!(reason(&waiting.await.unwrap().unwrap_err()), not_found());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_slow_reader_of_a_session_whose_rows_are_being_removed_gets_no_event_without_payload() {
+    let host = host().await;
+    let seen = host.ask("s", "Hello").await;
+    delete(&host, "s").await;
+    let most = Most {
+        events: 100,
+        bytes: 1 << 20,
+        overhead: 256,
+        or_one: true,
+    };
+    let store = host.replica.engine.store();
+    let page = async || {
+        let page = as_worker(store.follow(&key("s"), Seq(0), most))
+            .await
+            .unwrap();
+        (page.events.len(), page.is_gone)
+    };
+    let durable = seen.iter().filter(|event| event.seq > 0).count();
+    assert_eq!(page().await, (durable, false), "{:?}", kinds(&seen));
+    // As the purge has done halfway.
+    let client = host.database.client().await;
+    for table in ["parts", "messages"] {
+        let sql = format!("delete from {table} where session_id = 's'");
+        client.batch_execute(&sql).await.unwrap();
+        assert_eq!(page().await, (0, true), "{table}");
+    }
+    purge(&host).await;
+    assert_eq!(page().await.0, 0);
 }
 
 #[tokio::test(flavor = "multi_thread")]

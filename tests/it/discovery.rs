@@ -1,12 +1,13 @@
 //! What services say of their models in their lists: it is used and shown, and what cannot be read
 //! changes nothing.
 
-use std::{sync::Arc, time::Duration};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use contextd::{
     clock::ManualClock,
     model::config::ContextPolicy,
     pb::{self, ModelSource, event::Payload, model_service_client::ModelServiceClient},
+    provider::gemini::Gemini,
 };
 use jiff::Timestamp;
 use serde_json::{Value, json};
@@ -17,7 +18,8 @@ use crate::harness::{
     errors::refusal,
     log::Logged,
     requests::turn,
-    upstream::{Reply, Upstream, declaring, said},
+    upstream::{Reply, Upstream, calling, declaring, said},
+    validate::Api,
 };
 
 const NOON: &str = "2026-11-23T12:00:00Z";
@@ -391,4 +393,25 @@ async fn no_service_is_asked_where_discovery_is_off() {
     refresh(&host).await;
     assert_eq!(upstream.listed("/api/v1/models"), 0);
     assert_eq!(get(&host, "main/qwen").await.source(), ModelSource::Assumed);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_listed_name_that_is_another_path_is_no_model() {
+    let upstream = Upstream::start().await;
+    let model =
+        |name: &str| json!({"name": name, "supportedGenerationMethods": ["generateContent"]});
+    let names = [
+        "models/gemini-a",
+        "models/g/../admin/keys?x=",
+        "models/..",
+        "models/a b",
+    ];
+    let models: Vec<Value> = names.into_iter().map(model).collect();
+    let list = Reply::json(200, &json!({ "models": models }));
+    upstream.list("/v1beta/models?pageSize=1000", list);
+    let settings = upstream.settings_for(Api::Gemini);
+    let provider = Gemini::new("main", settings, BTreeMap::new()).unwrap();
+    let host = Host::with(asking(calling(provider))).await;
+    refresh(&host).await;
+    assert_eq!(listed(&host).await, ["main/gemini-a"]);
 }

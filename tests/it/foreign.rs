@@ -24,7 +24,11 @@ fn talks() -> Options {
     answering(&[json!([{"text": "Fine."}])])
 }
 
-fn append(session: &str, format: PromptFormat, messages: &Value) -> pb::AppendMessagesRequest {
+pub(crate) fn append(
+    session: &str,
+    format: PromptFormat,
+    messages: &Value,
+) -> pb::AppendMessagesRequest {
     pb::AppendMessagesRequest {
         session_id: session.to_owned(),
         messages_json: messages.to_string(),
@@ -34,7 +38,7 @@ fn append(session: &str, format: PromptFormat, messages: &Value) -> pb::AppendMe
 }
 
 /// The same conversation in each shape: words, a picture, a thought, two calls and their results.
-fn conversation(format: PromptFormat) -> Value {
+pub(crate) fn conversation(format: PromptFormat) -> Value {
     let asks = "What is this?";
     match format {
         PromptFormat::OpenaiChat => json!([
@@ -83,6 +87,7 @@ fn conversation(format: PromptFormat) -> Value {
             {"role": "model", "parts": [{"text": "Two cats."}]},
         ]),
         PromptFormat::AiSdk
+        | PromptFormat::AiSdk7
         | PromptFormat::Unspecified
         | PromptFormat::Neutral
         | PromptFormat::Native => json!([
@@ -102,7 +107,7 @@ fn conversation(format: PromptFormat) -> Value {
     }
 }
 
-const FORMATS: [PromptFormat; 5] = [
+pub(crate) const FORMATS: [PromptFormat; 5] = [
     PromptFormat::OpenaiChat,
     PromptFormat::Anthropic,
     PromptFormat::OpenaiResponses,
@@ -111,7 +116,7 @@ const FORMATS: [PromptFormat; 5] = [
 ];
 
 /// What is said in a message, in short.
-fn outline(message: &pb::Message) -> String {
+pub(crate) fn outline(message: &pb::Message) -> String {
     let part = |part: &pb::Part| match &part.content {
         Some(Content::Text(text)) => text.clone(),
         Some(Content::Media(media)) => media.media_type.clone(),

@@ -1,11 +1,14 @@
 //! ForkSession: a session of its own from what another one had said.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::{Duration, Instant},
+};
 
 use contextd::{
     model::{RequestId, Seq, SessionId, SessionKey, TenantId, command::Idempotency},
     pb::{self, MessageView, event::Payload, part::Content},
-    store::fork::Piece,
+    store::fork::{Batch, Copying, Piece, Source},
 };
 use serde_json::json;
 use tonic::{Code, Status};
@@ -15,8 +18,10 @@ use crate::harness::{
     errors::refusal,
     events::{self, completed, kinds, outline, seqs},
     history::{History, Point, take_back},
-    host::{MODEL, answering, call, finish},
+    host::{MODEL, answering, call, finish, until},
+    process::Place,
     requests::{result, tools, turn},
+    survivor::SHORT_LEASE,
     transcripts::{calls, check_books, fork, ids, message, results, says},
 };
 
@@ -581,40 +586,42 @@ async fn a_fork_that_fails_midway_leaves_nothing_and_can_be_retried() {
     assert_eq!(host.try_fork(request).await.unwrap(), forked, "repeated");
 }
 
+/// What a test copies at once.
+const PIECE: Piece = Piece {
+    messages: 100,
+    bytes: 1 << 20,
+};
+
+/// The beginning of a copy of `chat` in batches.
+async fn claim(host: &Host, idempotency: &Idempotency) -> Copying {
+    let key = SessionKey::new(TenantId::new("default"), SessionId::new("chat"));
+    let store = host.replica.engine.store();
+    let seen = as_worker(store.session(&key)).await.unwrap().unwrap();
+    let source = Source {
+        key: &key,
+        created: seen.created_at,
+        at: seen.last_seq,
+    };
+    let new = SessionId::new("fork");
+    let lease = Duration::from_secs(60);
+    let claimed = as_worker(store.claim_fork(source, &new, "a", lease, idempotency)).await;
+    claimed.unwrap().unwrap()
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn an_abandoned_fork_is_invisible_and_purged() {
     let host = Host::with(looks()).await;
     let client = host.database.client().await;
     long_session(&host).await;
-    let key = |id: &str| SessionKey::new(TenantId::new("default"), SessionId::new(id));
     let store = host.replica.engine.store();
     let idempotency = Idempotency {
         request: Some(RequestId::new("r")),
         hash: "other".to_owned(),
     };
-    let at = Seq(host.session("chat").await.last_seq);
-    let lease = std::time::Duration::from_secs(60);
-    let claim = as_worker(store.claim_fork(
-        &key("chat"),
-        at,
-        &SessionId::new("fork"),
-        "a",
-        lease,
-        &idempotency,
-    ))
-    .await
-    .unwrap();
-    let mut copying = claim.unwrap();
-    let piece = Piece {
-        messages: 100,
-        bytes: 1 << 20,
-    };
-    assert!(
-        as_worker(store.copy_messages(&mut copying, Seq(0), piece))
-            .await
-            .unwrap()
-            .is_some()
-    );
+    let mut copying = claim(&host, &idempotency).await;
+    let piece = PIECE;
+    let first = as_worker(store.copy_messages(&mut copying, Seq(0), piece)).await;
+    assert!(matches!(first, Ok(Batch::UpTo(_))), "{first:?}");
     let get = pb::GetSessionRequest {
         session_id: "fork".to_owned(),
     };
@@ -690,29 +697,135 @@ async fn concurrent_repeated_forks_of_a_long_session_make_one() {
 async fn a_fork_fails_if_its_source_is_deleted_during_the_copy() {
     let host = Host::with(looks()).await;
     long_session(&host).await;
-    let key = |id: &str| SessionKey::new(TenantId::new("default"), SessionId::new(id));
     let store = host.replica.engine.store();
-    let idempotency = Idempotency {
-        request: None,
-        hash: String::new(),
-    };
-    let at = Seq(host.session("chat").await.last_seq);
-    let lease = std::time::Duration::from_secs(60);
-    let claim = as_worker(store.claim_fork(
-        &key("chat"),
-        at,
-        &SessionId::new("fork"),
-        "a",
-        lease,
-        &idempotency,
-    ))
-    .await
-    .unwrap();
-    let copying = claim.unwrap();
+    let copying = claim(&host, &Idempotency::none()).await;
     let delete = pb::DeleteSessionRequest {
         session_id: "chat".to_owned(),
         ..pb::DeleteSessionRequest::default()
     };
     host.sessions().delete_session(delete).await.unwrap();
     assert!(!as_worker(store.open_fork(&copying)).await.unwrap());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_fork_copies_nothing_of_a_session_that_took_the_id_of_its_source() {
+    let host = Host::with(looks()).await;
+    let client = host.database.client().await;
+    long_session(&host).await;
+    let store = host.replica.engine.store();
+    let mut copying = claim(&host, &Idempotency::none()).await;
+    let first = as_worker(store.copy_messages(&mut copying, Seq(0), PIECE)).await;
+    assert!(matches!(first, Ok(Batch::UpTo(_))), "{first:?}");
+    let delete = pb::DeleteSessionRequest {
+        session_id: "chat".to_owned(),
+        ..pb::DeleteSessionRequest::default()
+    };
+    host.sessions().delete_session(delete).await.unwrap();
+    let gone = "update session_run set lease_until = '-infinity' where session_id = 'chat'";
+    client.batch_execute(gone).await.unwrap();
+    as_worker(host.replica.engine.purge()).await.unwrap();
+    long_session(&host).await;
+
+    let next = as_worker(store.copy_messages(&mut copying, Seq(100), PIECE)).await;
+    assert_eq!(next.unwrap(), Batch::SourceGone);
+    let calls = as_worker(store.copy_calls(&copying, "", 100)).await;
+    assert_eq!(calls.unwrap(), Batch::SourceGone);
+    assert!(!as_worker(store.open_fork(&copying)).await.unwrap());
+}
+
+/// The copy of more than this many messages waits for the holder of a lock.
+const STOPS: &str = "
+    create function waits() returns trigger language plpgsql as $$
+    begin
+      if (select count(*) from messages where session_id = 'fork') > 600 then perform pg_advisory_xact_lock_shared(7); end if;
+      return null;
+    end $$;
+    create trigger waits after insert on messages for each statement execute function waits();";
+const STOPPED: &str = "select exists (select from pg_locks where locktype = 'advisory' and objid = 7 and not granted)";
+
+/// What forks long sessions, and gives up statements after this time.
+fn short(statement_timeout: &str) -> Place {
+    Place::new(&format!(
+        "{SHORT_LEASE}[database]\nstatement_timeout = '{statement_timeout}'\n"
+    ))
+}
+
+/// Kills a replica that copies a session, in the middle. The request that began it.
+async fn killed_in_the_middle(host: &Host) -> pb::ForkSessionRequest {
+    let client = host.database.client().await;
+    client.batch_execute(STOPS).await.unwrap();
+    let holder = host.database.client().await;
+    holder
+        .batch_execute("select pg_advisory_lock(7)")
+        .await
+        .unwrap();
+    let place = short("2s");
+    let first = place.serve_over(&host.database).await;
+    let request = pb::ForkSessionRequest {
+        request_id: "r".to_owned(),
+        ..fork("chat", 0, "fork")
+    };
+    let mut sessions = first.sessions().await;
+    let asked = request.clone();
+    let begun = tokio::spawn(async move { sessions.fork_session(asked).await });
+    until("the copy to be in the middle", || async {
+        client.query_one(STOPPED, &[]).await.unwrap().get(0)
+    })
+    .await;
+    first.kill_9().await;
+    assert!(begun.await.unwrap().is_err());
+    holder
+        .batch_execute("select pg_advisory_unlock(7)")
+        .await
+        .unwrap();
+    request
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_fork_whose_replica_is_killed_is_made_by_the_repeated_request() {
+    let host = Host::with(looks()).await;
+    let client = host.database.client().await;
+    long_session(&host).await;
+    let last = host.session("chat").await.last_seq;
+    let request = killed_in_the_middle(&host).await;
+    let killed = Instant::now();
+    let forked = host.try_fork(request).await.unwrap();
+    eprintln!("forked {:?} after the kill", killed.elapsed());
+    assert_eq!((forked.last_seq, forked.forked_at_seq), (last, last));
+    assert!(
+        killed.elapsed() < Duration::from_secs(40),
+        "{:?}",
+        killed.elapsed()
+    );
+    check_books(&client, "fork").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_error_of_a_fork_that_is_still_being_copied_says_so() {
+    let host = Host::with(looks()).await;
+    let client = host.database.client().await;
+    long_session(&host).await;
+    let request = killed_in_the_middle(&host).await;
+    let lease = async |until: &str| {
+        let set = "update session_run set lease_until =";
+        let set = format!("{set} {until} where session_id = 'fork'");
+        client.batch_execute(&set).await.unwrap();
+    };
+    // As if the one that copies it were only slow.
+    lease("now() + interval '1 h'").await;
+    let place = short("1s");
+    let replica = place.serve_over(&host.database).await;
+    let repeated = replica.sessions().await.fork_session(request.clone()).await;
+    let refused = repeated.unwrap_err();
+    assert_eq!(
+        (refused.code(), refusal(&refused).reason.as_str()),
+        (Code::Unavailable, "OVERLOADED")
+    );
+    assert_eq!(
+        refused.message(),
+        "the session fork is still being copied by the call that began the fork; repeat the request"
+    );
+    lease("'-infinity'").await;
+    host.try_fork(request).await.unwrap();
+    check_books(&client, "fork").await;
 }

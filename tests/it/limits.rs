@@ -46,6 +46,16 @@ fn offered(host: &Host) -> Vec<usize> {
         .collect()
 }
 
+/// Waits until the turn's own time is up.
+async fn past_its_time(host: &Host) {
+    let sql = "select turn_deadline < now() from session_run where session_id = 's'";
+    let client = host.database.client().await;
+    eventually("the turn's time to be up", || async {
+        client.query_one(sql, &[]).await.unwrap().get(0)
+    })
+    .await;
+}
+
 // --- Grace ---------------------------------------------------------------------------------------------------------
 
 /// Row D29
@@ -98,12 +108,7 @@ async fn an_answer_in_progress_at_the_timeout_finishes_without_running_tools() {
     .await;
     let mut stream = host.execute(asks(400, 30_000)).await;
     let head = until_written(&mut stream, "Working").await;
-    let sql = "select turn_deadline < now() from session_run where session_id = 's'";
-    let client = host.database.client().await;
-    eventually("the turn's time to be up", || async {
-        client.query_one(sql, &[]).await.unwrap().get(0)
-    })
-    .await;
+    past_its_time(&host).await;
     host.release("late");
     let rest = all(&mut stream).await;
     assert_eq!(completed(&rest).reason(), CompletionReason::Deadline);
@@ -118,6 +123,44 @@ async fn an_answer_in_progress_at_the_timeout_finishes_without_running_tools() {
         stored[1].starts_with("ASSISTANT: \"Working\"")
             && stored[3].starts_with("ASSISTANT: \"In short.\"")
     );
+}
+
+/// Row D29
+#[tokio::test(flavor = "multi_thread")]
+async fn a_text_that_streams_beyond_the_timeout_ends_its_turn_as_deadline() {
+    let host =
+        Host::scripted(&[json!([{"text": "Working"}, {"wait_for": "late"}, {"text": " on."}])])
+            .await;
+    let mut stream = host.execute(asks(400, 30_000)).await;
+    until_written(&mut stream, "Working").await;
+    past_its_time(&host).await;
+    host.release("late");
+    let rest = all(&mut stream).await;
+    assert_eq!(completed(&rest).reason(), CompletionReason::Deadline);
+    assert_eq!(said(messages(&rest).last().unwrap()), "Working on.");
+}
+
+/// Row D29
+#[tokio::test(flavor = "multi_thread")]
+async fn a_step_that_a_takeover_repeats_after_the_timeout_has_no_tools() {
+    let options = || {
+        answering(&[
+            json!([{"text": "Working"}, {"wait_for": "late"}, call("look")]),
+            json!([{"text": "In short."}]),
+        ])
+    };
+    let gone = Host::with(options()).await;
+    let other = gone.beside(options()).await;
+    other.release("late");
+    let mut stream = gone.execute(asks(400, 30_000)).await;
+    let head = until_written(&mut stream, "Working").await;
+    past_its_time(&gone).await;
+    gone.dies().await;
+    let mut watch = other.watch("s", &turn_id(&head), 0).await;
+    let seen = all(&mut watch).await;
+    assert_eq!(completed(&seen).reason(), CompletionReason::Deadline);
+    assert_eq!((offered(&gone), offered(&other)), (vec![2], vec![0, 0]));
+    assert_eq!(requested(&seen), [] as [String; 0]);
 }
 
 /// Row D29

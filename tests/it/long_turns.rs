@@ -140,6 +140,7 @@ fn finished(prompt: &Prompt, reason: FinishReason) -> Chunk {
         provider_model: String::new(),
         response_id: String::new(),
         metadata: None,
+        prompt_usage: None,
         prompt_fingerprint: None,
     })
 }

@@ -16,7 +16,7 @@ use crate::harness::{
     Host, Options,
     events::{all, completed, messages, requested, results, said, turn_id, until},
     host::{MODEL, answering, call, refusal, until as eventually},
-    mcp_server::{McpServer, TOKEN},
+    mcp_server::{CLIENT_SECRET, Habits, LostSession, McpServer, Pages, Speaks, TOKEN},
     process::Place,
     requests::{approve, one_by_one, result, turn},
 };
@@ -171,6 +171,7 @@ async fn a_call_that_stalls_ends_at_its_deadline_as_one_whose_outcome_is_unknown
     .await;
 }
 
+/// Row F46
 #[tokio::test(flavor = "multi_thread")]
 async fn a_server_that_dies_in_mid_call_leaves_the_outcome_unknown_and_the_turn_goes_on() {
     let server = McpServer::start().await;
@@ -313,6 +314,35 @@ async fn a_cancelled_turn_cancels_its_calls_at_the_mcp_server() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn no_call_of_an_mcp_server_begins_once_a_cancel_is_committed() {
+    let server = McpServer::start().await;
+    let answers = [json!([{"text": "Hm."}, {"wait_for": "go"}, echo("hi")])];
+    let options = Options {
+        mcp: vec![("played".to_owned(), server.config(AMPLE))],
+        poll: AMPLE,
+        ..answering(&answers)
+    };
+    let host = Host::with(options).await;
+    let mut stream = host.execute(asks(played())).await;
+    crate::harness::events::until_written(&mut stream, "Hm.").await;
+    // As another replica commits it, whose notification is late.
+    let cancel = "update session_run set cancel = 1, cancel_cause = 1, cancel_reason = '' where session_id = 's'";
+    let client = host.database.client().await;
+    assert_eq!(client.execute(cancel, &[]).await.unwrap(), 1);
+    host.release("go");
+    let events = all(&mut stream).await;
+    assert!(
+        matches!(
+            &events.last().unwrap().payload,
+            Some(Payload::TurnCancelled(_))
+        ),
+        "{events:?}"
+    );
+    host.at_rest().await;
+    assert_eq!(server.begun(), [] as [&str; 0]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_call_of_an_mcp_server_that_needs_approval_begins_once_it_is_approved() {
     let server = McpServer::start().await;
     let answers = [json!([echo("hi")]), json!([{"text": "{{result:echo}}"}])];
@@ -365,20 +395,26 @@ async fn a_result_that_the_host_submits_closes_the_call_and_the_servers_is_dropp
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_list_of_a_server_is_asked_for_once_until_it_announces_a_change() {
-    let server = McpServer::start().await;
-    let host = host(&server, AMPLE, &[json!([{"text": "Done."}])]).await;
-    for _ in 0..3 {
-        host.run(asks(played())).await;
+    for speaks in [Speaks::Handshake, Speaks::Stateless] {
+        let server = McpServer::with(Habits {
+            speaks,
+            ..Habits::default()
+        })
+        .await;
+        let host = host(&server, AMPLE, &[json!([{"text": "Done."}])]).await;
+        for _ in 0..3 {
+            host.run(asks(played())).await;
+        }
+        assert_eq!(server.lists(), 1, "{speaks:?}");
+        server.add("another").await;
+        eventually("the new tool to be offered", || async {
+            host.run(asks(played())).await;
+            let prompt = host.replica.scripted.prompts().pop().unwrap();
+            prompt.tools.iter().any(|tool| tool.name == "another")
+        })
+        .await;
+        assert_eq!(server.lists(), 2, "{speaks:?}");
     }
-    assert_eq!(server.lists(), 1);
-    server.add("another").await;
-    eventually("the new tool to be offered", || async {
-        host.run(asks(played())).await;
-        let prompt = host.replica.scripted.prompts().pop().unwrap();
-        prompt.tools.iter().any(|tool| tool.name == "another")
-    })
-    .await;
-    assert_eq!(server.lists(), 2);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -513,4 +549,211 @@ async fn arguments_that_cannot_be_sent_end_the_call_with_the_reason() {
         "{text}"
     );
     assert_eq!(server.begun(), [] as [&str; 0]);
+}
+
+/// Calls `echo` in two turns, between which the server is restarted.
+async fn restarted_between_calls(habits: Habits) -> (McpServer, Vec<(ToolOutcome, String)>) {
+    let server = McpServer::with(habits).await;
+    let answers = [json!([echo("hi")]), json!([{"text": "Done."}])];
+    let host = host(&server, Duration::from_secs(10), &answers).await;
+    // The set is stored: after the restart only the call meets the server.
+    let request = pb::ExecuteTurnRequest {
+        session: Some(pb::Session {
+            tools: from(played()),
+            ..pb::Session::default()
+        }),
+        ..turn("s", MODEL, "Hello")
+    };
+    let mut outcomes = vec![outcome(&host.run(request).await)];
+    server.restart().await;
+    outcomes.push(outcome(&host.run(turn("s", MODEL, "Again")).await));
+    (server, outcomes)
+}
+
+/// Row F46
+#[tokio::test(flavor = "multi_thread")]
+async fn m13_a_call_is_repeated_in_a_new_session_where_a_restarted_server_has_lost_it() {
+    for lost_session in [
+        LostSession::NotFound,
+        LostSession::BadRequest,
+        LostSession::PlainBadRequest,
+    ] {
+        let (server, outcomes) = restarted_between_calls(Habits {
+            speaks: Speaks::Handshake,
+            lost_session,
+            ..Habits::default()
+        })
+        .await;
+        let success = || (ToolOutcome::Success, "hi".to_owned());
+        assert_eq!(outcomes, [success(), success()], "{lost_session:?}");
+        assert_eq!(server.begun(), ["echo", "echo"], "{lost_session:?}");
+        assert_eq!(server.opened(), (0, 2), "{lost_session:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn m03_a_cursor_that_is_empty_or_does_not_advance_loses_no_tools() {
+    for pages in [Pages::EmptyCursor, Pages::Stuck, Pages::Growing] {
+        let server = McpServer::with(Habits {
+            pages,
+            ..Habits::default()
+        })
+        .await;
+        let host = host(&server, AMPLE, &[json!([{"text": "Done."}])]).await;
+        let events = host.run(asks(played())).await;
+        assert_eq!(completed(&events).reason(), CompletionReason::Stop);
+        let prompt = host.replica.scripted.prompts().pop().unwrap();
+        let offered: Vec<_> = prompt.tools.iter().map(|tool| tool.name.as_str()).collect();
+        let expected = ["echo", "fails", "fs_read", "meets", "stalls"];
+        assert_eq!(offered, expected, "{pages:?}");
+        assert!(server.lists() <= 2, "{pages:?}: {}", server.lists());
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn m05_the_model_reads_structured_content_and_the_event_has_the_line_for_people() {
+    let server = McpServer::start().await;
+    server.add("structured").await;
+    let answers = [
+        json!([call("structured")]),
+        json!([{"text": "{{result:structured}}"}]),
+    ];
+    let host = host(&server, AMPLE, &answers).await;
+    let events = host.run(asks(played())).await;
+    let cities = r#"{"cities":["Bonn","Ulm"]}"#;
+    assert_eq!(said(messages(&events).last().unwrap()), cities);
+    assert_eq!(outcome(&events), (ToolOutcome::Success, cities.to_owned()));
+    assert_eq!(results(&events)[0].display_text, "Two cities found.");
+    let stored = host.messages("s").await;
+    let Some(pb::part::Content::ToolResult(stored)) = &stored[2].parts[0].content else {
+        panic!("no result: {stored:?}")
+    };
+    assert_eq!(stored.display_text, "Two cities found.");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn m05_a_picture_of_a_result_is_a_medium_that_the_model_gets() {
+    let server = McpServer::start().await;
+    server.add("draws").await;
+    let steps = json!({"input_media_types": ["image/*"], "steps": [
+        {"when": {"call": 0}, "say": [call("draws")]},
+        {"when": {"call": 1}, "say": [{"text": "Nice."}]},
+    ]});
+    let options = Options {
+        mcp: vec![("played".to_owned(), server.config(AMPLE))],
+        ..Options::default().script("it", steps.to_string())
+    };
+    let host = Host::with(options).await;
+    let events = host.run(asks(played())).await;
+    let [result] = results(&events)[..] else {
+        panic!("not one result")
+    };
+    let [text, picture] = &result.parts[..] else {
+        panic!("not two parts: {result:?}")
+    };
+    assert_eq!(
+        text.content,
+        Some(pb::part::Content::Text("Here it is.".to_owned()))
+    );
+    let Some(pb::part::Content::Media(picture)) = &picture.content else {
+        panic!("no medium: {picture:?}")
+    };
+    assert_eq!(picture.media_type, "image/png");
+    assert_eq!((picture.width, picture.height), (1, 1));
+    let prompt = host.replica.scripted.prompts().pop().unwrap();
+    assert!(format!("{prompt:?}").contains("image/png"), "{prompt:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_is_spoken_to_in_the_newest_revision_that_it_knows() {
+    for (speaks, opened) in [
+        (Speaks::All, (1, 0)),
+        (Speaks::Stateless, (1, 0)),
+        (Speaks::Handshake, (0, 1)),
+        (Speaks::HandshakeAlone, (0, 1)),
+    ] {
+        let server = McpServer::with(Habits {
+            speaks,
+            ..Habits::default()
+        })
+        .await;
+        let answers = [json!([echo("hi")]), json!([{"text": "Done."}])];
+        let host = host(&server, AMPLE, &answers).await;
+        let events = host.run(asks(played())).await;
+        assert_eq!(
+            outcome(&events),
+            (ToolOutcome::Success, "hi".into()),
+            "{speaks:?}"
+        );
+        assert_eq!(server.opened(), opened, "{speaks:?}");
+    }
+}
+
+/// Row F46
+#[tokio::test(flavor = "multi_thread")]
+async fn calls_go_on_where_a_server_without_sessions_is_restarted() {
+    let (server, outcomes) = restarted_between_calls(Habits {
+        speaks: Speaks::Stateless,
+        ..Habits::default()
+    })
+    .await;
+    let success = || (ToolOutcome::Success, "hi".to_owned());
+    assert_eq!(outcomes, [success(), success()]);
+    assert_eq!(server.begun(), ["echo", "echo"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_token_is_fetched_once_for_calls_at_once_and_again_when_it_is_refused() {
+    let server = McpServer::with(Habits {
+        oauth: true,
+        ..Habits::default()
+    })
+    .await;
+    server.add("repeats").await;
+    let steps = json!({"steps": [
+        {"when": {"call": 0, "user_contains": "Again"}, "say": [call("repeats")]},
+        {"when": {"call": 0}, "say": [call("meets"), call("meets")]},
+        {"when": {"call": 1}, "say": [{"text": "Done."}]},
+    ]});
+    let options = Options {
+        mcp: vec![("played".to_owned(), server.config(AMPLE))],
+        ..Options::default().script("it", steps.to_string())
+    };
+    let host = Host::with(options).await;
+    let events = host.run(asks(played())).await;
+    let outcomes: Vec<_> = results(&events).iter().map(|it| it.outcome()).collect();
+    assert_eq!(outcomes, [ToolOutcome::Success, ToolOutcome::Success]);
+    assert_eq!(server.issued(), 1);
+    server.revoke();
+    let again = pb::ExecuteTurnRequest {
+        tools: from(played()),
+        ..turn("s", MODEL, "Again")
+    };
+    let events = host.run(again).await;
+    let gave = (ToolOutcome::Success, "you sent Bearer ***".to_owned());
+    assert_eq!(outcome(&events), gave);
+    assert_eq!(server.issued(), 2);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_call_is_not_run_where_no_token_can_be_had_and_the_secret_is_not_shown() {
+    let server = McpServer::with(Habits {
+        oauth: true,
+        ..Habits::default()
+    })
+    .await;
+    let mut config = server.config(AMPLE);
+    if let Some(oauth) = &mut config.oauth {
+        oauth.token_url = "http://127.0.0.1:1/token".to_owned();
+    }
+    let options = Options {
+        mcp: vec![("played".to_owned(), config)],
+        ..answering(&[json!([{"text": "Done."}])])
+    };
+    let host = Host::with(options).await;
+    let status = host.try_execute(asks(played())).await.unwrap_err();
+    assert_eq!(refusal(&status, "server").1, "MCP_SERVER_FAILED");
+    assert!(!status.message().contains(CLIENT_SECRET), "{status}");
+    assert!(!status.message().contains("127.0.0.1"), "{status}");
+    assert_eq!(server.issued(), 0);
 }

@@ -84,8 +84,13 @@ fn seeing(upstream: &Upstream, dialect: &str) -> Options {
         ..Declared::default()
     };
     let models = [("gpt-4o".to_owned(), declared)].into();
-    let provider =
-        OpenAi::new("main", upstream.settings(), dialect::named(dialect), models).unwrap();
+    let provider = OpenAi::new(
+        "main",
+        upstream.settings(),
+        dialect::named(dialect).unwrap(),
+        models,
+    )
+    .unwrap();
     Options::default().provider("main", Arc::new(provider))
 }
 

@@ -5,11 +5,11 @@ use std::{collections::BTreeMap, sync::Arc};
 use contextd::{
     model::{Declared, Prompt},
     pb::{self, ModelSource, ReasoningEffort, model_service_client::ModelServiceClient},
-    provider::{Answer, ModelInfo, Provider, model_facts::Catalog},
+    provider::{Answer, ModelInfo, Provider, anthropic::Anthropic, model_facts::Catalog},
 };
 use tonic::{Code, transport::Channel};
 
-use crate::harness::{Options, Replica, errors::refusal};
+use crate::harness::{Options, Replica, errors::refusal, upstream::Upstream, validate::Api};
 
 /// A provider that knows its models and calls none.
 #[derive(Debug)]
@@ -178,6 +178,88 @@ async fn get_model_reports_facts_with_their_source() {
         (scripted.provider_kind.as_str(), scripted.supports_tools),
         ("scripted", true)
     );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn get_model_lists_the_rules_by_which_requests_are_written() {
+    let upstream = Upstream::start().await;
+    let claude = Anthropic::new(
+        "claude",
+        upstream.settings_for(Api::Anthropic),
+        BTreeMap::new(),
+    );
+    let provider = |dialect: &str| {
+        let provider: Arc<dyn Provider> = Arc::new(upstream.provider(dialect, dialect));
+        (dialect.to_owned(), provider)
+    };
+    let providers = vec![
+        provider("deepseek"),
+        provider("openai"),
+        ("claude".to_owned(), Arc::new(claude.unwrap()) as _),
+    ];
+    let (_, replica) = Replica::alone(Options {
+        providers,
+        ..Options::default()
+    })
+    .await;
+    let mut models = ModelServiceClient::new(replica.channel().await);
+    let efforts = |efforts: &[ReasoningEffort]| {
+        let efforts = efforts.iter();
+        efforts.map(|it| (*it).into()).collect::<Vec<i32>>()
+    };
+    let deepseek = get(&mut models, "deepseek/deepseek-reasoner").await;
+    let levels = efforts(&[
+        ReasoningEffort::None,
+        ReasoningEffort::High,
+        ReasoningEffort::Max,
+    ]);
+    let expected = pb::ModelRules {
+        dialect: "deepseek".to_owned(),
+        reasoning_kept: pb::ReasoningKept::WhileCalls.into(),
+        reasoning_author: pb::ReasoningAuthor::AnyModel.into(),
+        reasoning_field: "reasoning_content".to_owned(),
+        reasoning_bound_to_prefix: false,
+        missing_reasoning: pb::MissingReasoning::Placeholder.into(),
+        reasoning_placeholder: "[Not kept.]".to_owned(),
+        call_id_format: pb::CallIdFormat::Short.into(),
+        keeps_own_call_ids: false,
+        forced_calls_with_effort: pb::ForcedCalls::NotForced.into(),
+        forced_calls_with_budget: pb::ForcedCalls::NotForced.into(),
+        reasoning_efforts: levels.clone(),
+        reasoning_efforts_with_tools: levels,
+        kind_for_reasoning_with_tools: String::new(),
+        max_stop_sequences: None,
+    };
+    assert_eq!(deepseek.rules, Some(expected));
+    let gpt = get(&mut models, "openai/gpt-5.4").await.rules.unwrap();
+    assert_eq!(
+        (
+            gpt.reasoning_efforts_with_tools,
+            gpt.kind_for_reasoning_with_tools.as_str(),
+            gpt.max_stop_sequences
+        ),
+        (
+            efforts(&[ReasoningEffort::None]),
+            "openai-responses",
+            Some(0)
+        )
+    );
+    let claude = get(&mut models, "claude/claude-opus-4-7").await;
+    let claude = claude.rules.unwrap();
+    assert_eq!(
+        (
+            claude.reasoning_author(),
+            claude.forced_calls_with_effort(),
+            claude.max_stop_sequences
+        ),
+        (
+            pb::ReasoningAuthor::SameModelSigned,
+            pb::ForcedCalls::WithoutReasoning,
+            None
+        )
+    );
+    let scripted = get(&mut models, "scripted/demo").await;
+    assert_eq!(scripted.rules, None, "no request is sent");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -3,6 +3,7 @@
 //! within the answer, a compaction, and another model in between. Every request is held against
 //! what the real API of its protocol refuses.
 
+mod rules;
 pub(crate) mod speaks;
 
 use contextd::pb::{self, CompletionReason, media::Source, part::Content, tool_choice::Choice};
@@ -11,16 +12,16 @@ use serde_json::{Value, json};
 use crate::harness::{
     Host, Options,
     events::{all, completed, kind, kinds, messages, said, until_written},
-    requests::{text, tools, turn},
+    requests::{input, text, tools, turn},
     transcripts::says,
     upstream::Upstream,
 };
 use speaks::{Protocol, Says};
 
-const PICTURE: &[u8] =
+pub(crate) const PICTURE: &[u8] =
     b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR\0\0\x01\x40\0\0\0\xf0\x08\x02\0\0\0 a picture";
 
-fn picture() -> pb::Part {
+pub(crate) fn picture() -> pb::Part {
     pb::Part {
         content: Some(Content::Media(pb::Media {
             media_type: "image/png".to_owned(),
@@ -32,7 +33,7 @@ fn picture() -> pb::Part {
 }
 
 /// What a tool gives: words that are worth clearing, or a picture.
-fn gives(call: &pb::ToolCall) -> pb::ToolResult {
+pub(crate) fn gives(call: &pb::ToolCall) -> pb::ToolResult {
     let parts = match call.tool_name.as_str() {
         "list" => vec![text("As shown:"), picture()],
         _ => vec![text(&"x".repeat(8_000))],
@@ -64,7 +65,7 @@ fn asks(model: &str, words: &str, parts: Vec<pb::Part>) -> pb::ExecuteTurnReques
 }
 
 /// A service of each protocol, and a host that calls them all.
-async fn served() -> (Vec<(Protocol, Upstream)>, Host) {
+pub(crate) async fn served() -> (Vec<(Protocol, Upstream)>, Host) {
     let mut options = Options {
         call_attempts: 2,
         ..Options::default()
@@ -307,5 +308,44 @@ fn forces(tool: &str) -> pb::Generation {
             choice: Some(Choice::ToolName(tool.to_owned())),
         }),
         ..pb::Generation::default()
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_name_of_a_model_that_is_another_path_is_refused_before_any_request() {
+    let (services, host) = served().await;
+    for (protocol, upstream) in &services {
+        for name in ["g/../admin/keys?x=", "..", "a#b", "a%2f..", "a\nb"] {
+            let model = format!("{}/{name}", protocol.name());
+            let session = protocol.name();
+            let refused = host
+                .turns()
+                .execute_turn(turn(session, &model, "Hello"))
+                .await
+                .map(drop)
+                .unwrap_err();
+            assert!(
+                matches!(
+                    refused.code(),
+                    tonic::Code::NotFound | tonic::Code::InvalidArgument
+                ),
+                "{model}: {refused:?}"
+            );
+            let count = pb::CountTokensRequest {
+                messages: vec![input("Hello")],
+                model: model.clone(),
+                exact: true,
+                ..pb::CountTokensRequest::default()
+            };
+            let refused = host.contexts().count_tokens(count).await.unwrap_err();
+            assert!(
+                matches!(
+                    refused.code(),
+                    tonic::Code::NotFound | tonic::Code::InvalidArgument
+                ),
+                "{model}: {refused:?}"
+            );
+        }
+        assert!(upstream.requests().is_empty(), "{}", protocol.name());
     }
 }

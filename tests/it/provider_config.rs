@@ -12,10 +12,10 @@ use serde_json::json;
 
 use crate::harness::{
     TestDatabase,
-    events::{all, completed, failed},
+    events::{all, completed, failed, until_action},
     process::{Place, Served},
-    requests::turn,
-    upstream::{KEY, Reply, Upstream, said},
+    requests::{result, submit, tools, turn},
+    upstream::{KEY, Reply, Upstream, event, finished, said},
 };
 
 fn load(file: &str) -> Result<Loaded, String> {
@@ -188,6 +188,10 @@ fn all_problems_of_a_provider_configuration_are_reported_together() {
         [providers.main.models.big]
         context_window = 10
         max_output = 11
+        [providers.main.rules]
+        reasoning_field = 'reasoning'
+        reasoning_placeholder = true
+        max_stop_sequences = 17
         [providers.keyless]
         kind = 'openai'";
     let from = "(from DIR/contextd.toml)";
@@ -202,6 +206,9 @@ fn all_problems_of_a_provider_configuration_are_reported_together() {
             format!("`providers.main.headers.Host` {from}: is a header that contextd writes itself"),
             format!("`providers.main.headers.bad name` {from}: is not the name of a header"),
             format!("`providers.main.connect_timeout` {from}: 1ms is not between 100ms and 1h"),
+            format!("`providers.main.rules.reasoning_field` {from}: needs reasoning_back = \"in_loop\" or \"while_calls\" in the same rules"),
+            format!("`providers.main.rules.reasoning_placeholder` {from}: needs reasoning_back = \"in_loop\" or \"while_calls\" in the same rules"),
+            format!("`providers.main.rules.max_stop_sequences` {from}: 17 is not between 0 and 16 sequences"),
             format!("`providers.main.models.big.max_output` {from}: 11 is not between 1 and 10 tokens"),
         ]
     );
@@ -213,6 +220,26 @@ fn all_problems_of_a_provider_configuration_are_reported_together() {
         (
             "kind = 'openai'\ndialect = 'klingon'",
             "unknown variant `klingon`",
+        ),
+        (
+            "kind = 'openai'\nrules.reasoning_back = 'sometimes'",
+            "unknown variant `sometimes`",
+        ),
+        (
+            "kind = 'openai'\nrules.reasoning_bak = 'never'",
+            "unknown key `providers.main.rules.reasoning_bak`",
+        ),
+        (
+            "kind = 'anthropic'\nrules.reasoning_back = 'in_loop'",
+            "unknown variant `in_loop`",
+        ),
+        (
+            "kind = 'openai-responses'\nrules.encrypted_reasoning = 'maybe'",
+            "unknown variant `maybe`",
+        ),
+        (
+            "kind = 'gemini'\nrules.reasoning_back = 'never'",
+            "unknown key `providers.main.rules.reasoning_back`",
         ),
         (
             "kind = 'openai'\nscript_dir = 'x'",
@@ -376,10 +403,85 @@ async fn no_key_is_in_logs_events_or_the_database() {
     }
 }
 
+const GATEWAY: &str = "
+    [providers.main]
+    kind = 'openai'
+    base_url = 'BASE_URL'
+    dialect = 'compatible'
+    [providers.main.rules]
+    reasoning_back = 'in_loop'
+    reasoning_field = 'reasoning'
+    own_call_ids = true
+    max_stop_sequences = 1";
+
 #[tokio::test(flavor = "multi_thread")]
-async fn a_missing_api_key_stops_the_server_and_names_its_setting() {
+async fn a_gateway_is_sent_what_its_configured_rules_say() {
+    let id = "functions.look:0";
+    let thought = "I need the tool.";
+    let calls = json!({"tool_calls": [
+        {"index": 0, "id": id, "type": "function", "function": {"name": "look", "arguments": "{}"}},
+    ]});
+    let upstream = Upstream::start().await;
+    let first = [
+        event(&json!({"reasoning": thought})),
+        event(&calls),
+        finished("tool_calls"),
+    ];
+    upstream.answer(Reply::events(first.concat()));
+    upstream.answer(Reply::events(said(&["Done."])));
     let database = TestDatabase::new().await;
-    let place = Place::new("[providers.main]\nkind = 'openai'\napi_key_env = 'NO_SUCH_KEY'\n");
+    let place = Place::new(&GATEWAY.replace("BASE_URL", &upstream.base_url()));
+    let mut served = place.serve_over(&database).await;
+
+    let mut models = ModelServiceClient::new(served.channel().await);
+    let request = pb::GetModelRequest {
+        model: "main/m".to_owned(),
+    };
+    let model = models.get_model(request).await.unwrap().into_inner().model;
+    let rules = model.unwrap().rules.unwrap();
+    assert_eq!(
+        (
+            rules.reasoning_kept(),
+            rules.reasoning_field.as_str(),
+            rules.keeps_own_call_ids,
+            rules.max_stop_sequences
+        ),
+        (pb::ReasoningKept::ToolLoop, "reasoning", true, Some(1))
+    );
+
+    let asks = pb::ExecuteTurnRequest {
+        tools: tools(&["look"]),
+        generation: Some(pb::Generation {
+            stop_sequences: vec!["a".to_owned(), "b".to_owned()],
+            ..pb::Generation::default()
+        }),
+        ..turn("s", "main/m", "Look.")
+    };
+    let mut turns = served.turns().await;
+    let mut stream = turns.execute_turn(asks).await.unwrap().into_inner();
+    let (_, [calls, _]) = until_action(&mut stream).await;
+    assert_eq!(calls.len(), 1);
+    let results = submit("s", vec![result(&calls[0], "seen")]);
+    turns.submit_tool_results(results).await.unwrap();
+    completed(&all(&mut stream).await);
+
+    let sent = upstream.requests().pop().unwrap().json;
+    let answer = &sent["messages"][1];
+    assert_eq!(answer["reasoning"], thought, "{sent}");
+    assert_eq!(answer["tool_calls"][0]["id"], id, "{sent}");
+    assert_eq!(sent["messages"][2]["tool_call_id"], id, "{sent}");
+    assert_eq!(sent["stop"], serde_json::Value::Null, "{sent}");
+    served.terminate();
+    served.ended().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_missing_api_key_of_the_default_model_stops_the_server_and_names_its_setting() {
+    let database = TestDatabase::new().await;
+    let place = Place::new(
+        "[models]\ndefault_model = 'main/gpt-4o'\n\
+         [providers.main]\nkind = 'openai'\napi_key_env = 'NO_SUCH_KEY'\n",
+    );
     let output = place.run_over(&database, "serve").await;
     let told = String::from_utf8_lossy(&output.stderr).into_owned();
     assert_ne!(output.status.code(), Some(0));

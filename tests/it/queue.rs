@@ -757,6 +757,7 @@ async fn one_at_a_time_applies_one_queued_message_per_model_call() {
     );
     assert_eq!(completed(&events).result.as_ref().unwrap().step_count, 4);
 
+    drop(host);
     let host = Host::with(reporting()).await;
     one_at_a_time(&host, "s").await;
     for words in ["one", "two", "three"] {
@@ -773,6 +774,7 @@ async fn one_at_a_time_applies_one_queued_message_per_model_call() {
         "at the start of a turn"
     );
 
+    drop(host);
     let host = Host::with(reporting()).await;
     one_at_a_time(&host, "s").await;
     let mut stream = host.execute(asks("s", "Please wait.")).await;
@@ -788,6 +790,7 @@ async fn one_at_a_time_applies_one_queued_message_per_model_call() {
         "after an answer"
     );
 
+    drop(host);
     let host = Host::with(reporting()).await;
     one_at_a_time(&host, "s").await;
     for words in ["one", "two"] {

@@ -7,6 +7,7 @@ use contextd::{
     model::{Declared, config::ContextPolicy},
     pb::{
         self, FailureReason, ModelSource, event::Payload, model_service_client::ModelServiceClient,
+        part::Content,
     },
     provider::{
         Provider,
@@ -21,23 +22,46 @@ use serde_json::{Value, json};
 
 use crate::harness::{
     Host, Options, as_worker,
-    events::{all, cancelled, completed, failed, kinds, messages, said, turn_id, until},
-    requests::turn,
+    events::{
+        all, cancelled, completed, failed, kinds, messages, outline, said, turn_id, until,
+        until_action,
+    },
+    requests::{input, result, tool, turn},
+    transcripts::{message, says},
 };
 
 /// Where the server listens, such as `127.0.0.1:8089`.
 const ADDRESS: &str = "CONTEXTD_TEST_LLAMA_SERVER";
+
+/// Where a server of the same model listens whose template has tools and reasoning.
+const TOOLS_ADDRESS: &str = "CONTEXTD_TEST_LLAMA_TOOLS_SERVER";
+
+/// The model with its own template.
+const MODEL: &str = "smollm2";
+
+/// The model with a template whose calls and definitions are written as Qwen 3's, as which it is
+/// counted.
+const TOOLS_MODEL: &str = "smollm2-qwen3";
 
 /// What the server is started with.
 const WINDOW: i32 = 4_096;
 
 const PROTOCOLS: [&str; 3] = ["chat", "responses", "messages"];
 
+/// Where a server listens.
+fn address(variable: &str) -> String {
+    std::env::var_os(variable)
+        .and_then(|address| address.into_string().ok())
+        .unwrap_or_else(|| panic!("{variable} is not set: run script/real-server"))
+}
+
 /// The server as a provider of each protocol, with that window declared.
 fn providers(window: Option<u32>) -> Options {
-    let address = std::env::var_os(ADDRESS)
-        .and_then(|address| address.into_string().ok())
-        .unwrap_or_else(|| panic!("{ADDRESS} is not set: run script/real-server"));
+    providers_of(&address(ADDRESS), MODEL, window)
+}
+
+/// A server as a provider of each protocol, with that window of its model declared.
+fn providers_of(address: &str, model: &str, window: Option<u32>) -> Options {
     let settings = || Settings {
         base_url: format!("http://{address}/v1"),
         headers: Vec::new(),
@@ -47,14 +71,19 @@ fn providers(window: Option<u32>) -> Options {
         max_request_bytes: None,
     };
     let declared = || {
-        let model = Declared {
+        let declared = Declared {
             context_window: window,
             max_output: Some(256),
             ..Declared::default()
         };
-        BTreeMap::from([("smollm2".to_owned(), model)])
+        BTreeMap::from([(model.to_owned(), declared)])
     };
-    let chat = OpenAi::new("chat", settings(), dialect::named("llamacpp"), declared());
+    let chat = OpenAi::new(
+        "chat",
+        settings(),
+        dialect::named("llamacpp").unwrap(),
+        declared(),
+    );
     let compatible = responses::dialect::named("llamacpp").unwrap();
     let responses = Responses::new("responses", settings(), compatible, declared());
     let messages = Anthropic::new("messages", settings(), declared());
@@ -77,7 +106,7 @@ fn providers(window: Option<u32>) -> Options {
 }
 
 fn model(protocol: &str) -> String {
-    format!("{protocol}/smollm2")
+    format!("{protocol}/{MODEL}")
 }
 
 fn asks(protocol: &str, words: &str, most: i32) -> pb::ExecuteTurnRequest {
@@ -296,4 +325,240 @@ async fn an_answer_holds_to_a_schema_in_chat_and_responses() {
             assert_eq!(fields, ["city", "people"], "{protocol}");
         }
     }
+}
+
+/// Cities with the weather and the time that the tools give for them.
+const CITIES: [(&str, &str, &str); 3] = [
+    ("Oslo", "snow", "07:00"),
+    ("Cairo", "sun", "14:00"),
+    ("Rome", "rain", "12:00"),
+];
+
+/// Two tools, each of which takes one of these cities.
+fn city_tools() -> Option<pb::ToolSet> {
+    let cities: Vec<_> = CITIES.iter().map(|(city, ..)| city).collect();
+    let schema = json!({
+        "type": "object",
+        "properties": {"city": {"type": "string", "enum": cities}},
+        "required": ["city"],
+        "additionalProperties": false,
+    });
+    let of_city = |name: &str, description: &str| pb::Tool {
+        description: description.to_owned(),
+        input_schema: Some(pb::JsonSchema {
+            schema: Some(pb::json_schema::Schema::Json(schema.to_string())),
+        }),
+        ..tool(name)
+    };
+    Some(pb::ToolSet {
+        host_tools: vec![
+            of_city("weather", "The weather in a city."),
+            of_city("clock", "The time in a city."),
+        ],
+        ..pb::ToolSet::default()
+    })
+}
+
+/// What the tool gives for that city.
+fn found(tool: &str, city: &str) -> &'static str {
+    let (_, weather, time) = CITIES.iter().find(|(name, ..)| *name == city).unwrap();
+    match tool {
+        "weather" => weather,
+        "clock" => time,
+        other => panic!("no tool {other}"),
+    }
+}
+
+/// Earlier turns in which both tools are called at once: a model of this size copies them.
+fn examples() -> Vec<pb::InputMessage> {
+    let turn = |(city, weather, time): &(&str, &str, &str)| {
+        let id = |tool: &str| format!("{tool}-{city}");
+        let call = |tool: &str| pb::Part {
+            content: Some(Content::ToolCall(pb::ToolCall {
+                call_id: id(tool),
+                tool_name: tool.to_owned(),
+                arguments_json: json!({"city": city}).to_string(),
+                arguments_blob: None,
+            })),
+            ..pb::Part::default()
+        };
+        let given = |tool: &str| pb::Part {
+            content: Some(Content::ToolResult(result(&id(tool), found(tool, city)))),
+            ..pb::Part::default()
+        };
+        [
+            says(pb::Role::User, &question(city)),
+            message(pb::Role::Assistant, vec![call("weather"), call("clock")]),
+            message(pb::Role::Tool, vec![given("weather"), given("clock")]),
+            says(
+                pb::Role::Assistant,
+                &format!("It is {time} in {city}, with {weather}."),
+            ),
+        ]
+    };
+    CITIES[..2].iter().flat_map(turn).collect()
+}
+
+fn question(city: &str) -> String {
+    format!("How are things in {city}?")
+}
+
+/// The last prompt that the server read, as its own list of slots shows it.
+async fn last_prompt(server: &str) -> String {
+    let page = format!("http://{server}/slots");
+    let slots = reqwest::get(page).await.unwrap().text().await.unwrap();
+    let slots: Value = serde_json::from_str(&slots).unwrap();
+    slots[0]["prompt"].as_str().expect("a prompt").to_owned()
+}
+
+/// What the session's next prompt has with these words added, as the server counts it.
+async fn counted_by_the_server(host: &Host, session: &str, words: &str) -> i32 {
+    let request = pb::CountTokensRequest {
+        session_id: session.to_owned(),
+        messages: vec![input(words)],
+        exact: true,
+        ..pb::CountTokensRequest::default()
+    };
+    let counted = host.contexts().count_tokens(request).await.unwrap();
+    let total = counted.into_inner().total.unwrap();
+    assert_eq!(total.basis(), pb::TokenBasis::Actual, "{session}");
+    total.tokens
+}
+
+/// The call that a part is.
+fn call_of(part: &pb::Part) -> Option<&pb::ToolCall> {
+    match &part.content {
+        Some(Content::ToolCall(call)) => Some(call),
+        _ => None,
+    }
+}
+
+/// The reasoning of a message.
+fn reasoning_of(message: &pb::Message) -> String {
+    let text = |part: &pb::Part| match &part.content {
+        Some(Content::Reasoning(reasoning)) => reasoning.text.clone(),
+        _ => String::new(),
+    };
+    message.parts.iter().map(text).collect()
+}
+
+/// Fails unless the text has these in this order.
+fn assert_in_order(text: &str, wanted: &[&str]) {
+    let mut rest = text;
+    for words in wanted {
+        let Some((_, after)) = rest.split_once(words) else {
+            panic!("no {words:?} after the others of {wanted:?} in {text}");
+        };
+        rest = after;
+    }
+}
+
+/// A question that both tools must be called for.
+fn asks_with_tools(protocol: &str, city: &str) -> pb::ExecuteTurnRequest {
+    let mut request = asks(protocol, &question(city), 160);
+    request.model = format!("{protocol}/{TOOLS_MODEL}");
+    request.session = None;
+    let generation = request.generation.as_mut().unwrap();
+    generation.parallel_tool_calls = Some(true);
+    let required = pb::tool_choice::Choice::Mode(pb::ToolChoiceMode::Required.into());
+    generation.tool_choice = Some(pb::ToolChoice {
+        choice: Some(required),
+    });
+    request
+}
+
+/// What the host answers a call with.
+fn answered(call: &pb::ToolCall) -> pb::ToolResult {
+    let arguments: Value = serde_json::from_str(&call.arguments_json).unwrap();
+    let city = arguments["city"].as_str().unwrap();
+    result(&call.call_id, found(&call.tool_name, city))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs a real server: script/real-server"]
+async fn two_parallel_calls_are_answered_and_their_reasoning_goes_back_in_each_protocol() {
+    let server = address(TOOLS_ADDRESS);
+    let host = Host::with(providers_of(&server, TOOLS_MODEL, Some(4_096))).await;
+    eprintln!("protocol   step  counted  reported  error   cached  output");
+    for protocol in PROTOCOLS {
+        host.create(pb::Session {
+            session_id: protocol.to_owned(),
+            model: format!("{protocol}/{TOOLS_MODEL}"),
+            system_prompt: "Call weather and clock for the city. Then answer in one sentence."
+                .to_owned(),
+            tools: city_tools(),
+            ..pb::Session::default()
+        })
+        .await;
+        host.append(protocol, examples()).await;
+        let exact = counted_by_the_server(&host, protocol, &question("Rome")).await;
+        let mut stream = host.execute(asks_with_tools(protocol, "Rome")).await;
+        let (mut events, [calls, _]) = until_action(&mut stream).await;
+        let answer = messages(&events).last().copied().unwrap().clone();
+        let called: Vec<_> = answer.parts.iter().filter_map(call_of).collect();
+        let names: Vec<_> = called.iter().map(|it| it.tool_name.as_str()).collect();
+        assert_eq!(names, ["weather", "clock"], "{protocol}");
+        let ids: Vec<_> = called.iter().map(|it| it.call_id.clone()).collect();
+        assert_eq!(ids, calls, "{protocol}: both are requested at once");
+        // The last call is answered first.
+        for call in called.iter().rev() {
+            host.submit(protocol, vec![answered(call)]).await;
+        }
+        events.extend(all(&mut stream).await);
+        completed(&events);
+        let stored = host.messages(protocol).await;
+        let turn = outline(&stored[stored.len() - 4..]);
+        eprintln!("{protocol}: {turn:#?}");
+
+        let thought = reasoning_of(&answer);
+        let thought = thought.trim();
+        assert!(!thought.is_empty(), "{protocol}");
+        let prompt = last_prompt(&server).await;
+        let (_, turn) = prompt.rsplit_once(&question("Rome")).expect("the question");
+        let tags = ["<think>", thought, "</think>", "weather", "clock"];
+        let results = ["</tool_call>", "rain", "12:00"];
+        assert_in_order(turn, &[&tags[..], &results].concat());
+        // Before any call nothing is known of this template, whose tags are five tokens each, and one in
+        // Qwen's own vocabulary.
+        check_steps(protocol, &events, exact, 8);
+
+        // The user speaks, and the tool loop is over.
+        let exact = counted_by_the_server(&host, protocol, &question("Oslo")).await;
+        let events = host
+            .run_with(asks_with_tools(protocol, "Oslo"), answered)
+            .await;
+        completed(&events);
+        check_steps(protocol, &events, exact, 20);
+        // Messages sends all reasoning of the model's own, and the template decides.
+        let is_sent = last_prompt(&server).await.contains(thought);
+        assert_eq!(is_sent, protocol == "messages", "{protocol}");
+    }
+}
+
+/// Compares what was counted before each call with what the server reported. `exact`: what the
+/// server counted before the first; `first_share`: the share of the first prompt by which it may be off.
+fn check_steps(protocol: &str, events: &[pb::Event], exact: i32, first_share: i32) {
+    let recorded = |event: &pb::Event| match &event.payload {
+        Some(Payload::UsageRecorded(it)) => Some((it.estimate.unwrap(), it.usage.clone().unwrap())),
+        _ => None,
+    };
+    let steps: Vec<_> = events.iter().filter_map(recorded).collect();
+    for (number, (estimate, usage)) in (1..).zip(&steps) {
+        let error = estimate.estimated_tokens - usage.input_tokens;
+        eprintln!(
+            "{protocol:10} {number:>4} {:>8} {:>9} {:>+5.1}% {:>8} {:>7}",
+            estimate.estimated_tokens,
+            usage.input_tokens,
+            100.0 * f64::from(error) / f64::from(usage.input_tokens),
+            usage.cache_read_tokens,
+            usage.output_tokens,
+        );
+        assert_eq!(estimate.actual_tokens, usage.input_tokens, "{protocol}");
+        let share = if number == 1 { first_share } else { 20 };
+        let bound = 4 + usage.input_tokens / share;
+        assert!(error.abs() <= bound, "{protocol}: {estimate:?}");
+    }
+    let first = steps.first().expect("a call of the model");
+    assert_eq!(first.1.input_tokens, exact, "{protocol}");
+    assert!(steps.len() >= 2, "{protocol}: calls, then an answer");
 }

@@ -10,7 +10,7 @@ use crate::harness::{
     Host, Options,
     errors::refusal,
     host::{MODEL, answering, call},
-    requests::{text, tools, turn},
+    requests::{clears, text, tools, turn},
     transcripts::{append, calls, message, one_turn, results, says},
     upstream::Upstream,
 };
@@ -508,6 +508,10 @@ async fn record_usage_does_not_read_the_transcript() {
     host.create(pb::Session {
         session_id: "s".to_owned(),
         model: MODEL.to_owned(),
+        policy_overrides: Some(pb::Policy {
+            prune: Some(clears(pb::PruneMode::OnOverflow, 0)),
+            ..Default::default()
+        }),
         ..Default::default()
     })
     .await;
@@ -815,4 +819,32 @@ async fn record_usage_does_not_wait_for_the_calibration_write() {
         .unwrap();
     assert_eq!(model.calibration_ratio, ratios[2]);
     blocker.batch_execute("rollback").await.unwrap();
+}
+
+/// What cannot be the size of the prompt, and what is a sum over the rounds of the provider's own tools.
+#[tokio::test(flavor = "multi_thread")]
+async fn u02_reports_that_do_not_tell_the_size_of_the_prompt_count_and_anchor_nothing() {
+    let host = host().await;
+    host.append("s", vec![says(pb::Role::User, "What is there?")])
+        .await;
+    let before = host.stats("s").await.used;
+    for (reported, provider_tool_calls) in [(50_000, 0), (5_000, 2)] {
+        let (context_version, _) = prompt(&host).await;
+        let usage = pb::Usage {
+            input_tokens: reported,
+            output_tokens: 100,
+            provider_tool_calls,
+            ..pb::Usage::default()
+        };
+        let request = pb::RecordUsageRequest {
+            context_version,
+            ..report(Some(usage))
+        };
+        let recorded = record(&host, request).await;
+        assert_eq!(recorded.estimate, None, "{reported}");
+        assert_eq!(recorded.context_tokens, before, "{reported}");
+        assert_eq!(recorded.calibration_ratio, 1.0, "{reported}");
+    }
+    let totals = host.stats("s").await.usage[0].usage.unwrap();
+    assert_eq!((totals.calls, totals.input_tokens), (2, 55_000));
 }

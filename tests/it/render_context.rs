@@ -251,7 +251,7 @@ async fn render_context_notes_pruned_and_cut_parts_and_changes_nothing() {
     );
     assert_eq!(
         prompt.notes[0].text,
-        "The result of look had 28 tokens and was cleared."
+        "The result of look had 32 tokens and was cleared."
     );
     assert!(
         prompt.notes.iter().all(|note| note.text.ends_with('.')),

@@ -272,3 +272,27 @@ async fn prompts_are_counted_by_the_service() {
     assert_eq!(asked.json["input"][0]["content"], "Hello");
     assert_eq!(asked.json["store"], Value::Null);
 }
+
+/// llama.cpp (b11434) counts, older servers do not.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_prompt_is_predicted_where_a_local_server_does_not_count() {
+    let upstream = Upstream::start().await;
+    upstream.answer(Reply::json(200, &json!({"input_tokens": 321})));
+    upstream.answer(Reply::json(404, &json!({})));
+    let dialect = dialect::named("llamacpp").unwrap();
+    let settings = upstream.settings_for(Api::Responses);
+    let provider = Responses::new("main", settings, dialect, BTreeMap::new()).unwrap();
+    let (_database, replica) = Replica::alone(calling(provider)).await;
+    let mut contexts = ContextServiceClient::new(replica.channel().await);
+    for counts in [true, false] {
+        let request = pb::CountTokensRequest {
+            model: MODEL.to_owned(),
+            exact: true,
+            messages: vec![input("Hello")],
+            ..pb::CountTokensRequest::default()
+        };
+        let counted = contexts.count_tokens(request).await.unwrap().into_inner();
+        let basis = counted.total.unwrap().basis();
+        assert_eq!(basis == pb::TokenBasis::Actual, counts);
+    }
+}

@@ -68,7 +68,8 @@ async fn whole_turn(served: &Served, session: &str) {
     );
     request.tools = tools(&["get_weather", "get_time"]);
     let mut host = Survivor::new(request);
-    host.finish_at(served).await;
+    // It holds the state of a whole turn.
+    Box::pin(host.finish_at(served)).await;
 }
 
 fn kill_9(pid: i32) {

@@ -1,7 +1,10 @@
 //! Retention: what is removed when its time is over, what stays, and what readers are told. Time
 //! passes by ageing all stored times.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
 
 use contextd::{pb, turn::Retention};
 use serde_json::json;
@@ -765,6 +768,45 @@ async fn request_ids_are_remembered_as_long_as_documented() {
         refusal(&delete(&host, "gone", "delete").await.unwrap_err()).reason,
         "SESSION_NOT_FOUND"
     );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_request_id_that_has_expired_makes_another_session() {
+    let kept = 7 * 24 * HOUR;
+    let host = Host::with(options(Retention {
+        request_ids: kept,
+        ..for_ever()
+    }))
+    .await;
+    let client = host.database.client().await;
+    create(&host, named("source"), "").await;
+    let made = async || create(&host, named(""), "create").await.session_id;
+    let forked = async || {
+        let fork = pb::ForkSessionRequest {
+            session_id: "source".to_owned(),
+            request_id: "fork".to_owned(),
+            ..pb::ForkSessionRequest::default()
+        };
+        let forked = host.sessions().fork_session(fork).await;
+        forked.unwrap().into_inner().session.unwrap().session_id
+    };
+    let asked = async || {
+        let ask = pb::ExecuteTurnRequest {
+            request_id: "ask".to_owned(),
+            ..turn("", "", "Hello.")
+        };
+        host.run(ask).await[0].session_id.clone()
+    };
+    let all = async || [made().await, forked().await, asked().await];
+    let mut seen = BTreeSet::new();
+    for expired in 0..3 {
+        let ids = all().await;
+        assert_eq!(all().await, ids, "repeated, they are the same");
+        seen.extend(ids);
+        assert_eq!(seen.len(), 3 * (expired + 1), "{seen:?}");
+        age(&client, kept + HOUR).await;
+        as_worker(host.replica.engine.retain()).await.unwrap();
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -502,7 +502,7 @@ async fn waiting(
 /// Row D27
 #[tokio::test(flavor = "multi_thread")]
 async fn a_cancel_does_not_wait_for_the_next_retry() {
-    for (service, mut stream, _) in waiting(&Options::default()).await {
+    for (service, mut stream, _) in Box::pin(waiting(&Options::default())).await {
         let answer = service.host.cancel("s", "").await;
         let outcome = answer.outcome();
         assert_eq!(
@@ -520,7 +520,7 @@ async fn a_cancel_does_not_wait_for_the_next_retry() {
 /// Row D27
 #[tokio::test(flavor = "multi_thread")]
 async fn a_turn_waiting_for_a_retry_is_handed_over_on_shutdown() {
-    for (service, stream, seen) in waiting(&Options::default()).await {
+    for (service, stream, seen) in Box::pin(waiting(&Options::default())).await {
         drop(stream);
         let other = service
             .host
@@ -564,7 +564,7 @@ fn options_of(service: &Service) -> Options {
 /// Row D27
 #[tokio::test(flavor = "multi_thread")]
 async fn a_lease_lost_during_a_retry_wait_leaves_the_turn_to_its_new_owner() {
-    for (service, stream, seen) in waiting(&Options::default()).await {
+    for (service, stream, seen) in Box::pin(waiting(&Options::default())).await {
         drop(stream);
         service.host.dies().await;
         let other = service

@@ -133,3 +133,72 @@ async fn turns_are_adopted_and_taken_over_although_another_grant_cannot_be_resol
         .await;
     }
 }
+
+/// More than a round takes, and than two do.
+const MANY: i64 = 100;
+
+/// Sessions of the database, as if they had been made.
+async fn many_sessions(host: &Host) {
+    host.run(turn("like", MODEL, "Go")).await;
+    let copies = format!(
+        "insert into sessions (tenant_id, session_id) select tenant_id, 'many-' || n from sessions, generate_series(1, {MANY}) n
+          where session_id = 'like';
+         insert into session_run (tenant_id, session_id) select tenant_id, 'many-' || n from sessions, generate_series(1, {MANY}) n
+          where session_id = 'like';
+         insert into session_context (tenant_id, session_id) select tenant_id, 'many-' || n from sessions, generate_series(1, {MANY}) n
+          where session_id = 'like';
+         insert into session_activity (tenant_id, session_id) select tenant_id, 'many-' || n from sessions, generate_series(1, {MANY}) n
+          where session_id = 'like'"
+    );
+    sql(host, &copies).await;
+}
+
+async fn number(host: &Host, sql: &str) -> i64 {
+    let database = host.database.client().await;
+    database.query_one(sql, &[]).await.unwrap().get(0)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn one_round_of_the_purge_removes_all_sessions_that_were_deleted() {
+    let host = Host::with(options()).await;
+    many_sessions(&host).await;
+    let deleted = "delete from sessions where session_id like 'many-%';
+                   update session_run set state = 3 where session_id like 'many-%';
+                   update session_activity set updated_at = '-infinity' where session_id like 'many-%'";
+    sql(&host, deleted).await;
+    let begun = std::time::Instant::now();
+    as_worker(host.replica.engine.purge()).await.unwrap();
+    let rate = MANY as f64 / begun.elapsed().as_secs_f64();
+    let left = number(&host, "select count(*) from session_run where state = 3").await;
+    assert_eq!(left, 0);
+    eprintln!("{rate:.0} sessions purged per second");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn one_round_ends_all_messages_whose_time_passed() {
+    let host = Host::with(options()).await;
+    many_sessions(&host).await;
+    let queued = "insert into queue (tenant_id, session_id, message_id, body, delivery, starts_turn, from_execute, expires_at)
+                  select tenant_id, session_id, 'm', '', 1, false, false, now() - interval '1 second' from sessions
+                   where session_id like 'many-%'";
+    sql(&host, queued).await;
+    as_worker(host.replica.engine.expire_queued_messages())
+        .await
+        .unwrap();
+    let left = number(&host, "select count(*) from queue where status = 0").await;
+    assert_eq!(left, 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn one_round_gives_up_all_abandoned_compactions() {
+    let host = Host::with(options()).await;
+    many_sessions(&host).await;
+    let abandoned = "insert into compactions (tenant_id, session_id, compaction_id, status, lease_until, context_version, info)
+                     select tenant_id, session_id, 'k', 1, now() - interval '1 second', 0, '' from sessions";
+    sql(&host, abandoned).await;
+    as_worker(host.replica.engine.tend_compactions())
+        .await
+        .unwrap();
+    let left = number(&host, "select count(*) from compactions where status = 1").await;
+    assert_eq!(left, 0);
+}

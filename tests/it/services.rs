@@ -460,7 +460,7 @@ fn thoughtful(words: &str, call: bool) -> Reply {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn reasoning_is_counted_only_where_it_is_sent_back() {
-    let (upstream, host) = service("deepseek").await;
+    let (upstream, host) = service("zai").await;
     // An answer without calls: its reasoning is not sent with the user's next words.
     upstream.answer(thoughtful("First.", false));
     completed(&host.run(turn("s", MODEL, "Hello")).await);
@@ -506,8 +506,13 @@ async fn reasoning_is_counted_only_where_it_is_sent_back() {
 /// A model of which the operator says something.
 fn declared(upstream: &Upstream, dialect: &str, declared: Declared) -> Options {
     let models = [("gpt-4o".to_owned(), declared)].into();
-    let provider =
-        OpenAi::new("main", upstream.settings(), dialect::named(dialect), models).unwrap();
+    let provider = OpenAi::new(
+        "main",
+        upstream.settings(),
+        dialect::named(dialect).unwrap(),
+        models,
+    )
+    .unwrap();
     Options::default().provider("main", Arc::new(provider))
 }
 

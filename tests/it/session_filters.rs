@@ -132,6 +132,16 @@ async fn sessions_are_found_by_the_beginning_of_their_id_or_title() {
     assert_eq!(found(&host, prefixed("Äp")).await, ["AB-2"]);
     assert_eq!(found(&host, prefixed("ab-1")).await, ["ab-1"]);
     assert!(found(&host, prefixed("%")).await.is_empty());
+    for title in ["two\nlines", "a\ttab", "n\0ul"] {
+        let id = &title[..1];
+        make(&host, &format!("titled-{id}"), &[("title", title)]).await;
+        let expected = [format!("titled-{id}")];
+        assert_eq!(
+            found(&host, prefixed(&title[..4])).await,
+            expected,
+            "{title:?}"
+        );
+    }
     let both = pb::SessionFilter {
         metadata: map(&[("user", "ann")]),
         ..prefixed("ab")

@@ -69,6 +69,7 @@ impl Provider for Scribe {
             provider_model: String::new(),
             response_id: String::new(),
             metadata: None,
+            prompt_usage: None,
             prompt_fingerprint: None,
         };
         Box::pin(tokio_stream::iter([
@@ -311,7 +312,7 @@ async fn a_summary_is_made_of_what_was_said_also_in_part_and_of_calls_whose_resu
     };
     host.contexts().prune_tool_outputs(prune).await.unwrap();
     for call in ["c7", "c8"] {
-        host.append("s", one_turn(call, 1_000)).await;
+        host.append("s", one_turn(call, 300)).await;
     }
     try_compact(&host, request("1")).await.unwrap();
     let asked = asked(&host);

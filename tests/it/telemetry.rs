@@ -20,7 +20,7 @@ use serde_json::json;
 use crate::{
     compaction,
     harness::{
-        Host, Options, Replica,
+        Host, Options, Replica, as_worker,
         collector::Collector,
         events::{all, requested, until, until_action, until_written},
         host::{MODEL, answering, call, script, until as eventually},
@@ -241,6 +241,56 @@ async fn each_documented_metric_is_scraped_after_real_work_and_no_other_is() {
         &["credential_missing"],
     );
     assert_eq!(rejected, 1.0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn counters_begin_at_zero_and_a_sweep_counts_what_it_has_removed_so_far() {
+    let retention = Retention {
+        request_ids: Duration::ZERO,
+        batch: 1,
+        ..Options::default().retention
+    };
+    let host = Host::with(Options {
+        retention,
+        ..answering(&[json!([{"text": "Done."}])])
+    })
+    .await;
+    let counter = async |name: &str, label: &str| {
+        let scrape = host.replica.scrape().await;
+        let is_it = |line: &&str| line.starts_with(name) && line.contains(label);
+        let line = scrape.lines().find(is_it);
+        let line = line.unwrap_or_else(|| panic!("no {name} of {label}: {scrape}"));
+        line.rsplit(' ').next().unwrap().parse::<f64>().unwrap()
+    };
+    let removed = "contextd_retention_removed_total";
+    for (name, label) in [
+        ("contextd_turn_ended_total", "\"provider_auth\""),
+        ("contextd_turn_ended_total", "\"deadline\""),
+        ("contextd_turn_ended_total", "\"requested\""),
+        (removed, "\"request_ids\""),
+        (removed, "\"blobs\""),
+    ] {
+        assert_eq!(counter(name, label).await, 0.0, "{name} {label}");
+    }
+    for id in ["a", "b", "c"] {
+        let create = pb::CreateSessionRequest {
+            session: Some(pb::Session {
+                session_id: id.to_owned(),
+                model: MODEL.to_owned(),
+                ..pb::Session::default()
+            }),
+            request_id: id.to_owned(),
+        };
+        host.sessions().create_session(create).await.unwrap();
+    }
+    // The second batch fails, as one does when the database goes away.
+    let fails = "create function stop() returns trigger language plpgsql as
+                   $$ begin if (select count(*) from idempotency) < 3 then raise 'stop'; end if; return old; end $$;
+                 create trigger stop before delete on idempotency for each row execute function stop()";
+    let client = host.database.client().await;
+    client.batch_execute(fails).await.unwrap();
+    as_worker(host.replica.engine.retain()).await.unwrap_err();
+    assert_eq!(counter(removed, "\"request_ids\"").await, 1.0);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -27,20 +27,22 @@ const (
 // none. 0 allows nothing.
 type TenantLimits struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Turns that run at once, on all replicas together; those that wait for tools do not count. Further
-	// ones are refused with RATE_LIMITED, and queued messages wait for a place. Several replicas that admit
-	// turns within the same 2 seconds may exceed it.
+	// Turns that run at once, on all replicas together; those that wait for tools do not count, and calls
+	// of Compact do. Further ones are refused with RATE_LIMITED, and queued messages wait for a place.
+	// Several replicas that admit turns within the same 2 seconds may exceed it.
 	RunningTurns *int64 `protobuf:"varint,1,opt,name=running_turns,json=runningTurns,proto3,oneof" json:"running_turns,omitempty"`
 	// Requests per second, on each replica; as many may come at once. Further ones are refused with
 	// RATE_LIMITED. A stream is one request.
 	RequestsPerSecond *int64 `protobuf:"varint,2,opt,name=requests_per_second,json=requestsPerSecond,proto3,oneof" json:"requests_per_second,omitempty"`
 	// Tokens that models read and write per minute, on all replicas together, compactions included. A call
-	// counts when it has ended, so that the last one may exceed it. Beyond it, new turns are refused with
-	// RATE_LIMITED, and running ones wait before their next call of a model.
+	// under way counts with its predicted prompt and the most that it may answer; when it has ended, with
+	// what the service reported, or else with the prediction and what arrived. Beyond it, new turns are
+	// refused with RATE_LIMITED, and running ones wait before their next call of a model.
 	TokensPerMinute *int64 `protobuf:"varint,3,opt,name=tokens_per_minute,json=tokensPerMinute,proto3,oneof" json:"tokens_per_minute,omitempty"`
-	// Bytes of messages, events and blobs, measured about every 30 seconds while the tenant is active.
-	// Beyond it, whatever stores more is refused with QUOTA_EXCEEDED; running turns go on, and reading
-	// and deleting are possible.
+	// Bytes of messages, events, configurations, requests and blobs, uploads under way included: measured
+	// about every 30 seconds while the tenant is active, and what was written since. Beyond it, whatever
+	// stores more is refused with QUOTA_EXCEEDED; running turns go on, and reading and deleting are
+	// possible.
 	StoredBytes   *int64 `protobuf:"varint,4,opt,name=stored_bytes,json=storedBytes,proto3,oneof" json:"stored_bytes,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -109,10 +111,12 @@ type TenantUse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Turns that run, on all replicas together.
 	RunningTurns int64 `protobuf:"varint,1,opt,name=running_turns,json=runningTurns,proto3" json:"running_turns,omitempty"`
-	// Time until the spent tokens are within tokens_per_minute again: at most 1 minute. Absent without
-	// that limit.
+	// Time until the spent tokens are within tokens_per_minute again, and a model may be called: 0 while
+	// they are, more than 1 minute after calls that exceeded the limit by more than one minute's tokens.
+	// Absent without that limit.
 	TokensOwed *durationpb.Duration `protobuf:"bytes,2,opt,name=tokens_owed,json=tokensOwed,proto3" json:"tokens_owed,omitempty"`
-	// Bytes stored, when they were last measured. Absent without that limit, and before the first measure.
+	// Bytes stored when they were last measured, and those written since. Absent without that limit, and
+	// before the first measure.
 	StoredBytes   *int64 `protobuf:"varint,3,opt,name=stored_bytes,json=storedBytes,proto3,oneof" json:"stored_bytes,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

@@ -28,7 +28,7 @@ const (
 // For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
 //
 // Stores and serves content too large for messages. Other calls make blobs by themselves: inline
-// media, long tool outputs, prompts over 2 MiB.
+// media, long tool outputs, prompts and configurations of sessions over 2 MiB.
 type BlobServiceClient interface {
 	// Stores content: first a header, then its bytes in chunks.
 	// Nothing is stored before the last chunk is in, and nothing of an upload that breaks off.
@@ -86,7 +86,7 @@ type BlobService_GetBlobClient = grpc.ServerStreamingClient[GetBlobResponse]
 // for forward compatibility.
 //
 // Stores and serves content too large for messages. Other calls make blobs by themselves: inline
-// media, long tool outputs, prompts over 2 MiB.
+// media, long tool outputs, prompts and configurations of sessions over 2 MiB.
 type BlobServiceServer interface {
 	// Stores content: first a header, then its bytes in chunks.
 	// Nothing is stored before the last chunk is in, and nothing of an upload that breaks off.

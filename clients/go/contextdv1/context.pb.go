@@ -162,7 +162,7 @@ const (
 	PromptNoteKind_PROMPT_NOTE_KIND_TRUNCATED PromptNoteKind = 3
 	// Left out: nothing in it can be sent, or its signature is no longer valid.
 	PromptNoteKind_PROMPT_NOTE_KIND_DROPPED PromptNoteKind = 4
-	// The model cannot take it; the text "[unsupported content]" stands in its place.
+	// The model cannot take it as it is; it gets the text "[unsupported content]", or a call under a name that it takes.
 	PromptNoteKind_PROMPT_NOTE_KIND_UNSUPPORTED PromptNoteKind = 5
 )
 
@@ -229,13 +229,16 @@ const (
 	PromptFormat_PROMPT_FORMAT_ANTHROPIC PromptFormat = 4
 	// Gemini generateContent.
 	PromptFormat_PROMPT_FORMAT_GEMINI PromptFormat = 5
-	// Messages of the AI SDK (ModelMessage). As the format of a prompt: an object with the arguments of
+	// Messages of the AI SDK 5 and 6 (ModelMessage). As the format of a prompt: an object with the arguments of
 	// streamText (system, messages, tools, maxOutputTokens, ...); wrap each tool's inputSchema in
 	// jsonSchema().
 	PromptFormat_PROMPT_FORMAT_AI_SDK PromptFormat = 6
 	// The format of the prompt's own model, as contextd itself would send it; NEUTRAL for a model that
 	// is sent no request (kind scripted).
 	PromptFormat_PROMPT_FORMAT_NATIVE PromptFormat = 7
+	// Messages of the AI SDK 7. Read as AI_SDK is, which takes its messages too. Written with tagged
+	// files (`data: {type: "data", ...}`), and as a prompt with `instructions` in place of `system`.
+	PromptFormat_PROMPT_FORMAT_AI_SDK_7 PromptFormat = 8
 )
 
 // Enum value maps for PromptFormat.
@@ -249,6 +252,7 @@ var (
 		5: "PROMPT_FORMAT_GEMINI",
 		6: "PROMPT_FORMAT_AI_SDK",
 		7: "PROMPT_FORMAT_NATIVE",
+		8: "PROMPT_FORMAT_AI_SDK_7",
 	}
 	PromptFormat_value = map[string]int32{
 		"PROMPT_FORMAT_UNSPECIFIED":      0,
@@ -259,6 +263,7 @@ var (
 		"PROMPT_FORMAT_GEMINI":           5,
 		"PROMPT_FORMAT_AI_SDK":           6,
 		"PROMPT_FORMAT_NATIVE":           7,
+		"PROMPT_FORMAT_AI_SDK_7":         8,
 	}
 )
 
@@ -323,7 +328,7 @@ type ContextStats struct {
 	Tools []*ToolTokens `protobuf:"bytes,13,rep,name=tools,proto3" json:"tools,omitempty"`
 	// How `used` was computed.
 	SizeBasis *SizeBasis `protobuf:"bytes,14,opt,name=size_basis,json=sizeBasis,proto3" json:"size_basis,omitempty"`
-	// The last model call: predicted against reported. Absent before the first.
+	// The last model call: predicted against reported. Absent before the first, and after one whose tools the provider ran.
 	LastEstimate *CallEstimate `protobuf:"bytes,15,opt,name=last_estimate,json=lastEstimate,proto3" json:"last_estimate,omitempty"`
 	// Reported over estimated tokens for this model, within 0.5 and 2; 1 before the first call.
 	CalibrationRatio float64 `protobuf:"fixed64,16,opt,name=calibration_ratio,json=calibrationRatio,proto3" json:"calibration_ratio,omitempty"`
@@ -1219,7 +1224,8 @@ type Prompt struct {
 	// be sure that nothing came into the transcript in between, and with RecordUsage to tell which
 	// prompt was sent. 0 for a look back (at_seq).
 	ContextVersion int64 `protobuf:"varint,8,opt,name=context_version,json=contextVersion,proto3" json:"context_version,omitempty"`
-	// What is not in it, and why.
+	// What is not in it, and why. At most 256 KiB; if there are more, the last one says how many are
+	// left out.
 	Notes         []*PromptNote `protobuf:"bytes,9,rep,name=notes,proto3" json:"notes,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1529,7 +1535,7 @@ const file_contextd_v1_context_proto_rawDesc = "" +
 	"\x1aPROMPT_NOTE_KIND_COMPACTED\x10\x02\x12\x1e\n" +
 	"\x1aPROMPT_NOTE_KIND_TRUNCATED\x10\x03\x12\x1c\n" +
 	"\x18PROMPT_NOTE_KIND_DROPPED\x10\x04\x12 \n" +
-	"\x1cPROMPT_NOTE_KIND_UNSUPPORTED\x10\x05*\xf6\x01\n" +
+	"\x1cPROMPT_NOTE_KIND_UNSUPPORTED\x10\x05*\x92\x02\n" +
 	"\fPromptFormat\x12\x1d\n" +
 	"\x19PROMPT_FORMAT_UNSPECIFIED\x10\x00\x12\x19\n" +
 	"\x15PROMPT_FORMAT_NEUTRAL\x10\x01\x12\x1d\n" +
@@ -1538,7 +1544,8 @@ const file_contextd_v1_context_proto_rawDesc = "" +
 	"\x17PROMPT_FORMAT_ANTHROPIC\x10\x04\x12\x18\n" +
 	"\x14PROMPT_FORMAT_GEMINI\x10\x05\x12\x18\n" +
 	"\x14PROMPT_FORMAT_AI_SDK\x10\x06\x12\x18\n" +
-	"\x14PROMPT_FORMAT_NATIVE\x10\aBI\n" +
+	"\x14PROMPT_FORMAT_NATIVE\x10\a\x12\x1a\n" +
+	"\x16PROMPT_FORMAT_AI_SDK_7\x10\bBI\n" +
 	"\x0fdev.contextd.v1B\fContextProtoP\x01Z&contextd.dev/go/contextd/v1;contextdv1b\x06proto3"
 
 var (

@@ -1476,7 +1476,7 @@ func (x *RecordUsageRequest) GetContextVersion() int64 {
 type RecordUsageResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The prediction beside the report. Absent: nothing was anchored, since it is not known which prompt
-	// was sent.
+	// was sent, or the report cannot be its size.
 	Estimate *CallEstimate `protobuf:"bytes,1,opt,name=estimate,proto3" json:"estimate,omitempty"`
 	// The model's ratio as this replica knows it, learnt from this call too. Not every call is used for
 	// it: prompts of more than 65,536 tokens and prompts with media are not; of the calls of one model

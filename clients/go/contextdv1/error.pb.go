@@ -48,7 +48,9 @@ const (
 	// oldest_seq - 1.
 	ErrorReason_ERROR_REASON_EVENTS_EXPIRED ErrorReason = 5
 	// RESOURCE_EXHAUSTED {limit_bytes}. The request is larger than the server reads. Put large
-	// content in a blob.
+	// content in a blob; where limit_bytes is of the decoded request, send fewer messages at a time.
+	// Also where the messages of the session that a model sees are as large as they may be: compact or
+	// prune them.
 	ErrorReason_ERROR_REASON_REQUEST_TOO_LARGE ErrorReason = 6
 	// DATA_LOSS {last_seq}. A stream ends: the database no longer has events that the stream has
 	// shown, e.g. after a failover to a standby that had not received them. Their seqs are reused. Read the session anew (ListMessages, ListEvents) and follow it from its last_seq; a
@@ -132,8 +134,8 @@ const (
 	// FAILED_PRECONDITION {server}. The tools that an MCP server lists cannot be used as the set asks:
 	// one is missing, two have the same name, a name is too long, or there are too many.
 	ErrorReason_ERROR_REASON_MCP_TOOLS_UNUSABLE ErrorReason = 39
-	// DEADLINE_EXCEEDED. The caller's deadline passed, or an upload took too long. Turns and
-	// compactions go on; repeat the call to attach again.
+	// DEADLINE_EXCEEDED. The caller's deadline passed, or the request or an upload took too long to arrive.
+	// Turns and compactions go on; repeat the call to attach again.
 	ErrorReason_ERROR_REASON_DEADLINE_EXCEEDED ErrorReason = 40
 	// UNAUTHENTICATED. The credential is missing, unknown, expired or revoked. The response does not
 	// say which.
@@ -373,7 +375,8 @@ const (
 	// The provider could not be reached, or its answer broke off or cannot be read.
 	FailureReason_FAILURE_REASON_PROVIDER_BROKEN FailureReason = 6
 	// The prompt does not fit and cannot be made smaller. Failure.categories says what fills the
-	// window.
+	// window. Also if the model's window is not known, and the policy refuses that
+	// (UNKNOWN_WINDOW_REFUSE).
 	FailureReason_FAILURE_REASON_CONTEXT_OVERFLOW FailureReason = 7
 	// Replica after replica stopped while working on this turn. ExecuteTurn with continue_transcript
 	// goes on.

@@ -1909,7 +1909,7 @@ type UsageRecorded struct {
 	Model string `protobuf:"bytes,2,opt,name=model,proto3" json:"model,omitempty"`
 	// Its tokens. Absent when the provider reported none, or the call was cut off.
 	Usage *Usage `protobuf:"bytes,3,opt,name=usage,proto3" json:"usage,omitempty"`
-	// The prediction beside it.
+	// The prediction beside it. Absent where the report is not the size of the prompt that was sent.
 	Estimate *CallEstimate `protobuf:"bytes,4,opt,name=estimate,proto3" json:"estimate,omitempty"`
 	// Reported over estimated tokens of the model, learnt from calls before this one as far as the
 	// replica knows of them, within 0.5 and 2; 1 before the first call. This call's effect appears in

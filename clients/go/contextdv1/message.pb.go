@@ -237,8 +237,8 @@ type InputMessage struct {
 	Role Role `protobuf:"varint,1,opt,name=role,proto3,enum=contextd.v1.Role" json:"role,omitempty"`
 	// The content, 1 to 256 parts in order. ExecuteTurn and EnqueueMessage take text and media.
 	Parts []*Part `protobuf:"bytes,2,rep,name=parts,proto3" json:"parts,omitempty"`
-	// Never summarised, never removed by a compaction. Results stay or go with the message that makes
-	// their calls. Default false.
+	// Never summarised, never removed by a compaction, unless the prompt does not fit the window whatever
+	// else goes. Results stay or go with the message that makes their calls. Default false.
 	Pinned bool `protobuf:"varint,3,opt,name=pinned,proto3" json:"pinned,omitempty"`
 	// The host's own labels, kept and given back: at most 32, keys up to 64 and values up to 1,024
 	// characters. Not sent to the model.
@@ -751,7 +751,8 @@ type Part struct {
 	// Output only. Size in the context window.
 	Tokens *TokenCount `protobuf:"bytes,22,opt,name=tokens,proto3" json:"tokens,omitempty"`
 	// Output only. Set when this text or result would make the answer too large and is only its first
-	// 4 KiB; the blob is the whole. For the arguments of a call see ToolCall.arguments_blob.
+	// 4 KiB, or when the item_json of a ProviderItem would and is left out; the blob is the whole. For the
+	// arguments of a call see ToolCall.arguments_blob.
 	PreviewOf *Blob `protobuf:"bytes,23,opt,name=preview_of,json=previewOf,proto3" json:"preview_of,omitempty"`
 	// Output only. Characters that cannot be stored (NUL, lone surrogates) were replaced by U+FFFD.
 	Sanitized     bool `protobuf:"varint,24,opt,name=sanitized,proto3" json:"sanitized,omitempty"`
@@ -1133,7 +1134,11 @@ type ToolResult struct {
 	Truncation *Truncation `protobuf:"bytes,5,opt,name=truncation,proto3" json:"truncation,omitempty"`
 	// Output only. Set when the result was pruned: the model sees "[Old tool result content cleared]"
 	// instead of the parts.
-	PruneMark     *PruneMark `protobuf:"bytes,6,opt,name=prune_mark,json=pruneMark,proto3" json:"prune_mark,omitempty"`
+	PruneMark *PruneMark `protobuf:"bytes,6,opt,name=prune_mark,json=pruneMark,proto3" json:"prune_mark,omitempty"`
+	// Output only. What the tool says to people, at most 1,000 characters; the model does not read it.
+	// Set for a result of an MCP server that has structured content, which the model reads in place of
+	// the text beside it.
+	DisplayText   string `protobuf:"bytes,7,opt,name=display_text,json=displayText,proto3" json:"display_text,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1208,6 +1213,13 @@ func (x *ToolResult) GetPruneMark() *PruneMark {
 		return x.PruneMark
 	}
 	return nil
+}
+
+func (x *ToolResult) GetDisplayText() string {
+	if x != nil {
+		return x.DisplayText
+	}
+	return ""
 }
 
 // How a tool's output was cut.
@@ -1510,7 +1522,7 @@ type ProviderItem struct {
 	Provider string `protobuf:"bytes,1,opt,name=provider,proto3" json:"provider,omitempty"`
 	// The provider's type name, e.g. "web_search_call".
 	Kind string `protobuf:"bytes,2,opt,name=kind,proto3" json:"kind,omitempty"`
-	// The item, unchanged.
+	// The item, unchanged. Empty where Part.preview_of names it.
 	ItemJson string `protobuf:"bytes,3,opt,name=item_json,json=itemJson,proto3" json:"item_json,omitempty"`
 	// A line for people, e.g. "Searched the web: weather paris". May be empty.
 	Title         string `protobuf:"bytes,4,opt,name=title,proto3" json:"title,omitempty"`
@@ -1875,7 +1887,7 @@ const file_contextd_v1_message_proto_rawDesc = "" +
 	"\acall_id\x18\x01 \x01(\tR\x06callId\x12\x1b\n" +
 	"\ttool_name\x18\x02 \x01(\tR\btoolName\x12%\n" +
 	"\x0earguments_json\x18\x03 \x01(\tR\rargumentsJson\x128\n" +
-	"\x0earguments_blob\x18\x04 \x01(\v2\x11.contextd.v1.BlobR\rargumentsBlob\"\x8f\x02\n" +
+	"\x0earguments_blob\x18\x04 \x01(\v2\x11.contextd.v1.BlobR\rargumentsBlob\"\xb2\x02\n" +
 	"\n" +
 	"ToolResult\x12\x17\n" +
 	"\acall_id\x18\x01 \x01(\tR\x06callId\x12\x1b\n" +
@@ -1886,7 +1898,8 @@ const file_contextd_v1_message_proto_rawDesc = "" +
 	"truncation\x18\x05 \x01(\v2\x17.contextd.v1.TruncationR\n" +
 	"truncation\x125\n" +
 	"\n" +
-	"prune_mark\x18\x06 \x01(\v2\x16.contextd.v1.PruneMarkR\tpruneMark\"\xa1\x01\n" +
+	"prune_mark\x18\x06 \x01(\v2\x16.contextd.v1.PruneMarkR\tpruneMark\x12!\n" +
+	"\fdisplay_text\x18\a \x01(\tR\vdisplayText\"\xa1\x01\n" +
 	"\n" +
 	"Truncation\x12%\n" +
 	"\x0eoriginal_chars\x18\x01 \x01(\x05R\roriginalChars\x12\x1d\n" +

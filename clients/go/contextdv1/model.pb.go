@@ -22,6 +22,301 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
+// Which reasoning of earlier answers is sent, by its place in the conversation.
+type ReasoningKept int32
+
+const (
+	// Not known to this client.
+	ReasoningKept_REASONING_KEPT_UNSPECIFIED ReasoningKept = 0
+	// None.
+	ReasoningKept_REASONING_KEPT_NEVER ReasoningKept = 1
+	// That of the current tool loop: since the user's last message.
+	ReasoningKept_REASONING_KEPT_TOOL_LOOP ReasoningKept = 2
+	// That of the current tool loop, and in all later requests that of answers between two messages of
+	// the user if one of these answers calls tools.
+	ReasoningKept_REASONING_KEPT_WHILE_CALLS ReasoningKept = 3
+	// All.
+	ReasoningKept_REASONING_KEPT_ALWAYS ReasoningKept = 4
+)
+
+// Enum value maps for ReasoningKept.
+var (
+	ReasoningKept_name = map[int32]string{
+		0: "REASONING_KEPT_UNSPECIFIED",
+		1: "REASONING_KEPT_NEVER",
+		2: "REASONING_KEPT_TOOL_LOOP",
+		3: "REASONING_KEPT_WHILE_CALLS",
+		4: "REASONING_KEPT_ALWAYS",
+	}
+	ReasoningKept_value = map[string]int32{
+		"REASONING_KEPT_UNSPECIFIED": 0,
+		"REASONING_KEPT_NEVER":       1,
+		"REASONING_KEPT_TOOL_LOOP":   2,
+		"REASONING_KEPT_WHILE_CALLS": 3,
+		"REASONING_KEPT_ALWAYS":      4,
+	}
+)
+
+func (x ReasoningKept) Enum() *ReasoningKept {
+	p := new(ReasoningKept)
+	*p = x
+	return p
+}
+
+func (x ReasoningKept) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (ReasoningKept) Descriptor() protoreflect.EnumDescriptor {
+	return file_contextd_v1_model_proto_enumTypes[0].Descriptor()
+}
+
+func (ReasoningKept) Type() protoreflect.EnumType {
+	return &file_contextd_v1_model_proto_enumTypes[0]
+}
+
+func (x ReasoningKept) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use ReasoningKept.Descriptor instead.
+func (ReasoningKept) EnumDescriptor() ([]byte, []int) {
+	return file_contextd_v1_model_proto_rawDescGZIP(), []int{0}
+}
+
+// Which reasoning of earlier answers is sent, by the model that wrote it.
+type ReasoningAuthor int32
+
+const (
+	// Not known to this client, or none is sent.
+	ReasoningAuthor_REASONING_AUTHOR_UNSPECIFIED ReasoningAuthor = 0
+	// That of any model.
+	ReasoningAuthor_REASONING_AUTHOR_ANY_MODEL ReasoningAuthor = 1
+	// That of the same model of the same provider.
+	ReasoningAuthor_REASONING_AUTHOR_SAME_MODEL ReasoningAuthor = 2
+	// The same, if it came with a signature, encrypted content or details of the service.
+	ReasoningAuthor_REASONING_AUTHOR_SAME_MODEL_SIGNED ReasoningAuthor = 3
+)
+
+// Enum value maps for ReasoningAuthor.
+var (
+	ReasoningAuthor_name = map[int32]string{
+		0: "REASONING_AUTHOR_UNSPECIFIED",
+		1: "REASONING_AUTHOR_ANY_MODEL",
+		2: "REASONING_AUTHOR_SAME_MODEL",
+		3: "REASONING_AUTHOR_SAME_MODEL_SIGNED",
+	}
+	ReasoningAuthor_value = map[string]int32{
+		"REASONING_AUTHOR_UNSPECIFIED":       0,
+		"REASONING_AUTHOR_ANY_MODEL":         1,
+		"REASONING_AUTHOR_SAME_MODEL":        2,
+		"REASONING_AUTHOR_SAME_MODEL_SIGNED": 3,
+	}
+)
+
+func (x ReasoningAuthor) Enum() *ReasoningAuthor {
+	p := new(ReasoningAuthor)
+	*p = x
+	return p
+}
+
+func (x ReasoningAuthor) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (ReasoningAuthor) Descriptor() protoreflect.EnumDescriptor {
+	return file_contextd_v1_model_proto_enumTypes[1].Descriptor()
+}
+
+func (ReasoningAuthor) Type() protoreflect.EnumType {
+	return &file_contextd_v1_model_proto_enumTypes[1]
+}
+
+func (x ReasoningAuthor) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use ReasoningAuthor.Descriptor instead.
+func (ReasoningAuthor) EnumDescriptor() ([]byte, []int) {
+	return file_contextd_v1_model_proto_rawDescGZIP(), []int{1}
+}
+
+// What is sent with a tool call that has no reasoning.
+type MissingReasoning int32
+
+const (
+	// Not known to this client.
+	MissingReasoning_MISSING_REASONING_UNSPECIFIED MissingReasoning = 0
+	// The call alone.
+	MissingReasoning_MISSING_REASONING_NOTHING MissingReasoning = 1
+	// ModelRules.reasoning_placeholder in the place of the reasoning or of its signature.
+	MissingReasoning_MISSING_REASONING_PLACEHOLDER MissingReasoning = 2
+	// The call alone. If it is in the current tool loop, the request asks for no reasoning by a budget,
+	// nor by an effort that becomes one: the model refuses such a call while it reasons.
+	MissingReasoning_MISSING_REASONING_NO_BUDGET MissingReasoning = 3
+)
+
+// Enum value maps for MissingReasoning.
+var (
+	MissingReasoning_name = map[int32]string{
+		0: "MISSING_REASONING_UNSPECIFIED",
+		1: "MISSING_REASONING_NOTHING",
+		2: "MISSING_REASONING_PLACEHOLDER",
+		3: "MISSING_REASONING_NO_BUDGET",
+	}
+	MissingReasoning_value = map[string]int32{
+		"MISSING_REASONING_UNSPECIFIED": 0,
+		"MISSING_REASONING_NOTHING":     1,
+		"MISSING_REASONING_PLACEHOLDER": 2,
+		"MISSING_REASONING_NO_BUDGET":   3,
+	}
+)
+
+func (x MissingReasoning) Enum() *MissingReasoning {
+	p := new(MissingReasoning)
+	*p = x
+	return p
+}
+
+func (x MissingReasoning) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (MissingReasoning) Descriptor() protoreflect.EnumDescriptor {
+	return file_contextd_v1_model_proto_enumTypes[2].Descriptor()
+}
+
+func (MissingReasoning) Type() protoreflect.EnumType {
+	return &file_contextd_v1_model_proto_enumTypes[2]
+}
+
+func (x MissingReasoning) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use MissingReasoning.Descriptor instead.
+func (MissingReasoning) EnumDescriptor() ([]byte, []int) {
+	return file_contextd_v1_model_proto_rawDescGZIP(), []int{2}
+}
+
+// Ids of tool calls that a service takes.
+type CallIdFormat int32
+
+const (
+	// Not known to this client.
+	CallIdFormat_CALL_ID_FORMAT_UNSPECIFIED CallIdFormat = 0
+	// 1 to 40 letters and digits of ASCII, "_" and "-".
+	CallIdFormat_CALL_ID_FORMAT_SHORT CallIdFormat = 1
+	// Nine letters and digits of ASCII.
+	CallIdFormat_CALL_ID_FORMAT_NINE CallIdFormat = 2
+	// No ids are sent but those that the service gave itself.
+	CallIdFormat_CALL_ID_FORMAT_OWN_ONLY CallIdFormat = 3
+)
+
+// Enum value maps for CallIdFormat.
+var (
+	CallIdFormat_name = map[int32]string{
+		0: "CALL_ID_FORMAT_UNSPECIFIED",
+		1: "CALL_ID_FORMAT_SHORT",
+		2: "CALL_ID_FORMAT_NINE",
+		3: "CALL_ID_FORMAT_OWN_ONLY",
+	}
+	CallIdFormat_value = map[string]int32{
+		"CALL_ID_FORMAT_UNSPECIFIED": 0,
+		"CALL_ID_FORMAT_SHORT":       1,
+		"CALL_ID_FORMAT_NINE":        2,
+		"CALL_ID_FORMAT_OWN_ONLY":    3,
+	}
+)
+
+func (x CallIdFormat) Enum() *CallIdFormat {
+	p := new(CallIdFormat)
+	*p = x
+	return p
+}
+
+func (x CallIdFormat) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (CallIdFormat) Descriptor() protoreflect.EnumDescriptor {
+	return file_contextd_v1_model_proto_enumTypes[3].Descriptor()
+}
+
+func (CallIdFormat) Type() protoreflect.EnumType {
+	return &file_contextd_v1_model_proto_enumTypes[3]
+}
+
+func (x CallIdFormat) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use CallIdFormat.Descriptor instead.
+func (CallIdFormat) EnumDescriptor() ([]byte, []int) {
+	return file_contextd_v1_model_proto_rawDescGZIP(), []int{3}
+}
+
+// What is sent if a call is forced while the model reasons.
+type ForcedCalls int32
+
+const (
+	// Not known to this client.
+	ForcedCalls_FORCED_CALLS_UNSPECIFIED ForcedCalls = 0
+	// Both: the call is forced and the model reasons.
+	ForcedCalls_FORCED_CALLS_BOTH ForcedCalls = 1
+	// The forced call. The request asks for no reasoning.
+	ForcedCalls_FORCED_CALLS_WITHOUT_REASONING ForcedCalls = 2
+	// The reasoning. The call is not forced.
+	ForcedCalls_FORCED_CALLS_NOT_FORCED ForcedCalls = 3
+	// The model cannot be forced to call a tool, with reasoning or without.
+	ForcedCalls_FORCED_CALLS_NEVER ForcedCalls = 4
+)
+
+// Enum value maps for ForcedCalls.
+var (
+	ForcedCalls_name = map[int32]string{
+		0: "FORCED_CALLS_UNSPECIFIED",
+		1: "FORCED_CALLS_BOTH",
+		2: "FORCED_CALLS_WITHOUT_REASONING",
+		3: "FORCED_CALLS_NOT_FORCED",
+		4: "FORCED_CALLS_NEVER",
+	}
+	ForcedCalls_value = map[string]int32{
+		"FORCED_CALLS_UNSPECIFIED":       0,
+		"FORCED_CALLS_BOTH":              1,
+		"FORCED_CALLS_WITHOUT_REASONING": 2,
+		"FORCED_CALLS_NOT_FORCED":        3,
+		"FORCED_CALLS_NEVER":             4,
+	}
+)
+
+func (x ForcedCalls) Enum() *ForcedCalls {
+	p := new(ForcedCalls)
+	*p = x
+	return p
+}
+
+func (x ForcedCalls) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (ForcedCalls) Descriptor() protoreflect.EnumDescriptor {
+	return file_contextd_v1_model_proto_enumTypes[4].Descriptor()
+}
+
+func (ForcedCalls) Type() protoreflect.EnumType {
+	return &file_contextd_v1_model_proto_enumTypes[4]
+}
+
+func (x ForcedCalls) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use ForcedCalls.Descriptor instead.
+func (ForcedCalls) EnumDescriptor() ([]byte, []int) {
+	return file_contextd_v1_model_proto_rawDescGZIP(), []int{4}
+}
+
 // Where a fact about a model comes from. Later ones win.
 type ModelSource int32
 
@@ -68,11 +363,11 @@ func (x ModelSource) String() string {
 }
 
 func (ModelSource) Descriptor() protoreflect.EnumDescriptor {
-	return file_contextd_v1_model_proto_enumTypes[0].Descriptor()
+	return file_contextd_v1_model_proto_enumTypes[5].Descriptor()
 }
 
 func (ModelSource) Type() protoreflect.EnumType {
-	return &file_contextd_v1_model_proto_enumTypes[0]
+	return &file_contextd_v1_model_proto_enumTypes[5]
 }
 
 func (x ModelSource) Number() protoreflect.EnumNumber {
@@ -81,7 +376,7 @@ func (x ModelSource) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use ModelSource.Descriptor instead.
 func (ModelSource) EnumDescriptor() ([]byte, []int) {
-	return file_contextd_v1_model_proto_rawDescGZIP(), []int{0}
+	return file_contextd_v1_model_proto_rawDescGZIP(), []int{5}
 }
 
 // A model that sessions can use.
@@ -123,7 +418,10 @@ type Model struct {
 	Source ModelSource `protobuf:"varint,16,opt,name=source,proto3,enum=contextd.v1.ModelSource" json:"source,omitempty"`
 	// When the provider's list was last read, with the model in it. Absent: the provider has not listed
 	// it. Later readings that failed change nothing, so the time says how old the discovered facts are.
-	DiscoverTime  *timestamppb.Timestamp `protobuf:"bytes,17,opt,name=discover_time,json=discoverTime,proto3" json:"discover_time,omitempty"`
+	DiscoverTime *timestamppb.Timestamp `protobuf:"bytes,17,opt,name=discover_time,json=discoverTime,proto3" json:"discover_time,omitempty"`
+	// What requests to the model contain, as far as services differ in it. Absent for models that are
+	// sent no requests, such as scripted ones.
+	Rules         *ModelRules `protobuf:"bytes,18,opt,name=rules,proto3" json:"rules,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -277,6 +575,199 @@ func (x *Model) GetDiscoverTime() *timestamppb.Timestamp {
 	return nil
 }
 
+func (x *Model) GetRules() *ModelRules {
+	if x != nil {
+		return x.Rules
+	}
+	return nil
+}
+
+// The rules by which requests to a model are written. They follow from the kind of the provider, its
+// dialect, the rules in its configuration ([providers.NAME.rules]) and the name of the model; requests
+// are written by the same values. RenderContext shows a whole request.
+type ModelRules struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The dialect of the protocol, as it is named in the configuration, e.g. "deepseek". Empty: the
+	// protocol has no dialects ("anthropic" and "gemini").
+	Dialect string `protobuf:"bytes,1,opt,name=dialect,proto3" json:"dialect,omitempty"`
+	// Which reasoning of earlier answers is sent, by its place in the conversation.
+	ReasoningKept ReasoningKept `protobuf:"varint,2,opt,name=reasoning_kept,json=reasoningKept,proto3,enum=contextd.v1.ReasoningKept" json:"reasoning_kept,omitempty"`
+	// Which reasoning of earlier answers is sent, by the model that wrote it. Both rules must hold.
+	// Reasoning that is not sent takes no room in the window.
+	ReasoningAuthor ReasoningAuthor `protobuf:"varint,3,opt,name=reasoning_author,json=reasoningAuthor,proto3,enum=contextd.v1.ReasoningAuthor" json:"reasoning_author,omitempty"`
+	// The field or block of the request that contains it, e.g. "reasoning_content". Empty: none is sent.
+	ReasoningField string `protobuf:"bytes,4,opt,name=reasoning_field,json=reasoningField,proto3" json:"reasoning_field,omitempty"`
+	// Whether reasoning is sent only while nothing before it has changed since it was written: its
+	// signature covers the prompt. After a prune, a compaction or another system prompt it is left out.
+	ReasoningBoundToPrefix bool `protobuf:"varint,5,opt,name=reasoning_bound_to_prefix,json=reasoningBoundToPrefix,proto3" json:"reasoning_bound_to_prefix,omitempty"`
+	// What is sent with a tool call that has no reasoning, for example one of another model, while the
+	// model reasons.
+	MissingReasoning MissingReasoning `protobuf:"varint,6,opt,name=missing_reasoning,json=missingReasoning,proto3,enum=contextd.v1.MissingReasoning" json:"missing_reasoning,omitempty"`
+	// The text for MISSING_REASONING_PLACEHOLDER; empty otherwise.
+	ReasoningPlaceholder string `protobuf:"bytes,7,opt,name=reasoning_placeholder,json=reasoningPlaceholder,proto3" json:"reasoning_placeholder,omitempty"`
+	// The ids of tool calls that the service takes. An id of another form is sent as a derived one, the
+	// same for a call and its result. ToolCall.call_id does not change.
+	CallIdFormat CallIdFormat `protobuf:"varint,8,opt,name=call_id_format,json=callIdFormat,proto3,enum=contextd.v1.CallIdFormat" json:"call_id_format,omitempty"`
+	// Whether ids of calls that the model made itself are sent unchanged, also in a form that
+	// call_id_format does not allow.
+	KeepsOwnCallIds bool `protobuf:"varint,9,opt,name=keeps_own_call_ids,json=keepsOwnCallIds,proto3" json:"keeps_own_call_ids,omitempty"`
+	// What is sent if Generation.tool_choice forces a call while the model reasons by
+	// Generation.reasoning_effort. What is left out is reported as unsupported_input.
+	ForcedCallsWithEffort ForcedCalls `protobuf:"varint,10,opt,name=forced_calls_with_effort,json=forcedCallsWithEffort,proto3,enum=contextd.v1.ForcedCalls" json:"forced_calls_with_effort,omitempty"`
+	// The same if Generation.reasoning_budget_tokens is set, for a model that takes a budget.
+	ForcedCallsWithBudget ForcedCalls `protobuf:"varint,11,opt,name=forced_calls_with_budget,json=forcedCallsWithBudget,proto3,enum=contextd.v1.ForcedCalls" json:"forced_calls_with_budget,omitempty"`
+	// The levels that a request can have, in order. Any other Generation.reasoning_effort is sent as
+	// one of them. Empty: none is sent. Levels that make the same request are listed once, as the
+	// highest of them; a level for which nothing is sent is not listed.
+	ReasoningEfforts []ReasoningEffort `protobuf:"varint,12,rep,packed,name=reasoning_efforts,json=reasoningEfforts,proto3,enum=contextd.v1.ReasoningEffort" json:"reasoning_efforts,omitempty"`
+	// The same for requests with tools. OpenAI's models since gpt-5.4 have NONE only over Chat
+	// Completions; the reduced effort is reported as unsupported_input.
+	ReasoningEffortsWithTools []ReasoningEffort `protobuf:"varint,13,rep,packed,name=reasoning_efforts_with_tools,json=reasoningEffortsWithTools,proto3,enum=contextd.v1.ReasoningEffort" json:"reasoning_efforts_with_tools,omitempty"`
+	// The kind of provider that sends the model all levels beside tools, if this one does not:
+	// "openai-responses". Empty: this one does.
+	KindForReasoningWithTools string `protobuf:"bytes,14,opt,name=kind_for_reasoning_with_tools,json=kindForReasoningWithTools,proto3" json:"kind_for_reasoning_with_tools,omitempty"`
+	// Most Generation.stop_sequences of a request. With more, none is sent, which is reported as
+	// unsupported_input. 0: the model takes none. Absent: no limit is known.
+	MaxStopSequences *int32 `protobuf:"varint,15,opt,name=max_stop_sequences,json=maxStopSequences,proto3,oneof" json:"max_stop_sequences,omitempty"`
+	unknownFields    protoimpl.UnknownFields
+	sizeCache        protoimpl.SizeCache
+}
+
+func (x *ModelRules) Reset() {
+	*x = ModelRules{}
+	mi := &file_contextd_v1_model_proto_msgTypes[1]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ModelRules) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ModelRules) ProtoMessage() {}
+
+func (x *ModelRules) ProtoReflect() protoreflect.Message {
+	mi := &file_contextd_v1_model_proto_msgTypes[1]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ModelRules.ProtoReflect.Descriptor instead.
+func (*ModelRules) Descriptor() ([]byte, []int) {
+	return file_contextd_v1_model_proto_rawDescGZIP(), []int{1}
+}
+
+func (x *ModelRules) GetDialect() string {
+	if x != nil {
+		return x.Dialect
+	}
+	return ""
+}
+
+func (x *ModelRules) GetReasoningKept() ReasoningKept {
+	if x != nil {
+		return x.ReasoningKept
+	}
+	return ReasoningKept_REASONING_KEPT_UNSPECIFIED
+}
+
+func (x *ModelRules) GetReasoningAuthor() ReasoningAuthor {
+	if x != nil {
+		return x.ReasoningAuthor
+	}
+	return ReasoningAuthor_REASONING_AUTHOR_UNSPECIFIED
+}
+
+func (x *ModelRules) GetReasoningField() string {
+	if x != nil {
+		return x.ReasoningField
+	}
+	return ""
+}
+
+func (x *ModelRules) GetReasoningBoundToPrefix() bool {
+	if x != nil {
+		return x.ReasoningBoundToPrefix
+	}
+	return false
+}
+
+func (x *ModelRules) GetMissingReasoning() MissingReasoning {
+	if x != nil {
+		return x.MissingReasoning
+	}
+	return MissingReasoning_MISSING_REASONING_UNSPECIFIED
+}
+
+func (x *ModelRules) GetReasoningPlaceholder() string {
+	if x != nil {
+		return x.ReasoningPlaceholder
+	}
+	return ""
+}
+
+func (x *ModelRules) GetCallIdFormat() CallIdFormat {
+	if x != nil {
+		return x.CallIdFormat
+	}
+	return CallIdFormat_CALL_ID_FORMAT_UNSPECIFIED
+}
+
+func (x *ModelRules) GetKeepsOwnCallIds() bool {
+	if x != nil {
+		return x.KeepsOwnCallIds
+	}
+	return false
+}
+
+func (x *ModelRules) GetForcedCallsWithEffort() ForcedCalls {
+	if x != nil {
+		return x.ForcedCallsWithEffort
+	}
+	return ForcedCalls_FORCED_CALLS_UNSPECIFIED
+}
+
+func (x *ModelRules) GetForcedCallsWithBudget() ForcedCalls {
+	if x != nil {
+		return x.ForcedCallsWithBudget
+	}
+	return ForcedCalls_FORCED_CALLS_UNSPECIFIED
+}
+
+func (x *ModelRules) GetReasoningEfforts() []ReasoningEffort {
+	if x != nil {
+		return x.ReasoningEfforts
+	}
+	return nil
+}
+
+func (x *ModelRules) GetReasoningEffortsWithTools() []ReasoningEffort {
+	if x != nil {
+		return x.ReasoningEffortsWithTools
+	}
+	return nil
+}
+
+func (x *ModelRules) GetKindForReasoningWithTools() string {
+	if x != nil {
+		return x.KindForReasoningWithTools
+	}
+	return ""
+}
+
+func (x *ModelRules) GetMaxStopSequences() int32 {
+	if x != nil && x.MaxStopSequences != nil {
+		return *x.MaxStopSequences
+	}
+	return 0
+}
+
 // A limit of a model, and where it comes from.
 type ModelLimit struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -290,7 +781,7 @@ type ModelLimit struct {
 
 func (x *ModelLimit) Reset() {
 	*x = ModelLimit{}
-	mi := &file_contextd_v1_model_proto_msgTypes[1]
+	mi := &file_contextd_v1_model_proto_msgTypes[2]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -302,7 +793,7 @@ func (x *ModelLimit) String() string {
 func (*ModelLimit) ProtoMessage() {}
 
 func (x *ModelLimit) ProtoReflect() protoreflect.Message {
-	mi := &file_contextd_v1_model_proto_msgTypes[1]
+	mi := &file_contextd_v1_model_proto_msgTypes[2]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -315,7 +806,7 @@ func (x *ModelLimit) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ModelLimit.ProtoReflect.Descriptor instead.
 func (*ModelLimit) Descriptor() ([]byte, []int) {
-	return file_contextd_v1_model_proto_rawDescGZIP(), []int{1}
+	return file_contextd_v1_model_proto_rawDescGZIP(), []int{2}
 }
 
 func (x *ModelLimit) GetTokens() int32 {
@@ -336,7 +827,7 @@ var File_contextd_v1_model_proto protoreflect.FileDescriptor
 
 const file_contextd_v1_model_proto_rawDesc = "" +
 	"\n" +
-	"\x17contextd/v1/model.proto\x12\vcontextd.v1\x1a\x1ccontextd/v1/generation.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\x94\x06\n" +
+	"\x17contextd/v1/model.proto\x12\vcontextd.v1\x1a\x1ccontextd/v1/generation.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xc3\x06\n" +
 	"\x05Model\x12\x14\n" +
 	"\x05model\x18\x01 \x01(\tR\x05model\x12\x1a\n" +
 	"\bprovider\x18\x02 \x01(\tR\bprovider\x12#\n" +
@@ -356,11 +847,58 @@ const file_contextd_v1_model_proto_rawDesc = "" +
 	"\x14supports_exact_count\x18\x0e \x01(\bR\x12supportsExactCount\x12+\n" +
 	"\x11calibration_ratio\x18\x0f \x01(\x01R\x10calibrationRatio\x120\n" +
 	"\x06source\x18\x10 \x01(\x0e2\x18.contextd.v1.ModelSourceR\x06source\x12?\n" +
-	"\rdiscover_time\x18\x11 \x01(\v2\x1a.google.protobuf.TimestampR\fdiscoverTime\"V\n" +
+	"\rdiscover_time\x18\x11 \x01(\v2\x1a.google.protobuf.TimestampR\fdiscoverTime\x12-\n" +
+	"\x05rules\x18\x12 \x01(\v2\x17.contextd.v1.ModelRulesR\x05rules\"\xe1\a\n" +
+	"\n" +
+	"ModelRules\x12\x18\n" +
+	"\adialect\x18\x01 \x01(\tR\adialect\x12A\n" +
+	"\x0ereasoning_kept\x18\x02 \x01(\x0e2\x1a.contextd.v1.ReasoningKeptR\rreasoningKept\x12G\n" +
+	"\x10reasoning_author\x18\x03 \x01(\x0e2\x1c.contextd.v1.ReasoningAuthorR\x0freasoningAuthor\x12'\n" +
+	"\x0freasoning_field\x18\x04 \x01(\tR\x0ereasoningField\x129\n" +
+	"\x19reasoning_bound_to_prefix\x18\x05 \x01(\bR\x16reasoningBoundToPrefix\x12J\n" +
+	"\x11missing_reasoning\x18\x06 \x01(\x0e2\x1d.contextd.v1.MissingReasoningR\x10missingReasoning\x123\n" +
+	"\x15reasoning_placeholder\x18\a \x01(\tR\x14reasoningPlaceholder\x12?\n" +
+	"\x0ecall_id_format\x18\b \x01(\x0e2\x19.contextd.v1.CallIdFormatR\fcallIdFormat\x12+\n" +
+	"\x12keeps_own_call_ids\x18\t \x01(\bR\x0fkeepsOwnCallIds\x12Q\n" +
+	"\x18forced_calls_with_effort\x18\n" +
+	" \x01(\x0e2\x18.contextd.v1.ForcedCallsR\x15forcedCallsWithEffort\x12Q\n" +
+	"\x18forced_calls_with_budget\x18\v \x01(\x0e2\x18.contextd.v1.ForcedCallsR\x15forcedCallsWithBudget\x12I\n" +
+	"\x11reasoning_efforts\x18\f \x03(\x0e2\x1c.contextd.v1.ReasoningEffortR\x10reasoningEfforts\x12]\n" +
+	"\x1creasoning_efforts_with_tools\x18\r \x03(\x0e2\x1c.contextd.v1.ReasoningEffortR\x19reasoningEffortsWithTools\x12@\n" +
+	"\x1dkind_for_reasoning_with_tools\x18\x0e \x01(\tR\x19kindForReasoningWithTools\x121\n" +
+	"\x12max_stop_sequences\x18\x0f \x01(\x05H\x00R\x10maxStopSequences\x88\x01\x01B\x15\n" +
+	"\x13_max_stop_sequences\"V\n" +
 	"\n" +
 	"ModelLimit\x12\x16\n" +
 	"\x06tokens\x18\x01 \x01(\x05R\x06tokens\x120\n" +
-	"\x06source\x18\x02 \x01(\x0e2\x18.contextd.v1.ModelSourceR\x06source*\x99\x01\n" +
+	"\x06source\x18\x02 \x01(\x0e2\x18.contextd.v1.ModelSourceR\x06source*\xa2\x01\n" +
+	"\rReasoningKept\x12\x1e\n" +
+	"\x1aREASONING_KEPT_UNSPECIFIED\x10\x00\x12\x18\n" +
+	"\x14REASONING_KEPT_NEVER\x10\x01\x12\x1c\n" +
+	"\x18REASONING_KEPT_TOOL_LOOP\x10\x02\x12\x1e\n" +
+	"\x1aREASONING_KEPT_WHILE_CALLS\x10\x03\x12\x19\n" +
+	"\x15REASONING_KEPT_ALWAYS\x10\x04*\x9c\x01\n" +
+	"\x0fReasoningAuthor\x12 \n" +
+	"\x1cREASONING_AUTHOR_UNSPECIFIED\x10\x00\x12\x1e\n" +
+	"\x1aREASONING_AUTHOR_ANY_MODEL\x10\x01\x12\x1f\n" +
+	"\x1bREASONING_AUTHOR_SAME_MODEL\x10\x02\x12&\n" +
+	"\"REASONING_AUTHOR_SAME_MODEL_SIGNED\x10\x03*\x98\x01\n" +
+	"\x10MissingReasoning\x12!\n" +
+	"\x1dMISSING_REASONING_UNSPECIFIED\x10\x00\x12\x1d\n" +
+	"\x19MISSING_REASONING_NOTHING\x10\x01\x12!\n" +
+	"\x1dMISSING_REASONING_PLACEHOLDER\x10\x02\x12\x1f\n" +
+	"\x1bMISSING_REASONING_NO_BUDGET\x10\x03*~\n" +
+	"\fCallIdFormat\x12\x1e\n" +
+	"\x1aCALL_ID_FORMAT_UNSPECIFIED\x10\x00\x12\x18\n" +
+	"\x14CALL_ID_FORMAT_SHORT\x10\x01\x12\x17\n" +
+	"\x13CALL_ID_FORMAT_NINE\x10\x02\x12\x1b\n" +
+	"\x17CALL_ID_FORMAT_OWN_ONLY\x10\x03*\x9b\x01\n" +
+	"\vForcedCalls\x12\x1c\n" +
+	"\x18FORCED_CALLS_UNSPECIFIED\x10\x00\x12\x15\n" +
+	"\x11FORCED_CALLS_BOTH\x10\x01\x12\"\n" +
+	"\x1eFORCED_CALLS_WITHOUT_REASONING\x10\x02\x12\x1b\n" +
+	"\x17FORCED_CALLS_NOT_FORCED\x10\x03\x12\x16\n" +
+	"\x12FORCED_CALLS_NEVER\x10\x04*\x99\x01\n" +
 	"\vModelSource\x12\x1c\n" +
 	"\x18MODEL_SOURCE_UNSPECIFIED\x10\x00\x12\x18\n" +
 	"\x14MODEL_SOURCE_ASSUMED\x10\x01\x12\x18\n" +
@@ -382,27 +920,42 @@ func file_contextd_v1_model_proto_rawDescGZIP() []byte {
 	return file_contextd_v1_model_proto_rawDescData
 }
 
-var file_contextd_v1_model_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_contextd_v1_model_proto_msgTypes = make([]protoimpl.MessageInfo, 2)
+var file_contextd_v1_model_proto_enumTypes = make([]protoimpl.EnumInfo, 6)
+var file_contextd_v1_model_proto_msgTypes = make([]protoimpl.MessageInfo, 3)
 var file_contextd_v1_model_proto_goTypes = []any{
-	(ModelSource)(0),              // 0: contextd.v1.ModelSource
-	(*Model)(nil),                 // 1: contextd.v1.Model
-	(*ModelLimit)(nil),            // 2: contextd.v1.ModelLimit
-	(ReasoningEffort)(0),          // 3: contextd.v1.ReasoningEffort
-	(*timestamppb.Timestamp)(nil), // 4: google.protobuf.Timestamp
+	(ReasoningKept)(0),            // 0: contextd.v1.ReasoningKept
+	(ReasoningAuthor)(0),          // 1: contextd.v1.ReasoningAuthor
+	(MissingReasoning)(0),         // 2: contextd.v1.MissingReasoning
+	(CallIdFormat)(0),             // 3: contextd.v1.CallIdFormat
+	(ForcedCalls)(0),              // 4: contextd.v1.ForcedCalls
+	(ModelSource)(0),              // 5: contextd.v1.ModelSource
+	(*Model)(nil),                 // 6: contextd.v1.Model
+	(*ModelRules)(nil),            // 7: contextd.v1.ModelRules
+	(*ModelLimit)(nil),            // 8: contextd.v1.ModelLimit
+	(ReasoningEffort)(0),          // 9: contextd.v1.ReasoningEffort
+	(*timestamppb.Timestamp)(nil), // 10: google.protobuf.Timestamp
 }
 var file_contextd_v1_model_proto_depIdxs = []int32{
-	2, // 0: contextd.v1.Model.context_window:type_name -> contextd.v1.ModelLimit
-	2, // 1: contextd.v1.Model.max_output:type_name -> contextd.v1.ModelLimit
-	3, // 2: contextd.v1.Model.reasoning_efforts:type_name -> contextd.v1.ReasoningEffort
-	0, // 3: contextd.v1.Model.source:type_name -> contextd.v1.ModelSource
-	4, // 4: contextd.v1.Model.discover_time:type_name -> google.protobuf.Timestamp
-	0, // 5: contextd.v1.ModelLimit.source:type_name -> contextd.v1.ModelSource
-	6, // [6:6] is the sub-list for method output_type
-	6, // [6:6] is the sub-list for method input_type
-	6, // [6:6] is the sub-list for extension type_name
-	6, // [6:6] is the sub-list for extension extendee
-	0, // [0:6] is the sub-list for field type_name
+	8,  // 0: contextd.v1.Model.context_window:type_name -> contextd.v1.ModelLimit
+	8,  // 1: contextd.v1.Model.max_output:type_name -> contextd.v1.ModelLimit
+	9,  // 2: contextd.v1.Model.reasoning_efforts:type_name -> contextd.v1.ReasoningEffort
+	5,  // 3: contextd.v1.Model.source:type_name -> contextd.v1.ModelSource
+	10, // 4: contextd.v1.Model.discover_time:type_name -> google.protobuf.Timestamp
+	7,  // 5: contextd.v1.Model.rules:type_name -> contextd.v1.ModelRules
+	0,  // 6: contextd.v1.ModelRules.reasoning_kept:type_name -> contextd.v1.ReasoningKept
+	1,  // 7: contextd.v1.ModelRules.reasoning_author:type_name -> contextd.v1.ReasoningAuthor
+	2,  // 8: contextd.v1.ModelRules.missing_reasoning:type_name -> contextd.v1.MissingReasoning
+	3,  // 9: contextd.v1.ModelRules.call_id_format:type_name -> contextd.v1.CallIdFormat
+	4,  // 10: contextd.v1.ModelRules.forced_calls_with_effort:type_name -> contextd.v1.ForcedCalls
+	4,  // 11: contextd.v1.ModelRules.forced_calls_with_budget:type_name -> contextd.v1.ForcedCalls
+	9,  // 12: contextd.v1.ModelRules.reasoning_efforts:type_name -> contextd.v1.ReasoningEffort
+	9,  // 13: contextd.v1.ModelRules.reasoning_efforts_with_tools:type_name -> contextd.v1.ReasoningEffort
+	5,  // 14: contextd.v1.ModelLimit.source:type_name -> contextd.v1.ModelSource
+	15, // [15:15] is the sub-list for method output_type
+	15, // [15:15] is the sub-list for method input_type
+	15, // [15:15] is the sub-list for extension type_name
+	15, // [15:15] is the sub-list for extension extendee
+	0,  // [0:15] is the sub-list for field type_name
 }
 
 func init() { file_contextd_v1_model_proto_init() }
@@ -411,13 +964,14 @@ func file_contextd_v1_model_proto_init() {
 		return
 	}
 	file_contextd_v1_generation_proto_init()
+	file_contextd_v1_model_proto_msgTypes[1].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_contextd_v1_model_proto_rawDesc), len(file_contextd_v1_model_proto_rawDesc)),
-			NumEnums:      1,
-			NumMessages:   2,
+			NumEnums:      6,
+			NumMessages:   3,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -30,7 +30,7 @@ const (
 	UnknownWindow_UNKNOWN_WINDOW_UNSPECIFIED UnknownWindow = 0
 	// Assume 16,000 tokens with 4,096 for the answer, and mark it in the statistics.
 	UnknownWindow_UNKNOWN_WINDOW_ASSUME UnknownWindow = 1
-	// Refuse with CONTEXT_WINDOW_UNKNOWN.
+	// Refuse with CONTEXT_WINDOW_UNKNOWN; a turn that runs already fails as CONTEXT_OVERFLOW.
 	UnknownWindow_UNKNOWN_WINDOW_REFUSE UnknownWindow = 2
 )
 
@@ -540,8 +540,9 @@ func (x *Policy) GetFallbackModels() []string {
 }
 
 // When and how to summarise. The newest message typed by a user, the request that the newest turn
-// works on, pinned messages and pinned blocks always stay word for word, and a call is never separated
-// from its result.
+// works on and pinned blocks always stay word for word, and a call is never separated from its result.
+// So do pinned messages, unless the prompt does not fit the window whatever else goes: then they are
+// shown in part, the largest first.
 type CompactionPolicy struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Off: the context is never compacted by itself; a turn that does not fit fails with
@@ -558,7 +559,7 @@ type CompactionPolicy struct {
 	// Share of the used tokens kept by PROACTIVE_THRESHOLD, newest first, 0 to 0.9. Shipped default
 	// 0.3.
 	KeepRatio *float64 `protobuf:"fixed64,5,opt,name=keep_ratio,json=keepRatio,proto3,oneof" json:"keep_ratio,omitempty"`
-	// Model reference of the summariser, of any provider. Empty: the session's model.
+	// Model reference of the summariser, PROVIDER/MODEL, of any provider. Empty: the session's model.
 	SummaryModel string `protobuf:"bytes,6,opt,name=summary_model,json=summaryModel,proto3" json:"summary_model,omitempty"`
 	// Cap of a summary, at most an eighth of the window. Shipped default 2,000.
 	SummaryMaxTokens *int32 `protobuf:"varint,7,opt,name=summary_max_tokens,json=summaryMaxTokens,proto3,oneof" json:"summary_max_tokens,omitempty"`
@@ -579,7 +580,7 @@ type CompactionPolicy struct {
 	// Share of the window at which TWO_LEVEL stops a stream, compacts and restarts the step. Shipped
 	// default 0.9.
 	GuardStreamRatio *float64 `protobuf:"fixed64,13,opt,name=guard_stream_ratio,json=guardStreamRatio,proto3,oneof" json:"guard_stream_ratio,omitempty"`
-	// Restarts of one step by TWO_LEVEL before it fails with CONTEXT_OVERFLOW. Shipped default 3.
+	// Restarts of one step by TWO_LEVEL before it fails with CONTEXT_OVERFLOW, 0 to 100. Shipped default 3.
 	GuardMaxRestarts *int32 `protobuf:"varint,14,opt,name=guard_max_restarts,json=guardMaxRestarts,proto3,oneof" json:"guard_max_restarts,omitempty"`
 	unknownFields    protoimpl.UnknownFields
 	sizeCache        protoimpl.SizeCache

@@ -271,7 +271,8 @@ type QueuedMessage struct {
 	QueuedMessageId string `protobuf:"bytes,1,opt,name=queued_message_id,json=queuedMessageId,proto3" json:"queued_message_id,omitempty"`
 	// The session it waits in.
 	SessionId string `protobuf:"bytes,2,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
-	// What was sent. Content of media has become blobs.
+	// The message as it was sent, with blobs in place of the content of media. If it exceeds 1 MiB, its
+	// largest texts are previews (Part.preview_of).
 	Message *InputMessage `protobuf:"bytes,3,opt,name=message,proto3" json:"message,omitempty"`
 	// When it is to be taken.
 	Delivery Delivery `protobuf:"varint,4,opt,name=delivery,proto3,enum=contextd.v1.Delivery" json:"delivery,omitempty"`

@@ -143,8 +143,12 @@ type Session struct {
 	Holder string `protobuf:"bytes,41,opt,name=holder,proto3" json:"holder,omitempty"`
 	// Output only. When another replica may take the turn over, unless the holder renews its lease before.
 	LeaseExpireTime *timestamppb.Timestamp `protobuf:"bytes,42,opt,name=lease_expire_time,json=leaseExpireTime,proto3" json:"lease_expire_time,omitempty"`
-	unknownFields   protoimpl.UnknownFields
-	sizeCache       protoimpl.SizeCache
+	// Output only. Set when the session exceeds 2 MiB: system_prompt, pinned_blocks and tools are absent
+	// then, and the blob holds a Session as JSON with these three fields. Read it with GetBlob. It is
+	// not read in requests: one that would set such a field and has only the blob is INVALID_REQUEST.
+	ConfigurationBlob *Blob `protobuf:"bytes,43,opt,name=configuration_blob,json=configurationBlob,proto3" json:"configuration_blob,omitempty"`
+	unknownFields     protoimpl.UnknownFields
+	sizeCache         protoimpl.SizeCache
 }
 
 func (x *Session) Reset() {
@@ -352,6 +356,13 @@ func (x *Session) GetLeaseExpireTime() *timestamppb.Timestamp {
 	return nil
 }
 
+func (x *Session) GetConfigurationBlob() *Blob {
+	if x != nil {
+		return x.ConfigurationBlob
+	}
+	return nil
+}
+
 // A block of text that stays in every prompt: a memory file, a skill, the description of an agent.
 type PinnedBlock struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -420,7 +431,8 @@ var File_contextd_v1_session_proto protoreflect.FileDescriptor
 
 const file_contextd_v1_session_proto_rawDesc = "" +
 	"\n" +
-	"\x19contextd/v1/session.proto\x12\vcontextd.v1\x1a\x1ccontextd/v1/generation.proto\x1a\x18contextd/v1/policy.proto\x1a\x16contextd/v1/tool.proto\x1a\x16contextd/v1/turn.proto\x1a\x17contextd/v1/usage.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xc4\t\n" +
+	"\x19contextd/v1/session.proto\x12\vcontextd.v1\x1a\x16contextd/v1/blob.proto\x1a\x1ccontextd/v1/generation.proto\x1a\x18contextd/v1/policy.proto\x1a\x16contextd/v1/tool.proto\x1a\x16contextd/v1/turn.proto\x1a\x17contextd/v1/usage.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\x86\n" +
+	"\n" +
 	"\aSession\x12\x1d\n" +
 	"\n" +
 	"session_id\x18\x01 \x01(\tR\tsessionId\x12\x12\n" +
@@ -452,7 +464,8 @@ const file_contextd_v1_session_proto_rawDesc = "" +
 	"\vupdate_time\x18( \x01(\v2\x1a.google.protobuf.TimestampR\n" +
 	"updateTime\x12\x16\n" +
 	"\x06holder\x18) \x01(\tR\x06holder\x12F\n" +
-	"\x11lease_expire_time\x18* \x01(\v2\x1a.google.protobuf.TimestampR\x0fleaseExpireTime\x1a;\n" +
+	"\x11lease_expire_time\x18* \x01(\v2\x1a.google.protobuf.TimestampR\x0fleaseExpireTime\x12@\n" +
+	"\x12configuration_blob\x18+ \x01(\v2\x11.contextd.v1.BlobR\x11configurationBlob\x1a;\n" +
 	"\rMetadataEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"o\n" +
@@ -492,7 +505,8 @@ var file_contextd_v1_session_proto_goTypes = []any{
 	(*Policy)(nil),                // 7: contextd.v1.Policy
 	(*durationpb.Duration)(nil),   // 8: google.protobuf.Duration
 	(*timestamppb.Timestamp)(nil), // 9: google.protobuf.Timestamp
-	(ContextCategory)(0),          // 10: contextd.v1.ContextCategory
+	(*Blob)(nil),                  // 10: contextd.v1.Blob
+	(ContextCategory)(0),          // 11: contextd.v1.ContextCategory
 }
 var file_contextd_v1_session_proto_depIdxs = []int32{
 	2,  // 0: contextd.v1.Session.pinned_blocks:type_name -> contextd.v1.PinnedBlock
@@ -507,12 +521,13 @@ var file_contextd_v1_session_proto_depIdxs = []int32{
 	9,  // 9: contextd.v1.Session.create_time:type_name -> google.protobuf.Timestamp
 	9,  // 10: contextd.v1.Session.update_time:type_name -> google.protobuf.Timestamp
 	9,  // 11: contextd.v1.Session.lease_expire_time:type_name -> google.protobuf.Timestamp
-	10, // 12: contextd.v1.PinnedBlock.category:type_name -> contextd.v1.ContextCategory
-	13, // [13:13] is the sub-list for method output_type
-	13, // [13:13] is the sub-list for method input_type
-	13, // [13:13] is the sub-list for extension type_name
-	13, // [13:13] is the sub-list for extension extendee
-	0,  // [0:13] is the sub-list for field type_name
+	10, // 12: contextd.v1.Session.configuration_blob:type_name -> contextd.v1.Blob
+	11, // 13: contextd.v1.PinnedBlock.category:type_name -> contextd.v1.ContextCategory
+	14, // [14:14] is the sub-list for method output_type
+	14, // [14:14] is the sub-list for method input_type
+	14, // [14:14] is the sub-list for extension type_name
+	14, // [14:14] is the sub-list for extension extendee
+	0,  // [0:14] is the sub-list for field type_name
 }
 
 func init() { file_contextd_v1_session_proto_init() }
@@ -520,6 +535,7 @@ func file_contextd_v1_session_proto_init() {
 	if File_contextd_v1_session_proto != nil {
 		return
 	}
+	file_contextd_v1_blob_proto_init()
 	file_contextd_v1_generation_proto_init()
 	file_contextd_v1_policy_proto_init()
 	file_contextd_v1_tool_proto_init()

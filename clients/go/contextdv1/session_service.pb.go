@@ -813,7 +813,7 @@ func (x *ForkSessionResponse) GetSession() *Session {
 // Messages to append, 1 to 1,000. Give either `messages`, or messages_json with its format.
 //
 // messages_json holds the messages alone, without the request around them: `messages` of Chat
-// Completions, Anthropic Messages and the AI SDK (ModelMessage of versions 5 and 6; for UIMessages
+// Completions, Anthropic Messages and the AI SDK (ModelMessage of versions 5 to 7; for UIMessages
 // call convertToModelMessages first), `input` of the Responses API, `contents` of Gemini. At most
 // 10,000 elements that become at most 1,000 messages. Fields that are not listed here are ignored;
 // roles and types that are not known are refused.
@@ -1143,11 +1143,291 @@ func (x *ListMessagesResponse) GetNextPageToken() string {
 	return ""
 }
 
+// What to export.
+type ExportMessagesRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The session. Required.
+	SessionId string `protobuf:"bytes,1,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
+	// The shape, as in AppendMessagesRequest.messages_format. Required; not NEUTRAL or NATIVE, since
+	// ListMessages gives the messages of this API.
+	Format PromptFormat `protobuf:"varint,2,opt,name=format,proto3,enum=contextd.v1.PromptFormat" json:"format,omitempty"`
+	// As it was at this seq. 0: as it is now, each page at its own time.
+	AtSeq int64 `protobuf:"varint,3,opt,name=at_seq,json=atSeq,proto3" json:"at_seq,omitempty"`
+	// Most messages of a page: default 50, at most 1,000; a page may hold fewer, so that it stays
+	// under 2 MiB.
+	PageSize int32 `protobuf:"varint,4,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
+	// ExportMessagesResponse.next_page_token of the page before; empty for the first.
+	PageToken     string `protobuf:"bytes,5,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ExportMessagesRequest) Reset() {
+	*x = ExportMessagesRequest{}
+	mi := &file_contextd_v1_session_service_proto_msgTypes[17]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ExportMessagesRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ExportMessagesRequest) ProtoMessage() {}
+
+func (x *ExportMessagesRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_contextd_v1_session_service_proto_msgTypes[17]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ExportMessagesRequest.ProtoReflect.Descriptor instead.
+func (*ExportMessagesRequest) Descriptor() ([]byte, []int) {
+	return file_contextd_v1_session_service_proto_rawDescGZIP(), []int{17}
+}
+
+func (x *ExportMessagesRequest) GetSessionId() string {
+	if x != nil {
+		return x.SessionId
+	}
+	return ""
+}
+
+func (x *ExportMessagesRequest) GetFormat() PromptFormat {
+	if x != nil {
+		return x.Format
+	}
+	return PromptFormat_PROMPT_FORMAT_UNSPECIFIED
+}
+
+func (x *ExportMessagesRequest) GetAtSeq() int64 {
+	if x != nil {
+		return x.AtSeq
+	}
+	return 0
+}
+
+func (x *ExportMessagesRequest) GetPageSize() int32 {
+	if x != nil {
+		return x.PageSize
+	}
+	return 0
+}
+
+func (x *ExportMessagesRequest) GetPageToken() string {
+	if x != nil {
+		return x.PageToken
+	}
+	return ""
+}
+
+// A page of an export.
+type ExportMessagesResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The messages, oldest first.
+	Messages []*ExportedMessage `protobuf:"bytes,1,rep,name=messages,proto3" json:"messages,omitempty"`
+	// Token of the next page; empty after the last.
+	NextPageToken string `protobuf:"bytes,2,opt,name=next_page_token,json=nextPageToken,proto3" json:"next_page_token,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ExportMessagesResponse) Reset() {
+	*x = ExportMessagesResponse{}
+	mi := &file_contextd_v1_session_service_proto_msgTypes[18]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ExportMessagesResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ExportMessagesResponse) ProtoMessage() {}
+
+func (x *ExportMessagesResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_contextd_v1_session_service_proto_msgTypes[18]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ExportMessagesResponse.ProtoReflect.Descriptor instead.
+func (*ExportMessagesResponse) Descriptor() ([]byte, []int) {
+	return file_contextd_v1_session_service_proto_rawDescGZIP(), []int{18}
+}
+
+func (x *ExportMessagesResponse) GetMessages() []*ExportedMessage {
+	if x != nil {
+		return x.Messages
+	}
+	return nil
+}
+
+func (x *ExportMessagesResponse) GetNextPageToken() string {
+	if x != nil {
+		return x.NextPageToken
+	}
+	return ""
+}
+
+// A stored message in the shape of another API. The arrays of all messages, one after the other, are
+// the conversation. Without those that are summaries or voided, AppendMessages imports it again.
+type ExportedMessage struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Message.message_id.
+	MessageId string `protobuf:"bytes,1,opt,name=message_id,json=messageId,proto3" json:"message_id,omitempty"`
+	// Message.seq.
+	Seq int64 `protobuf:"varint,2,opt,name=seq,proto3" json:"seq,omitempty"`
+	// The author.
+	Role Role `protobuf:"varint,3,opt,name=role,proto3,enum=contextd.v1.Role" json:"role,omitempty"`
+	// Messages of the assistant: the model that wrote it, for AppendMessagesRequest.messages_model. Empty
+	// when it is not known.
+	Model string `protobuf:"bytes,4,opt,name=model,proto3" json:"model,omitempty"`
+	// The elements that the message becomes in the shape: a JSON array of any length. Empty when it is in
+	// messages_blob.
+	MessagesJson string `protobuf:"bytes,5,opt,name=messages_json,json=messagesJson,proto3" json:"messages_json,omitempty"`
+	// Set when the elements exceed 1 MiB: the same JSON array. Read it with GetBlob.
+	MessagesBlob *Blob `protobuf:"bytes,6,opt,name=messages_blob,json=messagesBlob,proto3" json:"messages_blob,omitempty"`
+	// A compaction wrote it in place of older messages, which are exported too.
+	IsSummary bool `protobuf:"varint,7,opt,name=is_summary,json=isSummary,proto3" json:"is_summary,omitempty"`
+	// The compaction that took it out of the prompt; empty while the model sees it.
+	CompactedBy string `protobuf:"bytes,8,opt,name=compacted_by,json=compactedBy,proto3" json:"compacted_by,omitempty"`
+	// The seq at which a rollback voided it; 0 when valid.
+	VoidedAtSeq int64 `protobuf:"varint,9,opt,name=voided_at_seq,json=voidedAtSeq,proto3" json:"voided_at_seq,omitempty"`
+	// The calls whose results in it were pruned. The export has these results in full.
+	PrunedCallIds []string `protobuf:"bytes,10,rep,name=pruned_call_ids,json=prunedCallIds,proto3" json:"pruned_call_ids,omitempty"`
+	// What the shape has no form for, results that were cut when they were stored (the note names the
+	// blob of the whole), and media that are too large to be written here, at most `blobs.max_prompt_bytes`
+	// in one message. At most 256 KiB, as Prompt.notes.
+	Notes         []*PromptNote `protobuf:"bytes,11,rep,name=notes,proto3" json:"notes,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ExportedMessage) Reset() {
+	*x = ExportedMessage{}
+	mi := &file_contextd_v1_session_service_proto_msgTypes[19]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ExportedMessage) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ExportedMessage) ProtoMessage() {}
+
+func (x *ExportedMessage) ProtoReflect() protoreflect.Message {
+	mi := &file_contextd_v1_session_service_proto_msgTypes[19]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ExportedMessage.ProtoReflect.Descriptor instead.
+func (*ExportedMessage) Descriptor() ([]byte, []int) {
+	return file_contextd_v1_session_service_proto_rawDescGZIP(), []int{19}
+}
+
+func (x *ExportedMessage) GetMessageId() string {
+	if x != nil {
+		return x.MessageId
+	}
+	return ""
+}
+
+func (x *ExportedMessage) GetSeq() int64 {
+	if x != nil {
+		return x.Seq
+	}
+	return 0
+}
+
+func (x *ExportedMessage) GetRole() Role {
+	if x != nil {
+		return x.Role
+	}
+	return Role_ROLE_UNSPECIFIED
+}
+
+func (x *ExportedMessage) GetModel() string {
+	if x != nil {
+		return x.Model
+	}
+	return ""
+}
+
+func (x *ExportedMessage) GetMessagesJson() string {
+	if x != nil {
+		return x.MessagesJson
+	}
+	return ""
+}
+
+func (x *ExportedMessage) GetMessagesBlob() *Blob {
+	if x != nil {
+		return x.MessagesBlob
+	}
+	return nil
+}
+
+func (x *ExportedMessage) GetIsSummary() bool {
+	if x != nil {
+		return x.IsSummary
+	}
+	return false
+}
+
+func (x *ExportedMessage) GetCompactedBy() string {
+	if x != nil {
+		return x.CompactedBy
+	}
+	return ""
+}
+
+func (x *ExportedMessage) GetVoidedAtSeq() int64 {
+	if x != nil {
+		return x.VoidedAtSeq
+	}
+	return 0
+}
+
+func (x *ExportedMessage) GetPrunedCallIds() []string {
+	if x != nil {
+		return x.PrunedCallIds
+	}
+	return nil
+}
+
+func (x *ExportedMessage) GetNotes() []*PromptNote {
+	if x != nil {
+		return x.Notes
+	}
+	return nil
+}
+
 var File_contextd_v1_session_service_proto protoreflect.FileDescriptor
 
 const file_contextd_v1_session_service_proto_rawDesc = "" +
 	"\n" +
-	"!contextd/v1/session_service.proto\x12\vcontextd.v1\x1a\x18contextd/v1/access.proto\x1a\x19contextd/v1/context.proto\x1a\x19contextd/v1/message.proto\x1a\x19contextd/v1/session.proto\x1a\x17contextd/v1/usage.proto\x1a google/protobuf/field_mask.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"e\n" +
+	"!contextd/v1/session_service.proto\x12\vcontextd.v1\x1a\x18contextd/v1/access.proto\x1a\x16contextd/v1/blob.proto\x1a\x19contextd/v1/context.proto\x1a\x19contextd/v1/message.proto\x1a\x19contextd/v1/session.proto\x1a\x17contextd/v1/usage.proto\x1a google/protobuf/field_mask.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"e\n" +
 	"\x14CreateSessionRequest\x12.\n" +
 	"\asession\x18\x01 \x01(\v2\x14.contextd.v1.SessionR\asession\x12\x1d\n" +
 	"\n" +
@@ -1227,11 +1507,37 @@ const file_contextd_v1_session_service_proto_rawDesc = "" +
 	"page_token\x18\x06 \x01(\tR\tpageToken\"p\n" +
 	"\x14ListMessagesResponse\x120\n" +
 	"\bmessages\x18\x01 \x03(\v2\x14.contextd.v1.MessageR\bmessages\x12&\n" +
-	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken*X\n" +
+	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\"\xbc\x01\n" +
+	"\x15ExportMessagesRequest\x12\x1d\n" +
+	"\n" +
+	"session_id\x18\x01 \x01(\tR\tsessionId\x121\n" +
+	"\x06format\x18\x02 \x01(\x0e2\x19.contextd.v1.PromptFormatR\x06format\x12\x15\n" +
+	"\x06at_seq\x18\x03 \x01(\x03R\x05atSeq\x12\x1b\n" +
+	"\tpage_size\x18\x04 \x01(\x05R\bpageSize\x12\x1d\n" +
+	"\n" +
+	"page_token\x18\x05 \x01(\tR\tpageToken\"z\n" +
+	"\x16ExportMessagesResponse\x128\n" +
+	"\bmessages\x18\x01 \x03(\v2\x1c.contextd.v1.ExportedMessageR\bmessages\x12&\n" +
+	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\"\x99\x03\n" +
+	"\x0fExportedMessage\x12\x1d\n" +
+	"\n" +
+	"message_id\x18\x01 \x01(\tR\tmessageId\x12\x10\n" +
+	"\x03seq\x18\x02 \x01(\x03R\x03seq\x12%\n" +
+	"\x04role\x18\x03 \x01(\x0e2\x11.contextd.v1.RoleR\x04role\x12\x14\n" +
+	"\x05model\x18\x04 \x01(\tR\x05model\x12#\n" +
+	"\rmessages_json\x18\x05 \x01(\tR\fmessagesJson\x126\n" +
+	"\rmessages_blob\x18\x06 \x01(\v2\x11.contextd.v1.BlobR\fmessagesBlob\x12\x1d\n" +
+	"\n" +
+	"is_summary\x18\a \x01(\bR\tisSummary\x12!\n" +
+	"\fcompacted_by\x18\b \x01(\tR\vcompactedBy\x12\"\n" +
+	"\rvoided_at_seq\x18\t \x01(\x03R\vvoidedAtSeq\x12&\n" +
+	"\x0fpruned_call_ids\x18\n" +
+	" \x03(\tR\rprunedCallIds\x12-\n" +
+	"\x05notes\x18\v \x03(\v2\x17.contextd.v1.PromptNoteR\x05notes*X\n" +
 	"\vMessageView\x12\x1c\n" +
 	"\x18MESSAGE_VIEW_UNSPECIFIED\x10\x00\x12\x14\n" +
 	"\x10MESSAGE_VIEW_ALL\x10\x01\x12\x15\n" +
-	"\x11MESSAGE_VIEW_LIVE\x10\x022\xf7\x05\n" +
+	"\x11MESSAGE_VIEW_LIVE\x10\x022\xdb\x06\n" +
 	"\x0eSessionService\x12\\\n" +
 	"\rCreateSession\x12!.contextd.v1.CreateSessionRequest\x1a\".contextd.v1.CreateSessionResponse\"\x04\xb0\xb9\x18\x02\x12V\n" +
 	"\n" +
@@ -1241,7 +1547,8 @@ const file_contextd_v1_session_service_proto_rawDesc = "" +
 	"\rDeleteSession\x12!.contextd.v1.DeleteSessionRequest\x1a\".contextd.v1.DeleteSessionResponse\"\x04\xb0\xb9\x18\x02\x12V\n" +
 	"\vForkSession\x12\x1f.contextd.v1.ForkSessionRequest\x1a .contextd.v1.ForkSessionResponse\"\x04\xb0\xb9\x18\x02\x12_\n" +
 	"\x0eAppendMessages\x12\".contextd.v1.AppendMessagesRequest\x1a#.contextd.v1.AppendMessagesResponse\"\x04\xb0\xb9\x18\x02\x12\\\n" +
-	"\fListMessages\x12 .contextd.v1.ListMessagesRequest\x1a!.contextd.v1.ListMessagesResponse\"\a\xb0\xb9\x18\x01\x90\x02\x01BP\n" +
+	"\fListMessages\x12 .contextd.v1.ListMessagesRequest\x1a!.contextd.v1.ListMessagesResponse\"\a\xb0\xb9\x18\x01\x90\x02\x01\x12b\n" +
+	"\x0eExportMessages\x12\".contextd.v1.ExportMessagesRequest\x1a#.contextd.v1.ExportMessagesResponse\"\a\xb0\xb9\x18\x01\x90\x02\x01BP\n" +
 	"\x0fdev.contextd.v1B\x13SessionServiceProtoP\x01Z&contextd.dev/go/contextd/v1;contextdv1b\x06proto3"
 
 var (
@@ -1257,7 +1564,7 @@ func file_contextd_v1_session_service_proto_rawDescGZIP() []byte {
 }
 
 var file_contextd_v1_session_service_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_contextd_v1_session_service_proto_msgTypes = make([]protoimpl.MessageInfo, 18)
+var file_contextd_v1_session_service_proto_msgTypes = make([]protoimpl.MessageInfo, 21)
 var file_contextd_v1_session_service_proto_goTypes = []any{
 	(MessageView)(0),               // 0: contextd.v1.MessageView
 	(*CreateSessionRequest)(nil),   // 1: contextd.v1.CreateSessionRequest
@@ -1277,56 +1584,69 @@ var file_contextd_v1_session_service_proto_goTypes = []any{
 	(*AppendMessagesResponse)(nil), // 15: contextd.v1.AppendMessagesResponse
 	(*ListMessagesRequest)(nil),    // 16: contextd.v1.ListMessagesRequest
 	(*ListMessagesResponse)(nil),   // 17: contextd.v1.ListMessagesResponse
-	nil,                            // 18: contextd.v1.SessionFilter.MetadataEntry
-	(*Session)(nil),                // 19: contextd.v1.Session
-	(SessionState)(0),              // 20: contextd.v1.SessionState
-	(*timestamppb.Timestamp)(nil),  // 21: google.protobuf.Timestamp
-	(*fieldmaskpb.FieldMask)(nil),  // 22: google.protobuf.FieldMask
-	(*InputMessage)(nil),           // 23: contextd.v1.InputMessage
-	(PromptFormat)(0),              // 24: contextd.v1.PromptFormat
-	(*TokenCount)(nil),             // 25: contextd.v1.TokenCount
-	(*Message)(nil),                // 26: contextd.v1.Message
+	(*ExportMessagesRequest)(nil),  // 18: contextd.v1.ExportMessagesRequest
+	(*ExportMessagesResponse)(nil), // 19: contextd.v1.ExportMessagesResponse
+	(*ExportedMessage)(nil),        // 20: contextd.v1.ExportedMessage
+	nil,                            // 21: contextd.v1.SessionFilter.MetadataEntry
+	(*Session)(nil),                // 22: contextd.v1.Session
+	(SessionState)(0),              // 23: contextd.v1.SessionState
+	(*timestamppb.Timestamp)(nil),  // 24: google.protobuf.Timestamp
+	(*fieldmaskpb.FieldMask)(nil),  // 25: google.protobuf.FieldMask
+	(*InputMessage)(nil),           // 26: contextd.v1.InputMessage
+	(PromptFormat)(0),              // 27: contextd.v1.PromptFormat
+	(*TokenCount)(nil),             // 28: contextd.v1.TokenCount
+	(*Message)(nil),                // 29: contextd.v1.Message
+	(Role)(0),                      // 30: contextd.v1.Role
+	(*Blob)(nil),                   // 31: contextd.v1.Blob
+	(*PromptNote)(nil),             // 32: contextd.v1.PromptNote
 }
 var file_contextd_v1_session_service_proto_depIdxs = []int32{
-	19, // 0: contextd.v1.CreateSessionRequest.session:type_name -> contextd.v1.Session
-	19, // 1: contextd.v1.CreateSessionResponse.session:type_name -> contextd.v1.Session
-	19, // 2: contextd.v1.GetSessionResponse.session:type_name -> contextd.v1.Session
+	22, // 0: contextd.v1.CreateSessionRequest.session:type_name -> contextd.v1.Session
+	22, // 1: contextd.v1.CreateSessionResponse.session:type_name -> contextd.v1.Session
+	22, // 2: contextd.v1.GetSessionResponse.session:type_name -> contextd.v1.Session
 	6,  // 3: contextd.v1.ListSessionsRequest.filter:type_name -> contextd.v1.SessionFilter
-	20, // 4: contextd.v1.SessionFilter.states:type_name -> contextd.v1.SessionState
-	18, // 5: contextd.v1.SessionFilter.metadata:type_name -> contextd.v1.SessionFilter.MetadataEntry
-	21, // 6: contextd.v1.SessionFilter.updated_since:type_name -> google.protobuf.Timestamp
-	21, // 7: contextd.v1.SessionFilter.updated_before:type_name -> google.protobuf.Timestamp
-	19, // 8: contextd.v1.ListSessionsResponse.sessions:type_name -> contextd.v1.Session
-	19, // 9: contextd.v1.UpdateSessionRequest.session:type_name -> contextd.v1.Session
-	22, // 10: contextd.v1.UpdateSessionRequest.update_mask:type_name -> google.protobuf.FieldMask
-	19, // 11: contextd.v1.UpdateSessionResponse.session:type_name -> contextd.v1.Session
-	19, // 12: contextd.v1.ForkSessionResponse.session:type_name -> contextd.v1.Session
-	23, // 13: contextd.v1.AppendMessagesRequest.messages:type_name -> contextd.v1.InputMessage
-	24, // 14: contextd.v1.AppendMessagesRequest.messages_format:type_name -> contextd.v1.PromptFormat
-	25, // 15: contextd.v1.AppendMessagesResponse.context_tokens:type_name -> contextd.v1.TokenCount
+	23, // 4: contextd.v1.SessionFilter.states:type_name -> contextd.v1.SessionState
+	21, // 5: contextd.v1.SessionFilter.metadata:type_name -> contextd.v1.SessionFilter.MetadataEntry
+	24, // 6: contextd.v1.SessionFilter.updated_since:type_name -> google.protobuf.Timestamp
+	24, // 7: contextd.v1.SessionFilter.updated_before:type_name -> google.protobuf.Timestamp
+	22, // 8: contextd.v1.ListSessionsResponse.sessions:type_name -> contextd.v1.Session
+	22, // 9: contextd.v1.UpdateSessionRequest.session:type_name -> contextd.v1.Session
+	25, // 10: contextd.v1.UpdateSessionRequest.update_mask:type_name -> google.protobuf.FieldMask
+	22, // 11: contextd.v1.UpdateSessionResponse.session:type_name -> contextd.v1.Session
+	22, // 12: contextd.v1.ForkSessionResponse.session:type_name -> contextd.v1.Session
+	26, // 13: contextd.v1.AppendMessagesRequest.messages:type_name -> contextd.v1.InputMessage
+	27, // 14: contextd.v1.AppendMessagesRequest.messages_format:type_name -> contextd.v1.PromptFormat
+	28, // 15: contextd.v1.AppendMessagesResponse.context_tokens:type_name -> contextd.v1.TokenCount
 	0,  // 16: contextd.v1.ListMessagesRequest.view:type_name -> contextd.v1.MessageView
-	26, // 17: contextd.v1.ListMessagesResponse.messages:type_name -> contextd.v1.Message
-	1,  // 18: contextd.v1.SessionService.CreateSession:input_type -> contextd.v1.CreateSessionRequest
-	3,  // 19: contextd.v1.SessionService.GetSession:input_type -> contextd.v1.GetSessionRequest
-	5,  // 20: contextd.v1.SessionService.ListSessions:input_type -> contextd.v1.ListSessionsRequest
-	8,  // 21: contextd.v1.SessionService.UpdateSession:input_type -> contextd.v1.UpdateSessionRequest
-	10, // 22: contextd.v1.SessionService.DeleteSession:input_type -> contextd.v1.DeleteSessionRequest
-	12, // 23: contextd.v1.SessionService.ForkSession:input_type -> contextd.v1.ForkSessionRequest
-	14, // 24: contextd.v1.SessionService.AppendMessages:input_type -> contextd.v1.AppendMessagesRequest
-	16, // 25: contextd.v1.SessionService.ListMessages:input_type -> contextd.v1.ListMessagesRequest
-	2,  // 26: contextd.v1.SessionService.CreateSession:output_type -> contextd.v1.CreateSessionResponse
-	4,  // 27: contextd.v1.SessionService.GetSession:output_type -> contextd.v1.GetSessionResponse
-	7,  // 28: contextd.v1.SessionService.ListSessions:output_type -> contextd.v1.ListSessionsResponse
-	9,  // 29: contextd.v1.SessionService.UpdateSession:output_type -> contextd.v1.UpdateSessionResponse
-	11, // 30: contextd.v1.SessionService.DeleteSession:output_type -> contextd.v1.DeleteSessionResponse
-	13, // 31: contextd.v1.SessionService.ForkSession:output_type -> contextd.v1.ForkSessionResponse
-	15, // 32: contextd.v1.SessionService.AppendMessages:output_type -> contextd.v1.AppendMessagesResponse
-	17, // 33: contextd.v1.SessionService.ListMessages:output_type -> contextd.v1.ListMessagesResponse
-	26, // [26:34] is the sub-list for method output_type
-	18, // [18:26] is the sub-list for method input_type
-	18, // [18:18] is the sub-list for extension type_name
-	18, // [18:18] is the sub-list for extension extendee
-	0,  // [0:18] is the sub-list for field type_name
+	29, // 17: contextd.v1.ListMessagesResponse.messages:type_name -> contextd.v1.Message
+	27, // 18: contextd.v1.ExportMessagesRequest.format:type_name -> contextd.v1.PromptFormat
+	20, // 19: contextd.v1.ExportMessagesResponse.messages:type_name -> contextd.v1.ExportedMessage
+	30, // 20: contextd.v1.ExportedMessage.role:type_name -> contextd.v1.Role
+	31, // 21: contextd.v1.ExportedMessage.messages_blob:type_name -> contextd.v1.Blob
+	32, // 22: contextd.v1.ExportedMessage.notes:type_name -> contextd.v1.PromptNote
+	1,  // 23: contextd.v1.SessionService.CreateSession:input_type -> contextd.v1.CreateSessionRequest
+	3,  // 24: contextd.v1.SessionService.GetSession:input_type -> contextd.v1.GetSessionRequest
+	5,  // 25: contextd.v1.SessionService.ListSessions:input_type -> contextd.v1.ListSessionsRequest
+	8,  // 26: contextd.v1.SessionService.UpdateSession:input_type -> contextd.v1.UpdateSessionRequest
+	10, // 27: contextd.v1.SessionService.DeleteSession:input_type -> contextd.v1.DeleteSessionRequest
+	12, // 28: contextd.v1.SessionService.ForkSession:input_type -> contextd.v1.ForkSessionRequest
+	14, // 29: contextd.v1.SessionService.AppendMessages:input_type -> contextd.v1.AppendMessagesRequest
+	16, // 30: contextd.v1.SessionService.ListMessages:input_type -> contextd.v1.ListMessagesRequest
+	18, // 31: contextd.v1.SessionService.ExportMessages:input_type -> contextd.v1.ExportMessagesRequest
+	2,  // 32: contextd.v1.SessionService.CreateSession:output_type -> contextd.v1.CreateSessionResponse
+	4,  // 33: contextd.v1.SessionService.GetSession:output_type -> contextd.v1.GetSessionResponse
+	7,  // 34: contextd.v1.SessionService.ListSessions:output_type -> contextd.v1.ListSessionsResponse
+	9,  // 35: contextd.v1.SessionService.UpdateSession:output_type -> contextd.v1.UpdateSessionResponse
+	11, // 36: contextd.v1.SessionService.DeleteSession:output_type -> contextd.v1.DeleteSessionResponse
+	13, // 37: contextd.v1.SessionService.ForkSession:output_type -> contextd.v1.ForkSessionResponse
+	15, // 38: contextd.v1.SessionService.AppendMessages:output_type -> contextd.v1.AppendMessagesResponse
+	17, // 39: contextd.v1.SessionService.ListMessages:output_type -> contextd.v1.ListMessagesResponse
+	19, // 40: contextd.v1.SessionService.ExportMessages:output_type -> contextd.v1.ExportMessagesResponse
+	32, // [32:41] is the sub-list for method output_type
+	23, // [23:32] is the sub-list for method input_type
+	23, // [23:23] is the sub-list for extension type_name
+	23, // [23:23] is the sub-list for extension extendee
+	0,  // [0:23] is the sub-list for field type_name
 }
 
 func init() { file_contextd_v1_session_service_proto_init() }
@@ -1335,6 +1655,7 @@ func file_contextd_v1_session_service_proto_init() {
 		return
 	}
 	file_contextd_v1_access_proto_init()
+	file_contextd_v1_blob_proto_init()
 	file_contextd_v1_context_proto_init()
 	file_contextd_v1_message_proto_init()
 	file_contextd_v1_session_proto_init()
@@ -1345,7 +1666,7 @@ func file_contextd_v1_session_service_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_contextd_v1_session_service_proto_rawDesc), len(file_contextd_v1_session_service_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   18,
+			NumMessages:   21,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

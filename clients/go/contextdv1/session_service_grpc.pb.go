@@ -27,6 +27,7 @@ const (
 	SessionService_ForkSession_FullMethodName    = "/contextd.v1.SessionService/ForkSession"
 	SessionService_AppendMessages_FullMethodName = "/contextd.v1.SessionService/AppendMessages"
 	SessionService_ListMessages_FullMethodName   = "/contextd.v1.SessionService/ListMessages"
+	SessionService_ExportMessages_FullMethodName = "/contextd.v1.SessionService/ExportMessages"
 )
 
 // SessionServiceClient is the client API for SessionService service.
@@ -70,6 +71,11 @@ type SessionServiceClient interface {
 	// Lists the messages of a session.
 	// Errors: SESSION_NOT_FOUND, CURSOR_AHEAD.
 	ListMessages(ctx context.Context, in *ListMessagesRequest, opts ...grpc.CallOption) (*ListMessagesResponse, error)
+	// Exports the whole conversation in the shape of another API, page by page: everything ever
+	// committed, oldest first, as it was said. Nothing is pruned, compacted or left out for a model, and
+	// each message has marks that say what happened to it. RenderContext gives the next prompt instead.
+	// Errors: SESSION_NOT_FOUND, CURSOR_AHEAD.
+	ExportMessages(ctx context.Context, in *ExportMessagesRequest, opts ...grpc.CallOption) (*ExportMessagesResponse, error)
 }
 
 type sessionServiceClient struct {
@@ -160,6 +166,16 @@ func (c *sessionServiceClient) ListMessages(ctx context.Context, in *ListMessage
 	return out, nil
 }
 
+func (c *sessionServiceClient) ExportMessages(ctx context.Context, in *ExportMessagesRequest, opts ...grpc.CallOption) (*ExportMessagesResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ExportMessagesResponse)
+	err := c.cc.Invoke(ctx, SessionService_ExportMessages_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // SessionServiceServer is the server API for SessionService service.
 // All implementations must embed UnimplementedSessionServiceServer
 // for forward compatibility.
@@ -201,6 +217,11 @@ type SessionServiceServer interface {
 	// Lists the messages of a session.
 	// Errors: SESSION_NOT_FOUND, CURSOR_AHEAD.
 	ListMessages(context.Context, *ListMessagesRequest) (*ListMessagesResponse, error)
+	// Exports the whole conversation in the shape of another API, page by page: everything ever
+	// committed, oldest first, as it was said. Nothing is pruned, compacted or left out for a model, and
+	// each message has marks that say what happened to it. RenderContext gives the next prompt instead.
+	// Errors: SESSION_NOT_FOUND, CURSOR_AHEAD.
+	ExportMessages(context.Context, *ExportMessagesRequest) (*ExportMessagesResponse, error)
 	mustEmbedUnimplementedSessionServiceServer()
 }
 
@@ -234,6 +255,9 @@ func (UnimplementedSessionServiceServer) AppendMessages(context.Context, *Append
 }
 func (UnimplementedSessionServiceServer) ListMessages(context.Context, *ListMessagesRequest) (*ListMessagesResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method ListMessages not implemented")
+}
+func (UnimplementedSessionServiceServer) ExportMessages(context.Context, *ExportMessagesRequest) (*ExportMessagesResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method ExportMessages not implemented")
 }
 func (UnimplementedSessionServiceServer) mustEmbedUnimplementedSessionServiceServer() {}
 func (UnimplementedSessionServiceServer) testEmbeddedByValue()                        {}
@@ -400,6 +424,24 @@ func _SessionService_ListMessages_Handler(srv interface{}, ctx context.Context, 
 	return interceptor(ctx, in, info, handler)
 }
 
+func _SessionService_ExportMessages_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ExportMessagesRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(SessionServiceServer).ExportMessages(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: SessionService_ExportMessages_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(SessionServiceServer).ExportMessages(ctx, req.(*ExportMessagesRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // SessionService_ServiceDesc is the grpc.ServiceDesc for SessionService service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -438,6 +480,10 @@ var SessionService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "ListMessages",
 			Handler:    _SessionService_ListMessages_Handler,
+		},
+		{
+			MethodName: "ExportMessages",
+			Handler:    _SessionService_ExportMessages_Handler,
 		},
 	},
 	Streams:  []grpc.StreamDesc{},

@@ -511,7 +511,8 @@ type ToolSet struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Run by the host; those with `mcp`, by contextd.
 	HostTools []*Tool `protobuf:"bytes,1,rep,name=host_tools,json=hostTools,proto3" json:"host_tools,omitempty"`
-	// Run by the provider.
+	// Run by the provider. Calls of Anthropic's bash, text editor, memory and computer tools, which the
+	// client runs, come as calls of host tools do.
 	ProviderTools []*ProviderTool `protobuf:"bytes,2,rep,name=provider_tools,json=providerTools,proto3" json:"provider_tools,omitempty"`
 	// Tools of MCP servers to add to host_tools. At most 64 entries.
 	McpServers    []*McpServerTools `protobuf:"bytes,3,rep,name=mcp_servers,json=mcpServers,proto3" json:"mcp_servers,omitempty"`

@@ -106,6 +106,10 @@ const (
 	CompletionReason_COMPLETION_REASON_BUDGET CompletionReason = 5
 	// TurnLimits.turn_timeout passed.
 	CompletionReason_COMPLETION_REASON_DEADLINE CompletionReason = 6
+	// The model stopped without a text, a call or anything else that it said: its last message holds
+	// nothing but reasoning, or there is none. It was called once more before, if there was time and an
+	// attempt left.
+	CompletionReason_COMPLETION_REASON_EMPTY CompletionReason = 7
 )
 
 // Enum value maps for CompletionReason.
@@ -118,6 +122,7 @@ var (
 		4: "COMPLETION_REASON_CONTENT_FILTER",
 		5: "COMPLETION_REASON_BUDGET",
 		6: "COMPLETION_REASON_DEADLINE",
+		7: "COMPLETION_REASON_EMPTY",
 	}
 	CompletionReason_value = map[string]int32{
 		"COMPLETION_REASON_UNSPECIFIED":    0,
@@ -127,6 +132,7 @@ var (
 		"COMPLETION_REASON_CONTENT_FILTER": 4,
 		"COMPLETION_REASON_BUDGET":         5,
 		"COMPLETION_REASON_DEADLINE":       6,
+		"COMPLETION_REASON_EMPTY":          7,
 	}
 )
 
@@ -769,7 +775,8 @@ func (x *TurnResult) GetQueuedMessageIds() []string {
 // deadline.
 type PendingCall struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// What to run.
+	// What to run. In a Turn with more than 1 MiB of arguments, the largest are in
+	// ToolCall.arguments_blob.
 	Call *ToolCall `protobuf:"bytes,1,opt,name=call,proto3" json:"call,omitempty"`
 	// Who runs it. Run it only when HOST.
 	Executor ToolExecutor `protobuf:"varint,2,opt,name=executor,proto3,enum=contextd.v1.ToolExecutor" json:"executor,omitempty"`
@@ -843,7 +850,7 @@ func (x *PendingCall) GetArgumentsEdited() bool {
 // deadline.
 type PendingApproval struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// What the model wants to run.
+	// What the model wants to run. Large arguments as in PendingCall.
 	Call *ToolCall `protobuf:"bytes,1,opt,name=call,proto3" json:"call,omitempty"`
 	// When it is closed with an error result.
 	Deadline      *timestamppb.Timestamp `protobuf:"bytes,2,opt,name=deadline,proto3" json:"deadline,omitempty"`
@@ -954,7 +961,7 @@ const file_contextd_v1_turn_proto_rawDesc = "" +
 	"\x19TURN_STATE_AWAITING_TOOLS\x10\x02\x12\x18\n" +
 	"\x14TURN_STATE_COMPLETED\x10\x03\x12\x18\n" +
 	"\x14TURN_STATE_CANCELLED\x10\x04\x12\x15\n" +
-	"\x11TURN_STATE_FAILED\x10\x05*\xf4\x01\n" +
+	"\x11TURN_STATE_FAILED\x10\x05*\x91\x02\n" +
 	"\x10CompletionReason\x12!\n" +
 	"\x1dCOMPLETION_REASON_UNSPECIFIED\x10\x00\x12\x1a\n" +
 	"\x16COMPLETION_REASON_STOP\x10\x01\x12\x1f\n" +
@@ -962,7 +969,8 @@ const file_contextd_v1_turn_proto_rawDesc = "" +
 	"\x18COMPLETION_REASON_LENGTH\x10\x03\x12$\n" +
 	" COMPLETION_REASON_CONTENT_FILTER\x10\x04\x12\x1c\n" +
 	"\x18COMPLETION_REASON_BUDGET\x10\x05\x12\x1e\n" +
-	"\x1aCOMPLETION_REASON_DEADLINE\x10\x06*\xa6\x01\n" +
+	"\x1aCOMPLETION_REASON_DEADLINE\x10\x06\x12\x1b\n" +
+	"\x17COMPLETION_REASON_EMPTY\x10\a*\xa6\x01\n" +
 	"\vCancelCause\x12\x1c\n" +
 	"\x18CANCEL_CAUSE_UNSPECIFIED\x10\x00\x12\x1a\n" +
 	"\x16CANCEL_CAUSE_REQUESTED\x10\x01\x12\x1c\n" +

@@ -47,9 +47,10 @@ type TurnServiceClient interface {
 	// of an earlier turn may be among them: finish when the stream ends, not at the first terminal
 	// event. Leaving the stream leaves the turn running (see cancel_after_disconnect); sending the
 	// request again with the same request_id attaches to it.
-	// Errors: NO_INPUT, SESSION_NOT_FOUND, MODEL_NOT_FOUND, TURN_IN_PROGRESS (with
-	// BUSY_POLICY_REJECT), TRANSCRIPT_OPEN (calls that were appended wait for results), QUEUE_FULL,
-	// EVENTS_LOST, EVENTS_EXPIRED (a repeated request, whose events were removed).
+	// Errors: NO_INPUT, SESSION_NOT_FOUND, MODEL_NOT_FOUND, CONTEXT_WINDOW_UNKNOWN (with
+	// UNKNOWN_WINDOW_REFUSE), TURN_IN_PROGRESS (with BUSY_POLICY_REJECT), TRANSCRIPT_OPEN (calls that
+	// were appended wait for results), QUEUE_FULL, EVENTS_LOST, EVENTS_EXPIRED (a repeated request,
+	// whose events were removed).
 	ExecuteTurn(ctx context.Context, in *ExecuteTurnRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[ExecuteTurnResponse], error)
 	// Streams the events of a session, or of one turn: first those after after_seq, then `sync`,
 	// then live. Any number of readers, on any replica.
@@ -191,9 +192,10 @@ type TurnServiceServer interface {
 	// of an earlier turn may be among them: finish when the stream ends, not at the first terminal
 	// event. Leaving the stream leaves the turn running (see cancel_after_disconnect); sending the
 	// request again with the same request_id attaches to it.
-	// Errors: NO_INPUT, SESSION_NOT_FOUND, MODEL_NOT_FOUND, TURN_IN_PROGRESS (with
-	// BUSY_POLICY_REJECT), TRANSCRIPT_OPEN (calls that were appended wait for results), QUEUE_FULL,
-	// EVENTS_LOST, EVENTS_EXPIRED (a repeated request, whose events were removed).
+	// Errors: NO_INPUT, SESSION_NOT_FOUND, MODEL_NOT_FOUND, CONTEXT_WINDOW_UNKNOWN (with
+	// UNKNOWN_WINDOW_REFUSE), TURN_IN_PROGRESS (with BUSY_POLICY_REJECT), TRANSCRIPT_OPEN (calls that
+	// were appended wait for results), QUEUE_FULL, EVENTS_LOST, EVENTS_EXPIRED (a repeated request,
+	// whose events were removed).
 	ExecuteTurn(*ExecuteTurnRequest, grpc.ServerStreamingServer[ExecuteTurnResponse]) error
 	// Streams the events of a session, or of one turn: first those after after_seq, then `sync`,
 	// then live. Any number of readers, on any replica.

@@ -326,7 +326,7 @@ func (x *TokenCount) GetEstimator() string {
 // reported none.
 type Usage struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Whole prompt, cached tokens included. What occupied the context window.
+	// Whole prompt, cached tokens included. Where the provider's own tools ran, the sum over all rounds.
 	InputTokens int32 `protobuf:"varint,1,opt,name=input_tokens,json=inputTokens,proto3" json:"input_tokens,omitempty"`
 	// Whole answer, reasoning and tool calls included.
 	OutputTokens int32 `protobuf:"varint,2,opt,name=output_tokens,json=outputTokens,proto3" json:"output_tokens,omitempty"`

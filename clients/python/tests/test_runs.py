@@ -209,16 +209,6 @@ async def test_an_approval_callback_may_be_a_coroutine(server: Server) -> None:
         assert await session.run_text("go", on_approval=approve) == "Result: deleted /tmp/x"
 
 
-def test_an_exception_of_the_approval_callback_is_raised(client: Contextd) -> None:
-    def approve(request: ApprovalRequest) -> bool:
-        raise LookupError("no person is there")
-
-    session = client.session(model="scripted/delete", tools=[delete_file])
-    with pytest.raises(LookupError, match="no person"):
-        session.run("go", on_approval=approve).result()
-    session.cancel()
-
-
 def test_a_message_sent_meanwhile_is_taken_by_the_turn_that_runs(client: Contextd) -> None:
     session = client.session(model="scripted/queue")
 

@@ -51,3 +51,23 @@ def test_a_certificate_takes_a_key_and_an_https_url() -> None:
 
 def test_the_key_is_not_shown() -> None:
     assert "secret" not in repr(settings({}, api_key="secret"))
+
+
+@pytest.mark.parametrize("key", ["secret-key\n", "secret-key\r\n", " secret-key ", "\tsecret-key"])
+def test_white_space_around_a_key_is_left_out(key: str) -> None:
+    assert settings({}, api_key=key).api_key == "secret-key"
+    assert settings({"CONTEXTD_API_KEY": key}).api_key == "secret-key"
+    assert settings({"CONTEXTD_API_KEY": "\n"}).api_key is None
+
+
+@pytest.mark.parametrize("key", ["secret\nkey", "secret key", "sécret-key", "secret\0key"])
+def test_a_key_that_cannot_be_sent_is_refused_and_not_shown(key: str) -> None:
+    with pytest.raises(ConfigurationError, match="position") as caught:
+        settings({}, api_key=key)
+    assert not any(part in str(caught.value) for part in ("ecret", key))
+
+
+def test_the_address_of_the_command_line_is_read_where_no_url_is_given() -> None:
+    assert settings({"CONTEXTD_ADDRESS": "10.0.0.1:7070"}).targets == ("dns:///10.0.0.1:7070",)
+    assert settings({"CONTEXTD_ADDRESS": "https://a"}).targets == ("dns:///a:443",)
+    assert settings({"CONTEXTD_URL": "http://b", "CONTEXTD_ADDRESS": "c:1"}).targets == ("dns:///b:7070",)

@@ -21,7 +21,7 @@ export interface SessionOptions extends Omit<Init<ProtoSession>, "sessionId" | "
 
 /** A client of contextd. */
 export class Contextd implements AsyncDisposable {
-  /** Any RPC: `client.rpc.unary(TurnServiceDefinition, TurnServiceDefinition.methods.getTurn, {...})` with `contextd/proto`. */
+  /** Any RPC: `client.rpc.unary(TurnServiceDefinition, TurnServiceDefinition.methods.getTurn, {...})` with `@contextd/client/proto`. */
   readonly rpc: Rpc;
 
   constructor(options: ContextdOptions = {}) {

@@ -77,6 +77,14 @@ export class ContextdError extends Error {
   }
 }
 
+/** The first connection to the server did not come about: the message says why, and what to do. */
+export class ServerUnreachableError extends ContextdError {
+  constructor(details: ErrorDetails) {
+    super(details);
+    this.name = "ServerUnreachableError";
+  }
+}
+
 /** A turn that failed: `run.result()` rejects with it. The transcript stays valid. */
 export class TurnFailedError extends Error {
   /** Why, e.g. `provider_overloaded`. */

@@ -5,7 +5,7 @@ import { StreamableHTTPClientTransport, StreamableHTTPError } from "@modelcontex
 import type { Transport } from "@modelcontextprotocol/sdk/shared/transport.js";
 import { ErrorCode, McpError } from "@modelcontextprotocol/sdk/types.js";
 import type { Part } from "./gen/index.js";
-import { textPart } from "./parts.js";
+import { mediaPart, textPart } from "./parts.js";
 import { type Tool, tool } from "./tools.js";
 
 /** A program to start (stdio), or an address (streamable HTTP). */
@@ -149,6 +149,9 @@ function hosted(connection: Connection, server: McpServer, it: Definition): Tool
   });
 }
 
+/** Most bytes of a medium in a result: the server takes 3 MiB. */
+const MOST_MEDIA = 3 * 1024 * 1024;
+
 interface Content {
   type: string;
   text?: string;
@@ -159,15 +162,9 @@ interface Content {
 function partOf(content: Content): Part {
   if (content.type === "text") return textPart(content.text ?? "");
   if ((content.type === "image" || content.type === "audio") && content.data && content.mimeType) {
-    const media = {
-      mediaType: content.mimeType,
-      source: { $case: "data" as const, value: Buffer.from(content.data, "base64") },
-      filename: "",
-      sizeBytes: 0,
-      width: 0,
-      height: 0,
-    };
-    return { ...textPart(""), content: { $case: "media", value: media } };
+    const data = Buffer.from(content.data, "base64");
+    if (data.length > MOST_MEDIA) return textPart(`[${content.mimeType} of ${data.length} bytes left out: too large]`);
+    return mediaPart({ mediaType: content.mimeType, data });
   }
   return textPart(JSON.stringify(content));
 }

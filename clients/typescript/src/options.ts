@@ -20,24 +20,41 @@ export interface ContextdOptions {
   timeout?: number;
   /** Milliseconds without a server after which a call or a run gives up. Default 5 minutes. */
   patience?: number;
+  /** Where failures go that a developer has to see: tools and approval callbacks that throw, and outages. Default: standard error. */
+  log?: Log;
+}
+
+/** What is logged to. */
+export interface Log {
+  info(message: string): void;
+  warn(message: string): void;
+  error(message: string, error: unknown): void;
 }
 
 /** Settled options. */
 export interface Settings {
+  url: string;
   /** A gRPC target for each host that the URL names. */
   targets: string[];
   tls: { ca?: Buffer; cert?: Buffer; key?: Buffer } | undefined;
   apiKey: string | undefined;
   timeout: number;
   patience: number;
+  log: Log;
 }
 
+/** Standard error: what a program writes to its standard output is its own. */
+const STDERR: Log = {
+  info: (message) => console.warn(message),
+  warn: (message) => console.warn(message),
+  error: (message, error) => console.error(message, error),
+};
 const DEFAULT_URL = "http://127.0.0.1:7070";
 const PORTS = { http: 7070, https: 443 };
 
 /** Settles options; throws a TypeError that names what is wrong. Empty options and variables count as unset. */
 export function settle(options: ContextdOptions, env: NodeJS.ProcessEnv = process.env): Settings {
-  const url = options.url || env.CONTEXTD_URL || DEFAULT_URL;
+  const url = options.url || env.CONTEXTD_URL || addressOf(env.CONTEXTD_ADDRESS) || DEFAULT_URL;
   const { targets, tls } = parseUrl(url);
   const caFile = options.caFile || env.CONTEXTD_CA_FILE;
   const certFile = options.certFile || env.CONTEXTD_CERT_FILE;
@@ -51,13 +68,35 @@ export function settle(options: ContextdOptions, env: NodeJS.ProcessEnv = proces
     throw new TypeError(`${url} is plain text; certificates take an https:// URL`);
   }
   const read = (file: string | undefined) => (file ? readFileSync(file) : undefined);
-  return {
+  const settings = {
+    url,
     targets,
-    tls: tls ? { ca: read(caFile), cert: read(certFile), key: read(keyFile) } : undefined,
-    apiKey: options.apiKey || env.CONTEXTD_API_KEY || undefined,
     timeout: options.timeout ?? 60_000,
     patience: options.patience ?? 300_000,
+    log: options.log ?? STDERR,
   };
+  // Not enumerable: neither `console.log(client)` nor JSON shows a key.
+  return Object.defineProperties(settings as Settings, {
+    apiKey: { value: keyOf(options.apiKey) ?? keyOf(env.CONTEXTD_API_KEY) },
+    tls: { value: tls ? { ca: read(caFile), cert: read(certFile), key: read(keyFile) } : undefined },
+  });
+}
+
+/** A key without the white space around it, such as the newline at the end of a file. No message shows a key. */
+function keyOf(text: string | undefined): string | undefined {
+  const key = (text ?? "").trim();
+  const wrong = /[^!-~]/.exec(key);
+  if (wrong) {
+    throw new TypeError(
+      `the API key has a character at position ${wrong.index + 1} of ${key.length} that no key has: a space, a control character, or one that is not ASCII`,
+    );
+  }
+  return key || undefined;
+}
+
+/** `CONTEXTD_ADDRESS`, which the command line also reads: its plain-text form has no scheme. */
+function addressOf(text: string | undefined): string | undefined {
+  return !text || text.includes("://") || text.startsWith("dns:") ? text : `http://${text}`;
 }
 
 /** The targets of a URL, and whether TLS is used. */

@@ -5,6 +5,7 @@ import {
   type ChannelOptions,
   Client,
   type ClientReadableStream,
+  connectivityState,
   credentials,
   Metadata,
   type ServiceError,
@@ -15,6 +16,7 @@ import { asContextdError, ContextdError, fromService } from "./errors.js";
 import { shared } from "./gen/service-config.js";
 import { Ledger } from "./ledger.js";
 import type { Settings } from "./options.js";
+import { CONTACT, PROBE, unreachable } from "./probe.js";
 
 interface Codec<T> {
   encode(message: T, writer?: BinaryWriter): BinaryWriter;
@@ -41,6 +43,9 @@ export type Init<T> = T extends Date | Uint8Array
         ? { [K in keyof T]?: Init<T[K]> }
         : T;
 
+/** Milliseconds between two looks at a channel that connects. */
+const CONTACT_POLL = 10;
+
 const CHANNEL: ChannelOptions = {
   "grpc.service_config": JSON.stringify(shared.serviceConfig),
   "grpc.keepalive_time_ms": shared.keepalive.timeMs,
@@ -64,6 +69,10 @@ export class Rpc {
   readonly ledger = new Ledger();
   private readonly channels: Client[];
   private next: number;
+  /** The first connection came about. */
+  private reached = false;
+  /** The server does not answer, which was logged. */
+  private outage = false;
 
   constructor(readonly settings: Settings) {
     const { tls, targets } = settings;
@@ -90,16 +99,53 @@ export class Rpc {
     options: CallOptions = {},
   ): Promise<Res> {
     const until = Date.now() + this.settings.patience;
+    await this.contact(options.signal);
     for (let attempt = 1; ; attempt++) {
       try {
-        return await this.once(service, method, request, options);
+        const response = await this.once(service, method, request, options);
+        this.answered();
+        return response;
       } catch (thrown) {
         const error = asContextdError(thrown);
         const limited = error.reason === "RATE_LIMITED";
         if (!error.transient || limited || options.signal?.aborted || Date.now() > until) throw error;
+        this.failed(error, until - Date.now());
         await sleep(delay(attempt, Math.random(), error.retryAfter), options.signal);
       }
     }
+  }
+
+  /** Waits for the first connection of this client; a server that was reached once is waited for by each call. */
+  private async contact(signal?: AbortSignal): Promise<void> {
+    const ends = Date.now() + Math.min(CONTACT - PROBE, this.settings.patience);
+    while (!this.reached) {
+      this.reached = this.channels.some((it) => it.getChannel().getConnectivityState(true) === connectivityState.READY);
+      if (this.reached || signal?.aborted) return;
+      if (Date.now() > ends) {
+        const error = await unreachable(this.settings);
+        if (error) throw error;
+        this.reached = true; // It is there, and slow.
+        return;
+      }
+      await sleep(CONTACT_POLL, signal);
+    }
+  }
+
+  /** A call or a stream failed in passing: the first failure of an outage is logged. @internal */
+  failed(error: ContextdError, left = this.settings.patience): void {
+    if (this.outage || !error.transient || error.reason === "RATE_LIMITED") return;
+    this.outage = true;
+    const { url, log } = this.settings;
+    log.warn(
+      `contextd at ${url} does not answer (${error.message}); trying again for up to ${Math.round(left / 1000)} s`,
+    );
+  }
+
+  /** The server answered. @internal */
+  answered(): void {
+    if (!this.outage) return;
+    this.outage = false;
+    this.settings.log.info(`contextd at ${this.settings.url} answers again`);
   }
 
   private once<Req, Res>(
@@ -136,6 +182,7 @@ export class Rpc {
     request: Init<Req>,
     options: { signal?: AbortSignal; idle?: number } = {},
   ): AsyncGenerator<Res> {
+    await this.contact(options.signal);
     const call: ClientReadableStream<Res> = this.pick().makeServerStreamRequest(
       `/${service.fullName}/${method.name}`,
       (message: Req) => Buffer.from(method.requestType.encode(message).finish()),
@@ -158,6 +205,7 @@ export class Rpc {
     try {
       watch();
       for await (const message of call) {
+        this.answered();
         clearTimeout(watchdog); // The reader may take its time.
         yield message as Res;
         watch();

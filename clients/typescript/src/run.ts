@@ -1,5 +1,6 @@
 /** A run: does what the machine says. Streams, tools, timers and the consumer are here. */
 import { randomUUID } from "node:crypto";
+import { type Decision, NOT_DECIDED, verdictOf } from "./approval.js";
 import { asContextdError, ContextdError, TurnFailedError } from "./errors.js";
 import type { RunEvent } from "./events.js";
 import {
@@ -13,10 +14,7 @@ import {
 import { type Action, type Answer, type Ending, Machine, type MachineOptions } from "./machine.js";
 import { textPart } from "./parts.js";
 import { type Rpc, sleep } from "./rpc.js";
-import type { Tool, ToolContext } from "./tools.js";
-
-/** What `approve` decides about a call: whether it may run, with other arguments perhaps; or why not. */
-export type Decision = boolean | { arguments: unknown } | { deny: string };
+import { type Tool, type ToolContext, ToolFailure } from "./tools.js";
 
 /** A call that a person is asked about. */
 export interface ApprovalRequest {
@@ -262,6 +260,7 @@ export class Run implements AsyncIterable<RunEvent>, AsyncDisposable {
       }
     } catch (thrown) {
       error = asContextdError(thrown);
+      if (!this.stop.signal.aborted) this.setup.rpc.failed(error);
     }
     if (!this.stop.signal.aborted) this.act(this.machine.ended(Date.now(), error));
   }
@@ -272,9 +271,13 @@ export class Run implements AsyncIterable<RunEvent>, AsyncDisposable {
     const result = await this.setup.rpc.ledger.run(this.sessionId, callId, async (abort) => {
       const context = { callId, toolName, sessionId: this.sessionId, turnId, signal: abort.signal };
       try {
-        if (!tool) throw new Error(`this host has no tool ${toolName}`);
+        if (!tool) throw new ToolFailure(`this host has no tool ${toolName}`);
         return { callId, outcome: "success", parts: await inTime(tool, argumentsJson, context, abort) };
       } catch (error) {
+        if (!(error instanceof ToolFailure)) {
+          const { log } = this.setup.rpc.settings;
+          log.error(`tool ${toolName} failed (call ${callId}, session ${this.sessionId})`, error);
+        }
         const text = error instanceof Error ? error.message : String(error);
         return { callId, outcome: "error", parts: [textPart(text)] };
       }
@@ -286,13 +289,14 @@ export class Run implements AsyncIterable<RunEvent>, AsyncDisposable {
     if (!this.setup.approve) return;
     const { callId, toolName } = call;
     try {
-      const decision = await this.setup.approve({ callId, toolName, arguments: JSON.parse(call.argumentsJson) });
-      if (decision === true) this.approve(callId);
-      else if (decision === false) this.deny(callId);
-      else if ("deny" in decision) this.deny(callId, decision.deny);
-      else this.approve(callId, decision.arguments);
+      const answer = await this.setup.approve({ callId, toolName, arguments: JSON.parse(call.argumentsJson || "{}") });
+      const verdict = verdictOf(answer);
+      if (verdict.run) this.approve(callId, verdict.arguments);
+      else this.deny(callId, verdict.reason);
     } catch (error) {
-      this.deny(callId, `The host could not decide: ${error instanceof Error ? error.message : error}`);
+      const { log } = this.setup.rpc.settings;
+      log.error(`call ${callId} of tool ${toolName} was denied: the approval callback failed`, error);
+      this.deny(callId, NOT_DECIDED);
     }
   }
 
@@ -353,7 +357,7 @@ async function inTime(tool: Tool, args: string, context: ToolContext, abort: Abo
   const late = new Promise<never>((_, reject) => {
     if (tool.timeout === undefined) return;
     timer = setTimeout(() => {
-      reject(new Error(`the tool took longer than ${tool.timeout} ms`));
+      reject(new ToolFailure(`the tool took longer than ${tool.timeout} ms`));
       abort.abort();
     }, tool.timeout);
   });

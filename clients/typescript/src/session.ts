@@ -1,5 +1,6 @@
 /** A conversation: runs turns, takes messages, shows what is stored. */
 import { randomUUID } from "node:crypto";
+import type { Decision } from "./approval.js";
 import { delay } from "./backoff.js";
 import { asContextdError } from "./errors.js";
 import type { RunEvent } from "./events.js";
@@ -27,7 +28,7 @@ import {
 } from "./gen/index.js";
 import { textOf } from "./parts.js";
 import { type Init, type Rpc, sleep } from "./rpc.js";
-import { type ApprovalRequest, type Decision, Run, type RunSetup, STREAM, watched } from "./run.js";
+import { type ApprovalRequest, Run, type RunSetup, STREAM, watched } from "./run.js";
 import { byName, duration, type Tool, type ToolLike } from "./tools.js";
 
 const TURNS = TurnServiceDefinition;
@@ -71,7 +72,7 @@ export interface Prepared {
 /** The formats of `prepare` and `record`. */
 export type Format = Extract<
   PromptFormat,
-  "openai_chat" | "openai_responses" | "anthropic" | "gemini" | "ai_sdk" | "native"
+  "openai_chat" | "openai_responses" | "anthropic" | "gemini" | "ai_sdk" | "ai_sdk_7" | "native"
 >;
 
 /** A session. */

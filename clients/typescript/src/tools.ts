@@ -2,7 +2,7 @@
 
 import { Buffer } from "node:buffer";
 import type { Part, Tool as ProtoTool, ToolOutputLimits } from "./gen/index.js";
-import { textPart } from "./parts.js";
+import { isPart, textPart } from "./parts.js";
 
 /** A schema of zod or of any library with Standard Schema. */
 export interface StandardSchema<Output = unknown> {
@@ -40,7 +40,7 @@ export interface ToolDefinition<S> {
   description?: string;
   /** A zod schema (4.1 or later), another library's with Standard JSON Schema, or a JSON Schema. Absent: no arguments. */
   parameters?: S;
-  /** Its result: a string, parts, or anything that becomes JSON. What it throws, the model reads as an error. */
+  /** Its result: a string, `mediaPart(...)` or another part, a list of strings and parts, or anything that becomes JSON. What it throws, the model reads as an error. */
   execute: (args: OutputOf<S>, context: ToolContext) => unknown;
   /** Milliseconds after which the model reads that it took too long. Default: TurnLimits.tool_timeout, 10 minutes. */
   timeout?: number;
@@ -61,6 +61,9 @@ export interface Tool {
   /** Checks the arguments and runs it; rejects with what the model is to read. */
   run(argumentsJson: string, context: ToolContext): Promise<Part[]>;
 }
+
+/** What the model reads of a call that failed without an exception of the tool's code: it is not logged. */
+export class ToolFailure extends TypeError {}
 
 /** A tool, or something that brings several, such as an MCP server. */
 export type ToolLike = Tool | { readonly tools: readonly Tool[] };
@@ -133,7 +136,7 @@ async function validated(schema: StandardSchema | JsonSchema | undefined, value:
     const where = (path ?? []).map((it) => String(typeof it === "object" ? it.key : it)).join(".");
     return where ? `${where}: ${message}` : message;
   });
-  throw new TypeError(`the arguments are not valid: ${lines.join("; ")}`);
+  throw new ToolFailure(`the arguments are not valid: ${lines.join("; ")}`);
 }
 
 /** Most bytes of one text: the server takes 3 MiB of texts in a result. */
@@ -141,12 +144,9 @@ const MOST = 3 * 1024 * 1024 - 1024;
 
 function parts(value: unknown): Part[] {
   if (value === undefined || value === null) return [];
-  if (
-    Array.isArray(value) &&
-    value.length > 0 &&
-    value.every((it) => it && typeof it === "object" && "content" in it && it.content?.$case)
-  ) {
-    return value as Part[];
+  if (isPart(value)) return [value];
+  if (Array.isArray(value) && value.some(isPart) && value.every((it) => typeof it === "string" || isPart(it))) {
+    return value.map((it) => (typeof it === "string" ? textPart(it) : it));
   }
   const text = typeof value === "string" ? value : JSON.stringify(value);
   if (Buffer.byteLength(text) <= MOST) return [textPart(text)];

@@ -2,8 +2,8 @@
 import assert from "node:assert/strict";
 import { after, before, test } from "node:test";
 import { setTimeout as sleep } from "node:timers/promises";
-import { Contextd, type Run } from "contextd";
-import { SessionServiceDefinition, TurnServiceDefinition } from "contextd/proto";
+import { Contextd, type Run } from "@contextd/client";
+import { SessionServiceDefinition, TurnServiceDefinition } from "@contextd/client/proto";
 import { fake } from "./fake.js";
 
 const STEPS = 5_000;

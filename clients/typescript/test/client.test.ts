@@ -9,7 +9,7 @@ import {
   type ToolContext,
   TurnFailedError,
   tool,
-} from "contextd";
+} from "@contextd/client";
 import { z } from "zod";
 import { Server } from "./server.js";
 
@@ -217,6 +217,8 @@ test("a loop of one's own prepares and records in the AI SDK's format", async ()
   const prepared = await session.prepare({ format: "ai_sdk" });
   assert.equal(prepared.request.system, "Be brief.");
   assert.equal(prepared.request.messages.length, 1);
+  const { request } = await session.prepare({ format: "ai_sdk_7" });
+  assert.equal(request.instructions, "Be brief.");
   const usage = { inputTokens: 20, outputTokens: 3 };
   await session.record([{ role: "assistant", content: "Hi." }], { format: "ai_sdk", prepared, usage });
   assert.equal((await session.stats()).used?.basis, "actual");

@@ -1,7 +1,8 @@
 /** How a client finds its server. */
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { Contextd, type ContextdOptions } from "contextd";
+import { inspect } from "node:util";
+import { Contextd, type ContextdOptions } from "@contextd/client";
 
 const settled = (options: ContextdOptions) => {
   const client = new Contextd(options);
@@ -73,3 +74,43 @@ test("a certificate takes a key and an https URL", () => {
     assert.throws(() => settled({ url: "http://a", caFile: "ca.pem" }), /https/);
   });
 });
+
+test("white space around a key is left out", () => {
+  for (const key of ["secret-key\n", "secret-key\r\n", " secret-key ", "\tsecret-key"]) {
+    assert.equal(settled({ apiKey: key }).apiKey, "secret-key");
+    withVariables({ CONTEXTD_API_KEY: key }, () => assert.equal(settled({}).apiKey, "secret-key"));
+  }
+});
+
+test("a key that cannot be sent is refused, and the message does not show it", () => {
+  for (const key of ["secret\nkey", "secret key", "sécret-key", "secret\0key"]) {
+    const error = attempt(() => settled({ apiKey: key }));
+    assert.ok(error instanceof TypeError);
+    assert.match(error.message, /position/);
+    assert.ok(!error.message.includes("ecret"));
+  }
+});
+
+test("a client that is printed shows no key", () => {
+  const client = new Contextd({ apiKey: "secret-key" });
+  client.close();
+  assert.equal(client.rpc.settings.apiKey, "secret-key");
+  for (const text of [inspect(client, { depth: 9 }), JSON.stringify(client.rpc.settings)]) {
+    assert.ok(!text.includes("secret-key"));
+  }
+});
+
+test("the address of the command line is read where no URL is given", () => {
+  const targets = (variables: Record<string, string>) => withVariables(variables, () => settled({}).targets);
+  assert.deepEqual(targets({ CONTEXTD_ADDRESS: "10.0.0.1:7070" }), ["dns:///10.0.0.1:7070"]);
+  assert.deepEqual(targets({ CONTEXTD_ADDRESS: "https://a" }), ["dns:///a:443"]);
+  assert.deepEqual(targets({ CONTEXTD_URL: "http://b", CONTEXTD_ADDRESS: "c:1" }), ["dns:///b:7070"]);
+});
+
+function attempt(work: () => unknown): unknown {
+  try {
+    return work();
+  } catch (error) {
+    return error;
+  }
+}

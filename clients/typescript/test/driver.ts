@@ -1,6 +1,6 @@
 /** One turn for `contextd conformance`: docs/conformance.md has the protocol. */
 import { setTimeout as sleep } from "node:timers/promises";
-import { Contextd, type ToolContext, tool } from "contextd";
+import { Contextd, type ToolContext, tool } from "@contextd/client";
 
 const say = (line: object) => process.stdout.write(`${JSON.stringify(line)}\n`);
 

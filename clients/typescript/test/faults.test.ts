@@ -7,7 +7,7 @@
 import assert from "node:assert/strict";
 import { after, before, test } from "node:test";
 import { setTimeout as sleep } from "node:timers/promises";
-import { Contextd, type RunEvent, type RunResult, tool } from "contextd";
+import { Contextd, type RunEvent, type RunResult, tool } from "@contextd/client";
 import { cutting, Fleet, Server, WORDS } from "./server.js";
 
 const number = (name: string, usual: number) => Number(process.env[name] || usual);

@@ -1,8 +1,8 @@
 /** Several hosts. */
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { Contextd } from "contextd";
-import { SessionServiceDefinition } from "contextd/proto";
+import { Contextd } from "@contextd/client";
+import { SessionServiceDefinition } from "@contextd/client/proto";
 import { fake } from "./fake.js";
 
 test("several hosts take turns, and one that is away is passed over", async () => {

@@ -1,8 +1,8 @@
 /** The core of a turn, without a server. */
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { type Action, ContextdError, InputNotTakenError, Machine } from "contextd";
-import { Event, Message } from "contextd/proto";
+import { type Action, ContextdError, InputNotTakenError, Machine } from "@contextd/client";
+import { Event, Message } from "@contextd/client/proto";
 
 const part = (text: string) => ({ content: { $case: "text" as const, value: text } });
 const event = (seq: number, $case: string, value: object, more: object = {}) =>

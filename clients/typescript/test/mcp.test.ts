@@ -4,8 +4,8 @@ import { type ChildProcess, spawn } from "node:child_process";
 import { once } from "node:events";
 import { after, before, test } from "node:test";
 import { setTimeout as sleep } from "node:timers/promises";
-import { Contextd, type Tool } from "contextd";
-import { mcp } from "contextd/mcp";
+import { Contextd, type Tool } from "@contextd/client";
+import { mcp } from "@contextd/client/mcp";
 import { freePort, Server } from "./server.js";
 
 const stdio = { command: process.execPath, args: ["test/mcp-server.mjs"] };

@@ -11,6 +11,7 @@ import { Server } from "./server.js";
 const execute = promisify(execFile);
 const place = mkdtempSync(join(tmpdir(), "contextd-package-"));
 let server: Server;
+let tarball: string;
 
 async function run(file: string, ...args: string[]): Promise<string> {
   const env = { ...process.env, CONTEXTD_URL: server.url };
@@ -23,14 +24,14 @@ async function run(file: string, ...args: string[]): Promise<string> {
 /** What the blocks of the pages need beside the package, and what they name and do not declare. */
 const PACKAGES = ["@modelcontextprotocol/sdk", "openai", "ai@7"];
 const GIVEN: Record<string, string> = {
-  "README.md": `import type { Session, Tool } from "contextd";
+  "README.md": `import type { Session, Tool } from "@contextd/client";
 import type OpenAI from "openai";
 declare const session: Session;
 declare const weather: Tool;
 declare const openai: OpenAI;
 `,
   "../../docs/migrating/ai-sdk.md": `import * as ai from "ai";
-import type { Contextd, Session, Tool } from "contextd";
+import type { Contextd, Session, Tool } from "@contextd/client";
 import { uiMessageStream } from "./ai-sdk.js";
 const { convertToModelMessages, createUIMessageStreamResponse, stepCountIs, streamText } = ai;
 declare const client: Contextd;
@@ -41,7 +42,7 @@ declare const kept: ai.UIMessage[];
 declare const chatId: string, text: string;
 `,
   "../../docs/import.md": `import { jsonSchema, type LanguageModel, streamText } from "ai";
-import type { Prompt } from "contextd/proto";
+import type { Prompt } from "@contextd/client/proto";
 declare const prompt: Prompt;
 declare const model: LanguageModel;
 `,
@@ -70,7 +71,7 @@ const blocks = ["README.md", ...docs].flatMap((page) =>
 before(async () => {
   server = await Server.start({ model: "scripted/demo" });
   const packed = await execute("npm", ["pack", "--silent", "--ignore-scripts", "--pack-destination", place]);
-  const tarball = packed.stdout.trim().split("\n").at(-1) ?? "";
+  tarball = packed.stdout.trim().split("\n").at(-1) ?? "";
   writeFileSync(join(place, "package.json"), '{ "type": "module", "private": true }');
   await run("npm", "install", "--silent", "--no-audit", "--no-fund", `./${tarball}`, "zod", ...PACKAGES);
   const examples = ["agent.ts", "coding-agent.ts", "ai-sdk.ts", "contacts.ts"];
@@ -111,9 +112,38 @@ test("the package names its repository, which publishing with provenance compare
   for (const address of [homepage, bugs]) assert.match(address, /^https:\/\/github\.com\/contextd\/contextd\//);
 });
 
+test("the examples are modules, and install the file that npm pack makes", () => {
+  const { version } = JSON.parse(readFileSync("package.json", "utf8"));
+  const examples = JSON.parse(readFileSync("../../examples/typescript/package.json", "utf8"));
+  assert.equal(examples.type, "module"); // tsx refuses `await` at the top of anything else
+  const file = `contextd-client-${version}.tgz`;
+  assert.equal(examples.dependencies["@contextd/client"], `file:../../clients/typescript/${file}`);
+});
+
+test("the commands of the examples' README do what it says", async () => {
+  const [examples, client] = ["examples", "clients"].map((folder) => join(place, "copy", folder, "typescript"));
+  cpSync("../../examples/typescript", String(examples), { recursive: true });
+  cpSync(join(place, tarball), join(String(client), tarball));
+  const page = readFileSync("../../examples/typescript/README.md", "utf8");
+  const [, block = ""] = /```sh\n([\s\S]*?)```/.exec(page) ?? [];
+  // The first two make the package, which is there.
+  const [build = "", pack = "", install = "", agent = "", coding = ""] = block.split("\n");
+  assert.match(build, /run build$/);
+  assert.match(pack, /^npm pack /);
+  const env = { ...process.env, CONTEXTD_URL: server.url };
+  const shell = async (command: string): Promise<string> => {
+    const { stdout } = await execute("sh", ["-c", command], { cwd: String(examples), env, timeout: 180_000 });
+    return stdout;
+  };
+  await shell(install);
+  assert.match(await shell(agent), /Weather: 18 °C and sunny in Paris/);
+  const scripted = coding.replace("openai/gpt-5-mini", "scripted/shell");
+  assert.match(await shell(scripted), /bash before\nwrong\n\[exit code 3\]/);
+});
+
 test("the package can be required", async () => {
   const code =
-    'const { Contextd } = require("contextd"); const c = new Contextd(); c.session().then((s) => { console.log(typeof s.id); c.close(); });';
+    'const { Contextd } = require("@contextd/client"); const c = new Contextd(); c.session().then((s) => { console.log(typeof s.id); c.close(); });';
   writeFileSync(join(place, "required.cjs"), code);
   assert.equal(await run("node", "required.cjs"), "string\n");
 });

@@ -1,9 +1,9 @@
 /** Requests that are sent again after an answer was lost. */
 import assert from "node:assert/strict";
 import { test } from "node:test";
+import { Contextd } from "@contextd/client";
+import { type CancelTurnRequest, SessionServiceDefinition, TurnServiceDefinition } from "@contextd/client/proto";
 import { status } from "@grpc/grpc-js";
-import { Contextd } from "contextd";
-import { type CancelTurnRequest, SessionServiceDefinition, TurnServiceDefinition } from "contextd/proto";
 import { fake } from "./fake.js";
 
 test("a cancel whose answer was lost is repeated under its id, so that it does not cancel the next turn", async () => {

@@ -69,6 +69,21 @@ app.kubernetes.io/instance: {{ $root.Release.Name }}
 {{- ternary .Values.autoscaling.minReplicas .Values.replicaCount .Values.autoscaling.enabled -}}
 {{- end -}}
 
+{{/*
+What the Deployment asks for. With an autoscaler it is what runs now, at least minReplicas: without the field a Deployment that had it falls
+back to 1 until the autoscaler looks. Empty where nothing runs yet, or where Helm cannot ask the cluster.
+*/}}
+{{- define "contextd.deployedReplicas" -}}
+{{- if not .Values.autoscaling.enabled -}}
+{{- .Values.replicaCount -}}
+{{- else -}}
+{{- $deployed := lookup "apps/v1" "Deployment" .Release.Namespace (include "contextd.fullname" .) -}}
+{{- with dig "spec" "replicas" 0 ($deployed | default dict) | int -}}
+{{- min (max . (int $.Values.autoscaling.minReplicas)) (int $.Values.autoscaling.maxReplicas) -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+
 {{/* The one place of the drain's arithmetic: what the program may take after SIGTERM, in seconds. */}}
 {{- define "contextd.gracePeriod" -}}
 {{- add .Values.drain.delay .Values.drain.timeout .Values.drain.reserve -}}
@@ -164,8 +179,12 @@ key: {{ .Values.migrations.urlKey }}
 {{/* Both as JSON. */}}
 {{- define "contextd.settings" -}}
 {{- $decided := dict "server" (dict "drain_delay" (printf "%ds" (int .Values.drain.delay)) "drain_timeout" (printf "%ds" (int .Values.drain.timeout))) -}}
+{{- if ne .Values.database.mode "embedded" -}}
+{{- $database := dict "sslmode" .Values.database.sslMode -}}
 {{- if include "contextd.databaseCASecret" . -}}
-{{- $_ := set $decided "database" (dict "ca_file" "/etc/contextd-database-ca/ca.crt") -}}
+{{- $_ := set $database "ca_file" "/etc/contextd-database-ca/ca.crt" -}}
+{{- end -}}
+{{- $_ := set $decided "database" $database -}}
 {{- end -}}
 {{- mergeOverwrite (deepCopy .Values.config) $decided | toJson -}}
 {{- end -}}

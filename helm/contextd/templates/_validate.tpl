@@ -5,6 +5,93 @@
 {{- include "contextd.validateDatabase" . -}}
 {{- include "contextd.validateScaling" . -}}
 {{- include "contextd.validateConfig" . -}}
+{{- include "contextd.validateNames" . -}}
+{{- include "contextd.validatePod" . -}}
+{{- end -}}
+
+{{/* What the API server would refuse later, or what would hide a setting: the name of everything, and labels of the chart's own. */}}
+{{- define "contextd.validateNames" -}}
+{{- $name := include "contextd.fullname" . -}}
+{{- if not (regexMatch "^[A-Za-z]([-A-Za-z0-9]*[A-Za-z0-9])?$" $name) -}}
+{{- fail (printf "A Service cannot be called %q: a name begins with a letter and has a-z, 0-9 and -. Choose another release name, or set fullnameOverride." $name) -}}
+{{- end -}}
+{{- range $setting := list "commonLabels" "podLabels" -}}
+{{- range $label, $_ := index $.Values $setting -}}
+{{- if has $label (list "app.kubernetes.io/name" "app.kubernetes.io/instance" "app.kubernetes.io/version" "app.kubernetes.io/managed-by" "helm.sh/chart") -}}
+{{- fail (printf "%s.%s is a label of the chart's own: the Deployment selects its pods by it. Remove it." $setting $label) -}}
+{{- end -}}
+{{- if and (eq $setting "podLabels") (hasKey $.Values.commonLabels $label) -}}
+{{- fail (printf "podLabels.%s is in commonLabels too: remove one of them." $label) -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+
+{{/* Names in the pod that would be there twice. */}}
+{{- define "contextd.validatePod" -}}
+{{- $seen := dict -}}
+{{- range include "contextd.env" . | fromYamlArray -}}
+{{- if hasKey $seen .name -}}
+{{- fail (printf "the variable %s is set twice: by the chart, secretEnv or extraEnv. Set it in one place; what the chart sets follows from other values." .name) -}}
+{{- end -}}
+{{- $_ := set $seen .name true -}}
+{{- end -}}
+{{- $volumes := dict "migrate-config" true -}}
+{{- range include "contextd.volumes" . | fromYamlArray -}}
+{{- if hasKey $volumes .name -}}
+{{- fail (printf "extraVolumes has a volume called %s, and the chart has one too: choose another name." .name) -}}
+{{- end -}}
+{{- $_ := set $volumes .name true -}}
+{{- end -}}
+{{- $mounted := dict -}}
+{{- range include "contextd.mounts" . | fromYamlArray -}}
+{{- if not (hasKey $volumes .name) -}}
+{{- fail (printf "extraVolumeMounts mounts the volume %s, which is not there: add it to extraVolumes." .name) -}}
+{{- end -}}
+{{- if hasKey $mounted .mountPath -}}
+{{- fail (printf "two volumes are mounted at %s (%s and %s): choose another mountPath." .mountPath (get $mounted .mountPath) .name) -}}
+{{- end -}}
+{{- $_ := set $mounted .mountPath .name -}}
+{{- end -}}
+{{- $containers := dict "contextd" true "migrate" true -}}
+{{- range concat .Values.initContainers .Values.extraContainers -}}
+{{- if hasKey $containers .name -}}
+{{- fail (printf "two containers of the pod are called %s: contextd and migrate are the chart's own. Choose another name." .name) -}}
+{{- end -}}
+{{- $_ := set $containers .name true -}}
+{{- end -}}
+{{- range $resource, $limit := .Values.resources.limits | default dict -}}
+{{- $request := index ($.Values.resources.requests | default dict) $resource -}}
+{{- if $request -}}
+{{- if gt (include "contextd.quantity" $request | float64) (include "contextd.quantity" $limit | float64) -}}
+{{- fail (printf "resources.requests.%s of %v is more than resources.limits.%s of %v." $resource $request $resource $limit) -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+
+{{/* A quantity of Kubernetes as a number. */}}
+{{- define "contextd.quantity" -}}
+{{- $text := toString . -}}
+{{- $unit := regexFind "[A-Za-z]+$" $text -}}
+{{- $factors := dict "n" 1e-9 "u" 1e-6 "m" 0.001 "k" 1e3 "M" 1e6 "G" 1e9 "T" 1e12 "P" 1e15 "E" 1e18 "Ki" 1024 "Mi" 1048576 "Gi" 1073741824 "Ti" 1099511627776 "Pi" 1125899906842624 "Ei" 1152921504606846976 -}}
+{{- mulf (trimSuffix $unit $text | float64) (get $factors $unit | default 1 | float64) -}}
+{{- end -}}
+
+{{/* The path of a secret in the configuration, which the chart writes into a ConfigMap; empty without one. Argument: (list VALUE PATH). */}}
+{{- define "contextd.secretIn" -}}
+{{- $path := index . 1 -}}
+{{- $found := "" -}}
+{{- range $key, $value := index . 0 -}}
+{{- $here := printf "%s.%s" $path $key -}}
+{{- $inHeaders := and (hasSuffix ".headers" $path) (regexMatch "(?i)authorization|key|token|secret|cookie|password" $key) -}}
+{{- if kindIs "map" $value -}}
+{{- $found = default (include "contextd.secretIn" (list $value $here)) $found -}}
+{{- else if and $value (or $inHeaders (has $key (list "api_key" "token" "password" "secret" "client_secret"))) -}}
+{{- $found = default $here $found -}}
+{{- end -}}
+{{- end -}}
+{{- $found -}}
 {{- end -}}
 
 {{- define "contextd.validateAuth" -}}
@@ -48,6 +135,9 @@
 {{- end -}}
 {{- if and .Values.database.caSecret (index (.Values.config.database | default dict) "ca_file") -}}
 {{- fail "database.caSecret and config.database.ca_file exclude each other: remove one of them." -}}
+{{- end -}}
+{{- if hasKey (.Values.config.database | default dict) "sslmode" -}}
+{{- fail "config.database.sslmode is decided by database.sslMode: set that." -}}
 {{- end -}}
 {{- if and .Values.database.caSecret (eq .Values.database.mode "embedded") -}}
 {{- fail "database.caSecret is not used with database.mode=embedded: remove it." -}}
@@ -95,6 +185,9 @@
 {{- end -}}
 {{- if hasKey (.Values.config.database | default dict) "url" -}}
 {{- fail "config.database.url would put a password into a ConfigMap: name a Secret in database.existingSecret." -}}
+{{- end -}}
+{{- with include "contextd.secretIn" (list .Values.config "config") -}}
+{{- fail (printf "%s would put a secret into a ConfigMap: give the name of a variable (api_key_env, token_env, client_secret_env) and set it by secretEnv, or a file (api_key_file, token_file, client_secret_file) by secretFiles." .) -}}
 {{- end -}}
 {{- if hasKey (.Values.config.tls | default dict) "cert_file" -}}
 {{- fail "config.tls.cert_file is the chart's: set tls.existingSecret." -}}

@@ -235,6 +235,7 @@ fn why_stopped(reason: pb::CompletionReason) -> Option<&'static str> {
         pb::CompletionReason::ContentFilter => Some("by a content filter"),
         pb::CompletionReason::Budget => Some("token budget used up"),
         pb::CompletionReason::Deadline => Some("turn timeout reached"),
+        pb::CompletionReason::Empty => Some("without an answer of the model"),
     }
 }
 

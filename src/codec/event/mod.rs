@@ -1,7 +1,7 @@
 //! Durable events to and from their stored form: the kind names the proto's oneof field, the
 //! payload is its member.
 
-mod kind;
+pub(crate) mod kind;
 mod read;
 mod write;
 

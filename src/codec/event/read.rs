@@ -31,6 +31,19 @@ pub struct Content {
     pub results: BTreeMap<CallId, CompletedCall>,
 }
 
+impl Content {
+    /// Whether everything that these events refer to is there, messages with their parts.
+    pub fn has_all(&self, events: &[StoredEvent]) -> bool {
+        let (messages, calls) = refs_to_load(events);
+        // The parts of a message are removed before it.
+        let is_whole = |message: &Message| !message.parts.is_empty();
+        messages
+            .iter()
+            .all(|id| self.messages.get(id).is_some_and(is_whole))
+            && calls.iter().all(|id| self.results.contains_key(id))
+    }
+}
+
 /// The outcome of a call.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CompletedCall {
@@ -231,16 +244,15 @@ fn call_cancelled(cancelled: pb::ToolCallCancelled, refs: &[String]) -> pb::Tool
     }
 }
 
-/// A takeover, which is written by its statement alone: the cause is its ref, the takeovers so far
-/// its size.
+/// A takeover: the cause is its ref, the takeovers so far its size.
 fn recovered(event: &StoredEvent) -> pb::TurnRecovered {
     let before = StepPosition {
         step: event.step,
         attempt: event.attempt.saturating_sub(1),
     };
     let cause = match event.refs.first().map(String::as_str) {
-        Some("lease_expired") => pb::RecoveryCause::LeaseExpired,
-        Some("handed_over") => pb::RecoveryCause::HandedOver,
+        Some(kind::LEASE_EXPIRED) => pb::RecoveryCause::LeaseExpired,
+        Some(kind::HANDED_OVER) => pb::RecoveryCause::HandedOver,
         _ => pb::RecoveryCause::Unspecified,
     };
     pb::TurnRecovered {
@@ -431,6 +443,7 @@ mod tests {
             parts: vec!["ok".into()],
             outcome: ToolOutcome::Success,
             truncation: None,
+            display_text: String::new(),
         };
         Content {
             messages: [(message.id.clone(), message)].into(),

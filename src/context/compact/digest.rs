@@ -1,15 +1,21 @@
 //! A conversation as text, for whoever summarises it.
 
 use crate::{
-    context::estimate,
+    context::{estimate, truncate::cut},
     model::{
-        Content, Message, Role, ToolOutcome, ToolResult,
+        Content, Keep, Message, OutputLimits, Role, ToolOutcome, ToolResult,
         message::{Given, StoredPart},
     },
 };
 
 /// Characters that are shown of a tool's result (feature row S9).
 const RESULT_CHARS: usize = 500;
+/// An excerpt shows at least this many characters of a message: less does not tell what it was.
+const LEAST_EXCERPT: u32 = 400;
+/// No token has more characters on average, in any language; more of a text is never shown.
+const CHARS_PER_TOKEN: u32 = 8;
+/// How an excerpt begins.
+const EXCERPT_NOTE: &str = "[What follows did not fit the context window and is shown in part]";
 
 /// The messages as text in pieces of at most `most` tokens each; what says nothing is left out.
 /// Text of users and of the model is never cut short, only parted.
@@ -35,9 +41,72 @@ pub fn pieces<'a>(messages: impl Iterator<Item = &'a Message>, most: u32) -> Vec
     pieces
 }
 
+/// The messages as one text of at most `most` tokens: each is cut to the same length, its beginning
+/// and its end are kept. `before` is the summary that they follow, which is cut like a message.
+/// `None` means that there are too many messages to show enough of each.
+pub fn excerpt<'a>(
+    before: Option<&str>,
+    messages: impl Iterator<Item = &'a Message>,
+    most: u32,
+) -> Option<String> {
+    let longest = most.saturating_mul(CHARS_PER_TOKEN).max(LEAST_EXCERPT);
+    let texts = before
+        .map(str::to_owned)
+        .into_iter()
+        .chain(messages.filter_map(|message| text_with(message, usize::MAX)));
+    let texts: Vec<String> = texts.map(|text| shown(&text, longest)).collect();
+    let all = |chars| {
+        let shown = texts.iter().map(|text| shown(text, chars));
+        let parts = std::iter::once(EXCERPT_NOTE.to_owned()).chain(shown);
+        Some(parts.collect::<Vec<_>>().join("\n\n")).filter(|text| estimate::text(text) <= most)
+    };
+    let mut found = all(LEAST_EXCERPT)?;
+    // The most characters that fit: it fits with `least`, and not with `over`.
+    let (mut least, mut over) = (LEAST_EXCERPT, longest.saturating_add(1));
+    while over - least > LEAST_EXCERPT / 10 {
+        let middle = least + (over - least) / 2;
+        match all(middle) {
+            Some(text) => (found, least) = (text, middle),
+            None => over = middle,
+        }
+    }
+    Some(found)
+}
+
+/// A note about messages that are left out, after the summary before them, of which at most that many
+/// tokens are shown.
+pub fn left_out(before: Option<&str>, messages: usize, most: u32) -> String {
+    let note = format!("[{messages} messages were left out: they did not fit the context window]");
+    let before = before.and_then(|before| {
+        if estimate::text(before) <= most {
+            Some(before.to_owned())
+        } else {
+            excerpt(Some(before), std::iter::empty(), most)
+        }
+    });
+    let parts = before.into_iter().chain([note]);
+    parts.collect::<Vec<_>>().join("\n\n")
+}
+
+/// A text cut to a number of characters.
+fn shown(text: &str, chars: u32) -> String {
+    let limits = OutputLimits {
+        max_chars: Some(chars),
+        keep: Some(Keep::HeadAndTail),
+        ..OutputLimits::default()
+    };
+    cut(text, &limits).text
+}
+
 /// A message as text. `None` means it says nothing that a summary would keep.
 fn text(message: &Message) -> Option<String> {
-    let said: Vec<String> = message.parts.iter().filter_map(part).collect();
+    text_with(message, RESULT_CHARS)
+}
+
+/// The same with this many characters of a tool's result.
+fn text_with(message: &Message, result_chars: usize) -> Option<String> {
+    let said = message.parts.iter();
+    let said: Vec<String> = said.filter_map(|it| part(it, result_chars)).collect();
     let speaker = match message.role {
         Role::System => "System:",
         Role::User => "User:",
@@ -47,7 +116,7 @@ fn text(message: &Message) -> Option<String> {
     (!said.is_empty()).then(|| format!("{speaker}\n{}", said.join("\n")))
 }
 
-fn part(stored: &StoredPart) -> Option<String> {
+fn part(stored: &StoredPart, result_chars: usize) -> Option<String> {
     match &stored.part.content {
         Content::Text(text) | Content::Refusal(text) => {
             Some(text.clone()).filter(|text| !text.trim().is_empty())
@@ -68,7 +137,7 @@ fn part(stored: &StoredPart) -> Option<String> {
             };
             let words = match &stored.pruned {
                 Some(_) => "(cleared)".to_owned(),
-                None => shortened(&given(result)),
+                None => shortened(&given(result), result_chars),
             };
             Some(format!("[{} {how}: {words}]", result.name))
         }
@@ -85,8 +154,8 @@ fn given(result: &ToolResult) -> String {
 }
 
 /// The beginning of a text, and how much of it is missing.
-fn shortened(text: &str) -> String {
-    match text.char_indices().nth(RESULT_CHARS) {
+fn shortened(text: &str, chars: usize) -> String {
+    match text.char_indices().nth(chars) {
         None => text.to_owned(),
         Some((end, _)) => {
             let more = text[end..].chars().count();

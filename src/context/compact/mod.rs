@@ -1,10 +1,13 @@
 //! Which messages a compaction is to stand for: decided from what the model sees, its sizes and the
 //! policy, before anything is asked of a model.
 //!
-//! Messages are hidden from one end of a stretch to the other, but for what stays in any case: what
-//! is pinned, the newest words of a user and the request that the newest turn works on, and calls
-//! whose results the model has not read. A stretch ends only where no call is parted from its
-//! result, and it always covers that of the compaction in force, whose place it takes.
+//! All messages of a stretch are hidden except the newest message of a user and the request of the
+//! newest turn. Messages that no model has answered and pinned messages stay too, unless the prompt
+//! cannot be sent otherwise. A stretch ends only
+//! where no call is parted from its result, and it always covers that of the compaction in force,
+//! whose place it takes.
+
+use std::{cmp::Reverse, collections::BTreeSet};
 
 pub mod digest;
 pub mod gain;
@@ -12,8 +15,11 @@ pub mod ladder;
 pub mod summary_prompt;
 pub mod trigger;
 
-use self::trigger::share;
-use super::{budget::Budget, estimate, prune};
+use self::{
+    ladder::{Substitute, Way},
+    trigger::share,
+};
+use super::{budget::Budget, estimate, prune, size::Lesson};
 use crate::model::{
     CompactionId, Content, Message, Role, Seq,
     compaction::{CompactionPolicy, Ratio, Strategy},
@@ -28,6 +34,13 @@ const ROOM_LEFT: u32 = 2;
 /// The removal of the middle keeps, at the beginning, at most one part in so many of the size it aims
 /// at.
 const HEAD: u32 = 4;
+/// What is cut gets one part in this many of the size that is aimed at; what stays has the rest.
+const EXCERPT: u64 = 2;
+/// An excerpt is filled to this many tenths: its size is an estimate.
+const EXCERPT_TENTHS: u32 = 8;
+/// What the note about messages that are left out costs at most.
+const NOTE_TOKENS: u64 = 40;
+
 /// The compaction in force.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct InForce {
@@ -41,6 +54,8 @@ pub struct InForce {
     pub messages: u32,
     /// What stands there instead, as it was written.
     pub summary: Option<String>,
+    /// Whether it replaces pinned messages too.
+    pub hides_pinned: bool,
 }
 
 /// A context that may have to become smaller.
@@ -60,19 +75,24 @@ pub struct Situation<'a> {
     pub policy: &'a CompactionPolicy,
     /// The size that is asked for. `None` means by the room.
     pub target: Option<u32>,
+    /// What sizes are corrected by once the transcript is rewritten. `None` means by how much `size`
+    /// differs from its estimate.
+    pub lesson: Option<Lesson>,
 }
 
 /// What a compaction would stand for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Plan {
     /// How it was found.
-    pub strategy: Strategy,
+    pub way: Way,
     /// The first message that it stands for.
     pub from: Seq,
     /// The last one.
     pub to: Seq,
-    /// Messages in between that stay.
+    /// Messages in between that stay; beside those that are pinned, unless it hides such.
     pub kept: Vec<Seq>,
+    /// Whether it replaces pinned messages too, as it does if the compaction in force does.
+    pub hides_pinned: bool,
     /// Which of what the model sees goes, by position; the summary in force too.
     pub hidden: Vec<usize>,
     /// How many messages it stands for, with those of the compaction in force.
@@ -82,21 +102,72 @@ pub struct Plan {
 }
 
 /// What a compaction of this kind would stand for. `None` means there is nothing that may go.
-pub fn plan(strategy: Strategy, situation: &Situation<'_>) -> Option<Plan> {
-    let field = Field::of(situation);
-    let (head, tail) = match strategy {
-        Strategy::ReactiveOverflow => (0, field.newest_turns(situation.policy.keep_turns)),
-        Strategy::ProactiveThreshold => (
+pub fn plan(way: Way, situation: &Situation<'_>) -> Option<Plan> {
+    let mut field = Field::of(situation);
+    let (head, tail) = match way {
+        Way::Answered(Strategy::ReactiveOverflow) => {
+            (0, field.newest_turns(situation.policy.keep_turns))
+        }
+        Way::Answered(Strategy::ProactiveThreshold) => (
             0,
             field.newest_share(situation.policy.keep_ratio, situation.target)?,
         ),
-        Strategy::MiddleRemoval => field.both_ends(),
-        Strategy::Truncation => (0, field.newest_that_fits()),
+        Way::Answered(Strategy::MiddleRemoval) => field.both_ends(),
+        Way::Answered(Strategy::Truncation) => (0, field.newest_that_fits()),
+        Way::Cut => (0, field.unanswered(field.aim / EXCERPT)?),
+        Way::Summarised(_) => (0, field.unanswered(field.summary())?),
+        Way::LeftOut => {
+            let carried = field.carried().min(field.aim / EXCERPT);
+            (0, field.unanswered(carried + NOTE_TOKENS)?)
+        }
+        Way::CutPinned => {
+            let substitute = field.aim / EXCERPT;
+            field.unpin(substitute);
+            (0, field.boundary(0, substitute)?)
+        }
+        Way::LeftOutPinned => {
+            let carried = field.carried().min(field.aim / EXCERPT);
+            field.unpin(carried + NOTE_TOKENS);
+            (0, field.boundary(0, carried + NOTE_TOKENS)?)
+        }
     };
-    field.plan(strategy, head, tail)
+    field.plan(way, head, tail)
 }
 
 impl Plan {
+    /// The strategy that is reported.
+    pub fn strategy(&self) -> Strategy {
+        self.way.strategy()
+    }
+
+    /// What is shown of the messages that go, each cut to the same length, with the summary in force
+    /// before it. `None` means that little would be left of each.
+    pub fn excerpt(&self, situation: &Situation<'_>) -> Option<String> {
+        digest::excerpt(
+            in_force(situation),
+            self.gone(situation.messages),
+            self.room_to_fill(situation),
+        )
+    }
+
+    /// The note about the messages that go, after the summary in force, which is cut if it is too
+    /// large.
+    pub fn note(&self, situation: &Situation<'_>) -> String {
+        let left_out = self.gone(situation.messages).count();
+        digest::left_out(
+            in_force(situation),
+            left_out,
+            self.room_to_fill(situation) / 2,
+        )
+    }
+
+    /// Tokens that an excerpt may have.
+    fn room_to_fill(&self, situation: &Situation<'_>) -> u32 {
+        let room = situation.budget.room() / ROOM_LEFT;
+        let target = situation.target.unwrap_or(room).max(1);
+        self.room_within(situation, target) / 10 * EXCERPT_TENTHS
+    }
+
     /// The size of the prompt with a summary of so many tokens in place of what goes.
     pub fn after(&self, situation: &Situation<'_>, summary: u32) -> u32 {
         let gone = self
@@ -105,19 +176,23 @@ impl Plan {
             .map(|at| u64::from(size(&situation.messages[*at])))
             .sum::<u64>();
         let whole = estimated(situation);
-        scaled(
-            whole.saturating_sub(gone) + u64::from(summary),
-            situation.size,
-            whole,
-        )
+        let after = whole.saturating_sub(gone) + u64::from(summary);
+        match situation.lesson {
+            Some(lesson) => u32::try_from(lesson.apply(after)).unwrap_or(u32::MAX),
+            None => scaled(after, situation.size, whole),
+        }
     }
 
     /// Tokens that may stand in place of what goes for the prompt to have the size that is asked
     /// for.
     pub fn room(&self, situation: &Situation<'_>) -> u32 {
-        let Some(target) = situation.target else {
-            return u32::MAX;
-        };
+        situation
+            .target
+            .map_or(u32::MAX, |target| self.room_within(situation, target))
+    }
+
+    /// The same for a prompt of that size.
+    fn room_within(&self, situation: &Situation<'_>, target: u32) -> u32 {
         let gone = self
             .hidden
             .iter()
@@ -125,7 +200,10 @@ impl Plan {
             .sum::<u64>();
         let whole = estimated(situation);
         // What `after` does, the other way round.
-        let most = u128::from(target) * u128::from(whole) / u128::from(situation.size.max(1));
+        let most = match situation.lesson {
+            Some(lesson) => u128::from(lesson.estimate_of(target.into())),
+            None => u128::from(target) * u128::from(whole) / u128::from(situation.size.max(1)),
+        };
         u32::try_from(most.saturating_sub(u128::from(whole.saturating_sub(gone))))
             .unwrap_or(u32::MAX)
     }
@@ -171,13 +249,8 @@ impl<'a> Field<'a> {
         let messages = situation.messages;
         let turns = prune::turns(messages);
         let unread = unread(messages);
-        let stays = staying(messages, &turns);
-        let mut movable = vec![0];
-        let mut sum = 0;
-        for (message, stays) in messages.iter().zip(&stays) {
-            sum += if *stays { 0 } else { u64::from(size(message)) };
-            movable.push(sum);
-        }
+        let stays = staying(messages, &turns, |message| message.pinned);
+        let movable = movable(messages, &stays);
         let room = situation.budget.room() / ROOM_LEFT;
         let aim = u64::from(situation.target.unwrap_or(room).max(1));
         Self {
@@ -332,7 +405,59 @@ impl<'a> Field<'a> {
             .unwrap_or(self.unread)
     }
 
-    fn plan(&self, strategy: Strategy, head: usize, tail: usize) -> Option<Plan> {
+    /// Where a stretch may end that takes what no model has answered too, for what stays to fit
+    /// beside a substitute of this size; everything but the newest input where that is too much.
+    /// `None` means that nothing may go beyond what the strategies take: where a summary is in
+    /// force, which they carry over whole, it may be all of it that is too large.
+    fn unanswered(&self, substitute: u64) -> Option<usize> {
+        let messages = self.situation.messages;
+        let has_summary = messages.iter().any(|message| message.is_summary);
+        self.boundary(if has_summary { 0 } else { self.unread }, substitute)
+    }
+
+    /// The first boundary after `begin` at which what stays fits beside a substitute of this size;
+    /// the last one where none does. `None`: nothing after `begin` may go.
+    fn boundary(&self, begin: usize, substitute: u64) -> Option<usize> {
+        let messages = self.situation.messages;
+        let open = messages.last().is_some_and(|last| !calls(last).is_empty());
+        let end = messages.len() - usize::from(open);
+        let goes = |at: &usize| !self.stays[*at] && !messages[*at].is_summary;
+        let first = (begin..end).find(goes)?;
+        let mut tails = (first + 1..=end).filter(|at| self.is_safe(*at));
+        let all = tails.clone().next_back();
+        tails.find(|at| self.fits(0, *at, substitute)).or(all)
+    }
+
+    /// Lets pinned messages go, the largest first: as few as let the rest fit beside a substitute of
+    /// this size, or all of them.
+    fn unpin(&mut self, substitute: u64) {
+        let messages = self.situation.messages;
+        let mut pinned: Vec<&Message> = messages.iter().filter(|it| it.pinned).collect();
+        pinned.sort_by_key(|message| Reverse(size(message)));
+        // The more go, the less stays: the number is found by halving.
+        let (mut few, mut enough) = (0, pinned.len());
+        while few < enough {
+            let half = usize::midpoint(few, enough);
+            self.let_go(&pinned[..half]);
+            if self.fits(0, messages.len(), substitute) {
+                enough = half;
+            } else {
+                few = half + 1;
+            }
+        }
+        self.let_go(&pinned[..enough]);
+    }
+
+    /// Takes these messages for not pinned.
+    fn let_go(&mut self, gone: &[&Message]) {
+        let messages = self.situation.messages;
+        let gone: BTreeSet<Seq> = gone.iter().map(|message| message.seq).collect();
+        let is_pinned = |it: &Message| it.pinned && !gone.contains(&it.seq);
+        self.stays = staying(messages, &self.turns, is_pinned);
+        self.movable = movable(messages, &self.stays);
+    }
+
+    fn plan(&self, way: Way, head: usize, tail: usize) -> Option<Plan> {
         let Situation {
             messages, in_force, ..
         } = *self.situation;
@@ -345,9 +470,14 @@ impl<'a> Field<'a> {
         let last = new.clone().next_back()?.seq;
         let from = in_force.map_or(first, |in_force| in_force.from.min(first));
         let to = in_force.map_or(last, |in_force| in_force.to.max(last));
-        // What was left out of a summary before, and what is not pinned, would go with the stretch.
+        let hides_pinned =
+            way.takes_pinned() || in_force.is_some_and(|in_force| in_force.hides_pinned);
+        // Messages that an earlier summary left out would be hidden with the stretch, and pinned ones
+        // if the compaction hides any.
         let inside = |message: &Message| {
-            !message.pinned && !message.is_summary && (from..=to).contains(&message.seq)
+            (hides_pinned || !message.pinned)
+                && !message.is_summary
+                && (from..=to).contains(&message.seq)
         };
         let kept = messages
             .iter()
@@ -360,12 +490,13 @@ impl<'a> Field<'a> {
         all.sort_unstable();
         let stands_for = in_force.map_or(0, |in_force| in_force.messages);
         Some(Plan {
-            strategy,
+            way,
             from,
             to,
             kept: kept.map(|(_, message)| message.seq).collect(),
+            hides_pinned,
             stands_for: stands_for.saturating_add(u32::try_from(new.count()).unwrap_or(u32::MAX)),
-            carries: !strategy.summarises()
+            carries: way.substitute() == Substitute::InForce
                 && in_force.is_some_and(|in_force| in_force.summary.is_some()),
             hidden: all,
         })
@@ -388,9 +519,24 @@ fn unread(messages: &[Message]) -> usize {
     if open || results { answer } else { answer + 1 }
 }
 
+/// The size of what may go, up to each position.
+fn movable(messages: &[Message], stays: &[bool]) -> Vec<u64> {
+    let mut movable = vec![0];
+    let mut sum = 0;
+    for (message, stays) in messages.iter().zip(stays) {
+        sum += if *stays { 0 } else { u64::from(size(message)) };
+        movable.push(sum);
+    }
+    movable
+}
+
 /// What stays wherever a boundary lies: what is pinned with what belongs to it, the newest words of
 /// a user, and the request of the newest turn.
-fn staying(messages: &[Message], turns: &[usize]) -> Vec<bool> {
+fn staying(
+    messages: &[Message],
+    turns: &[usize],
+    is_pinned: impl Fn(&Message) -> bool,
+) -> Vec<bool> {
     let spoken = |message: &Message| message.role == Role::User && !message.is_summary;
     let newest = turns.last();
     let words = messages.iter().rposition(spoken);
@@ -399,7 +545,7 @@ fn staying(messages: &[Message], turns: &[usize]) -> Vec<bool> {
         .zip(turns)
         .position(|(message, turn)| spoken(message) && Some(turn) == newest);
     let of_turn = |at: &usize| Some(*at) == words || Some(*at) == request;
-    let pinned = |at: usize| messages.get(at).is_some_and(|message| message.pinned);
+    let pinned = |at: usize| messages.get(at).is_some_and(&is_pinned);
     let is_results = |at: usize| {
         messages
             .get(at)
@@ -431,8 +577,14 @@ fn calls(message: &Message) -> Vec<&str> {
 
 /// The tools that messages call, each once, in order of their names.
 fn tools<'a>(messages: impl Iterator<Item = &'a Message>) -> Vec<String> {
-    let names: std::collections::BTreeSet<&str> = messages.flat_map(calls).collect();
+    let names: BTreeSet<&str> = messages.flat_map(calls).collect();
     names.into_iter().map(str::to_owned).collect()
+}
+
+/// The summary in force.
+fn in_force<'a>(situation: &Situation<'a>) -> Option<&'a str> {
+    let in_force = situation.in_force?;
+    in_force.summary.as_deref()
 }
 
 /// What a message costs in a prompt.

@@ -2,9 +2,14 @@
 
 use proptest::prelude::*;
 
-use super::{gain::gained_enough, ladder::ladder, trigger::*, *};
+use super::{
+    gain::gained_enough,
+    ladder::{Need, ladder},
+    trigger::*,
+    *,
+};
 use crate::{
-    context::testing::{self, assistant, user},
+    context::testing::{self, assistant, linear, user},
     model::{
         Transcript, TurnId,
         compaction::{Guard, Strategy, Trigger},
@@ -82,11 +87,17 @@ impl Case {
             },
             policy: &self.policy,
             target: self.target,
+            lesson: None,
         }
     }
 
     fn plan(&self, strategy: Strategy) -> Option<Plan> {
-        plan(strategy, &self.situation())
+        plan(Way::Answered(strategy), &self.situation())
+    }
+
+    /// What a way comes to that takes what no model has answered.
+    fn unanswered(&self, way: Way) -> Option<Plan> {
+        plan(way, &self.situation())
     }
 
     /// The conversation once the plan is carried out.
@@ -309,6 +320,7 @@ fn the_next_compaction_replaces_the_active_one() {
         to: Seq(45),
         messages: 4,
         summary: Some("In short.".to_owned()),
+        hides_pinned: false,
     };
     let case = Case {
         in_force: Some(in_force),
@@ -345,6 +357,7 @@ fn the_next_compaction_covers_a_removed_middle() {
         to: Seq(80),
         messages: 4,
         summary: None,
+        hides_pinned: false,
     };
     let case = Case {
         in_force: Some(in_force),
@@ -521,18 +534,172 @@ fn a_reduction_of_five_percent_counts_as_progress() {
 #[test]
 fn last_strategy_shrinks_a_context_without_a_model() {
     use Strategy::{MiddleRemoval, ProactiveThreshold, ReactiveOverflow, Truncation};
-    let steps = |first, must| ladder(first, must).collect::<Vec<_>>();
-    assert_eq!(
-        steps(ReactiveOverflow, true),
-        [ReactiveOverflow, MiddleRemoval, Truncation]
+    let steps = |first, need| ladder(first, need).collect::<Vec<_>>();
+    let answered = |ways: &[Strategy]| ways.iter().copied().map(Way::Answered).collect::<Vec<_>>();
+    for (first, ways) in [
+        (
+            ReactiveOverflow,
+            &[ReactiveOverflow, MiddleRemoval, Truncation][..],
+        ),
+        (
+            ProactiveThreshold,
+            &[ProactiveThreshold, MiddleRemoval, Truncation],
+        ),
+        (MiddleRemoval, &[MiddleRemoval, Truncation]),
+        (Truncation, &[Truncation]),
+    ] {
+        assert_eq!(steps(first, Need::Must), answered(ways));
+        assert_eq!(steps(first, Need::Wish), answered(&[first]));
+        let mut all = answered(ways);
+        all.push(Way::Cut);
+        all.extend(first.summarises().then_some(Way::Summarised(first)));
+        all.extend([Way::LeftOut, Way::CutPinned, Way::LeftOutPinned]);
+        assert_eq!(steps(first, Need::AtAnyCost), all);
+    }
+}
+
+/// Row D15: U18
+#[test]
+fn what_no_model_has_answered_goes_but_for_the_newest_input() {
+    let mut messages = conversation(&[(0, 0)]);
+    let of_turn = |message: Message, turn: &str| Message {
+        turn: Some(TurnId::new(turn)),
+        ..message
+    };
+    messages.push(of_turn(user(&"x".repeat(4 * 13_000)), "t1"));
+    messages.push(of_turn(user("And now?"), "t2"));
+    let case = Case::of(numbered(messages));
+    assert!(
+        case.plan(Strategy::Truncation)
+            .is_none_or(|plan| plan.to < Seq(30)),
+        "the strategies leave it alone"
     );
+    for way in [
+        Way::Cut,
+        Way::Summarised(Strategy::ReactiveOverflow),
+        Way::LeftOut,
+    ] {
+        let plan = case.unanswered(way).unwrap();
+        let left = case.carried_out(&plan);
+        assert_eq!(left, case.messages[3..], "{way:?}");
+        assert_eq!(plan.to, Seq(30), "{way:?}");
+    }
+    let plan = case.unanswered(Way::Cut).unwrap();
+    let excerpt = plan.excerpt(&case.situation()).unwrap();
+    let tokens = estimate::text(&excerpt);
+    assert!((3_000..5_000).contains(&tokens), "{tokens}");
+    assert!(excerpt.contains("Do it.") && excerpt.contains("xxx"));
+    let only = Case::of(numbered(vec![of_turn(user(&"x".repeat(4 * 13_000)), "t1")]));
     assert_eq!(
-        steps(ProactiveThreshold, true),
-        [ProactiveThreshold, MiddleRemoval, Truncation]
+        only.unanswered(Way::LeftOut),
+        None,
+        "the newest input stays"
     );
-    assert_eq!(steps(MiddleRemoval, true), [MiddleRemoval, Truncation]);
-    assert_eq!(steps(Truncation, true), [Truncation]);
-    assert_eq!(steps(ReactiveOverflow, false), [ReactiveOverflow]);
+}
+
+/// Case U17
+#[test]
+fn results_that_no_model_has_answered_go_with_their_calls() {
+    let mut messages = conversation(&[(1, 10), (1, 9_000)]);
+    messages.pop();
+    let case = Case::of(messages);
+    let plan = case.unanswered(Way::Cut).unwrap();
+    let left = case.carried_out(&plan);
+    assert_eq!(left.len(), 1, "the request stays: {left:?}");
+    assert_eq!(left[0].role, Role::User);
+    let mut open = conversation(&[(1, 9_000), (1, 10)]);
+    open.truncate(6); // the last call has no result yet
+    let case = Case::of(open);
+    let left = case
+        .unanswered(Way::LeftOut)
+        .map(|plan| case.carried_out(&plan));
+    assert!(
+        left.is_none_or(|left| left.len() == 2),
+        "an open call stays"
+    );
+    let answered = Case::of(conversation(&[(1, 9_000)]));
+    assert_eq!(answered.unanswered(Way::Cut), None, "all of it is answered");
+}
+
+/// Case U18
+#[test]
+fn pinned_messages_go_last_and_the_largest_first() {
+    let pin = |text: &str| Message {
+        pinned: true,
+        ..user(text)
+    };
+    let of_turn = |message: Message, turn: &str| Message {
+        turn: Some(TurnId::new(turn)),
+        ..message
+    };
+    let messages = numbered(vec![
+        of_turn(pin("In Latin."), "t0"),
+        of_turn(assistant("Bene."), "t0"),
+        of_turn(pin(&"x".repeat(4 * 13_000)), "t1"),
+        of_turn(user("And now?"), "t2"),
+    ]);
+    let case = Case::of(messages.clone());
+    for way in [Way::Cut, Way::LeftOut] {
+        let plan = case.unanswered(way);
+        let left = plan.map(|plan| total(&case.carried_out(&plan)));
+        assert!(
+            left.is_none_or(|left| left > case.window),
+            "{way:?}: {left:?}"
+        );
+    }
+    for way in [Way::CutPinned, Way::LeftOutPinned] {
+        let plan = case.unanswered(way).unwrap();
+        assert_eq!(
+            case.carried_out(&plan),
+            [messages[0].clone(), messages[3].clone()],
+            "{way:?}: the small one and the newest input stay"
+        );
+        assert!(plan.hides_pinned);
+    }
+    let summary = Message {
+        is_summary: true,
+        seq: Seq(999),
+        ..user("In short.")
+    };
+    let later = vec![
+        messages[0].clone(),
+        summary,
+        of_turn(user(&"x".repeat(4 * 9_000)), "t2"),
+        of_turn(assistant("Done."), "t2"),
+        of_turn(user("And now?"), "t3"),
+    ];
+    let mut later = numbered(later);
+    later[1].seq = Seq(15);
+    let case = Case {
+        in_force: Some(InForce {
+            id: CompactionId::new("k"),
+            from: Seq(5),
+            to: Seq(20),
+            messages: 2,
+            summary: Some("In short.".to_owned()),
+            hides_pinned: true,
+        }),
+        ..Case::of(later)
+    };
+    let next = case.plan(Strategy::ReactiveOverflow).unwrap();
+    assert!(next.hides_pinned, "messages that were hidden stay hidden");
+    assert_eq!(next.kept, [Seq(10)], "pinned messages that stay are named");
+}
+
+#[test]
+fn twenty_thousand_pinned_messages_are_not_compared_with_each_other() {
+    let pin = |n: usize| Message {
+        pinned: true,
+        ..user(&format!("{n} {}", "x".repeat(40)))
+    };
+    let mut messages: Vec<Message> = (0..20_000).map(pin).collect();
+    messages.push(user("And now?"));
+    let case = Case::of(numbered(messages));
+    let plan = linear("a plan that lets pinned messages go", || {
+        case.unanswered(Way::CutPinned)
+    });
+    let left = total(&case.carried_out(&plan.unwrap()));
+    assert!(left <= case.window, "{left}");
 }
 
 /// Row S16
@@ -590,29 +757,38 @@ proptest! {
         let newest = case.messages.iter().rposition(|message| message.role == Role::User).unwrap();
         let strategies =
             [Strategy::ReactiveOverflow, Strategy::ProactiveThreshold, Strategy::MiddleRemoval, Strategy::Truncation];
-        for strategy in strategies {
-            let Some(plan) = case.plan(strategy) else { continue };
+        let answered = strategies.map(Way::Answered);
+        let ways = [
+            Way::Cut,
+            Way::Summarised(Strategy::ReactiveOverflow),
+            Way::LeftOut,
+            Way::CutPinned,
+            Way::LeftOutPinned,
+        ];
+        for strategy in answered.into_iter().chain(ways) {
+            let Some(plan) = case.unanswered(strategy) else { continue };
             let left = case.carried_out(&plan);
             prop_assert!(Transcript::new(left.clone()).close().is_ok(), "{strategy:?}");
             prop_assert!(left.contains(&case.messages[newest]));
             let pinned = case.messages.iter().filter(|message| message.pinned);
-            prop_assert!(pinned.clone().all(|message| left.contains(message)));
+            prop_assert!(strategy.takes_pinned() || pinned.clone().all(|message| left.contains(message)));
             // What the range, the pins and the exceptions say is what is hidden: the database reads it that way.
             let hidden: Vec<usize> = (0..case.messages.len())
                 .filter(|at| {
                     let message = &case.messages[*at];
-                    (plan.from..=plan.to).contains(&message.seq) && !message.pinned && !plan.kept.contains(&message.seq)
+                    let may_go = plan.hides_pinned || !message.pinned;
+                    (plan.from..=plan.to).contains(&message.seq) && may_go && !plan.kept.contains(&message.seq)
                 })
                 .collect();
             prop_assert_eq!(&hidden, &plan.hidden, "{:?}", strategy);
             let after = plan.after(&case.situation(), 0);
             prop_assert!(after <= case.situation().size);
-            if strategy == Strategy::Truncation {
+            if strategy == Way::Answered(Strategy::Truncation) {
                 // The last step of the ladder gets there, or leaves nothing that may go.
                 let aim = target.unwrap_or(case.window / 2);
                 let policy = case.policy.clone();
                 let left = Case { messages: left, in_force: None, policy, window: case.window, target };
-                prop_assert!(after <= aim || left.plan(strategy).is_none(), "{after} of {aim}");
+                prop_assert!(after <= aim || left.unanswered(strategy).is_none(), "{after} of {aim}");
             }
         }
     }

@@ -240,6 +240,34 @@ fn messages_that_the_model_has_not_read_are_kept() {
     );
 }
 
+/// Cases U17 and U18
+#[test]
+fn without_protection_every_result_of_an_idle_session_is_cleared() {
+    let mut messages = turns_of(&[&[30_000], &[100]]);
+    let summary = Message {
+        is_summary: true,
+        ..testing::user("In short.")
+    };
+    messages.insert(messages.len() / 2, summary);
+    messages.push(testing::calls(&["a"]));
+    messages.push(testing::results(&[("a", &"output ".repeat(100))]));
+    let none = PrunePolicy {
+        minimum_tokens: 0,
+        protect_tokens: 0,
+        protect_turns: 0,
+        ..shipped()
+    };
+    let calls = |pruning: Option<Pruning>| {
+        let outputs = pruning.map(|it| it.outputs).unwrap_or_default();
+        outputs
+            .into_iter()
+            .map(|output| output.call.as_str().to_owned())
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(calls(choose(&messages, &none)), ["t1-0"]);
+    assert_eq!(calls(choose_all(&messages, &none)), ["t0-0", "t1-0", "a"]);
+}
+
 #[test]
 fn appended_messages_count_as_turns_for_pruning() {
     let mut messages = turns_of(&[&[60_000], &[20_000], &[10_000]]);

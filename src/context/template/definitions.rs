@@ -1,11 +1,18 @@
 //! How model families write the definitions of tools.
 
+use std::{cell::Cell, collections::BTreeSet};
+
 use serde_json::{Map, Value};
 
 use crate::model::Tool;
 
 /// How deep a schema is read. Deeper ones are possible only where one refers to itself.
 const MOST_DEPTH: u32 = 8;
+/// How much of a schema is read: bytes of names and texts, and [`VISIT`] for each schema in it. One
+/// without references is read whole; references could make it as large as the depth allows.
+const MOST_READ: usize = 1 << 20;
+/// What looking at a schema costs of that.
+const VISIT: usize = 16;
 
 /// How a family writes the definition of a tool.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -22,6 +29,8 @@ pub enum Definitions {
     Spaced,
     /// As JSON without spaces: `{"name":...,"description":...,"input_schema":...}`
     Compact,
+    /// As XML with a tag for each name, type and description, as Qwen 3 Coder's chat template has it.
+    Xml,
     /// In a form that is not known: its words are counted, the rest is a price per property.
     Words,
 }
@@ -47,14 +56,15 @@ impl Definitions {
     /// Writes a definition.
     pub fn write(self, tool: &Tool) -> Written {
         let schema = tool.input_schema.as_deref().unwrap_or("{}");
-        let root = serde_json::from_str(schema).unwrap_or(Value::Null);
+        let value = serde_json::from_str(schema).unwrap_or(Value::Null);
         let mut written = Written::default();
         let mut words = vec![tool.name.clone(), tool.description.clone()];
-        collect(&root, &root, MOST_DEPTH, &mut words, &mut written);
+        let root = Root::new(&value);
+        collect(&value, &root, MOST_DEPTH, &mut words, &mut written);
         written.texts = match self {
-            Self::TypeScript => vec![type_script(tool, &root)],
+            Self::TypeScript => vec![type_script(tool, &Root::new(&value))],
             Self::Functions => vec![function(tool, schema)],
-            Self::Shallow => vec![function(tool, &shallow(root, schema))],
+            Self::Shallow => vec![function(tool, &shallow(value, schema))],
             Self::Spaced => vec![spaced_definition(tool, schema)],
             Self::Compact => vec![format!(
                 r#"{{"name":{},"description":{},"input_schema":{}}}"#,
@@ -62,6 +72,7 @@ impl Definitions {
                 quoted(&tool.description),
                 respaced(schema, "")
             )],
+            Self::Xml => vec![xml(tool, &value)],
             Self::Words => words,
         };
         written
@@ -94,6 +105,45 @@ fn shallow(mut root: Value, schema: &str) -> String {
     } else {
         schema.to_owned()
     }
+}
+
+/// A function as XML: what its properties hold beside type and description is JSON.
+fn xml(tool: &Tool, schema: &Value) -> String {
+    let text = |value: &Value| {
+        value
+            .as_str()
+            .map_or_else(|| value.to_string(), str::to_owned)
+    };
+    let tag = |out: &mut String, name: &str, text: &str| {
+        out.push_str(&format!("\n<{name}>{text}</{name}>"));
+    };
+    let others = |out: &mut String, of: &Value, known: &[&str]| {
+        for (key, value) in of.as_object().into_iter().flatten() {
+            if !known.contains(&key.as_str()) {
+                tag(out, key, &text(value));
+            }
+        }
+    };
+    let mut out = "\n<function>".to_owned();
+    tag(&mut out, "name", &tool.name);
+    if !tool.description.is_empty() {
+        tag(&mut out, "description", tool.description.trim());
+    }
+    out.push_str("\n<parameters>");
+    for (name, property) in schema["properties"].as_object().into_iter().flatten() {
+        out.push_str("\n<parameter>");
+        tag(&mut out, "name", name);
+        for key in ["type", "description"] {
+            if !property[key].is_null() {
+                tag(&mut out, key, text(&property[key]).trim());
+            }
+        }
+        others(&mut out, property, &["name", "type", "description"]);
+        out.push_str("\n</parameter>");
+    }
+    others(&mut out, schema, &["type", "properties"]);
+    out.push_str("\n</parameters>\n</function>");
+    out
 }
 
 /// Name, description and parameters as JSON with spaces.
@@ -134,14 +184,34 @@ fn respaced(json: &str, space: &str) -> String {
     out
 }
 
+/// A whole schema, and how much of it may still be read.
+struct Root<'a> {
+    value: &'a Value,
+    left: Cell<usize>,
+}
+
+impl<'a> Root<'a> {
+    fn new(value: &'a Value) -> Self {
+        let left = Cell::new(MOST_READ);
+        Self { value, left }
+    }
+
+    /// Takes what reading so many bytes costs. Returns false when everything is used up.
+    fn spend(&self, bytes: usize) -> bool {
+        let left = self.left.get().saturating_sub(bytes);
+        self.left.set(left);
+        left > 0
+    }
+}
+
 /// The schema that a reference within the root means; of anything else itself.
-fn resolved<'a>(schema: &'a Value, root: &'a Value) -> &'a Value {
+fn resolved<'a>(schema: &'a Value, root: &Root<'a>) -> &'a Value {
     let Some(reference) = schema.get("$ref").and_then(Value::as_str) else {
         return schema;
     };
     reference
         .strip_prefix('#')
-        .and_then(|pointer| root.pointer(pointer))
+        .and_then(|pointer| root.value.pointer(pointer))
         .unwrap_or(schema)
 }
 
@@ -160,9 +230,9 @@ fn description(schema: &Value) -> Option<&str> {
 }
 
 /// The words of a schema, and its properties.
-fn collect(
-    schema: &Value,
-    root: &Value,
+fn collect<'a>(
+    schema: &'a Value,
+    root: &Root<'a>,
     depth: u32,
     words: &mut Vec<String>,
     written: &mut Written,
@@ -172,10 +242,15 @@ fn collect(
     };
     let schema = resolved(schema, root);
     for (name, property) in properties(schema).into_iter().flatten() {
+        if !root.spend(VISIT + name.len()) {
+            return;
+        }
         words.push(name.clone());
         written.properties += 1;
         let target = resolved(property, root);
-        if let Some(text) = description(target) {
+        if let Some(text) = description(target)
+            && root.spend(text.len())
+        {
             words.push(text.to_owned());
             written.described += 1;
         }
@@ -188,7 +263,7 @@ fn collect(
         written.nested += u32::from(properties(resolved(items, root)).is_some());
         collect(items, root, deeper, words, written);
     }
-    for either in alternatives(schema) {
+    for either in alternatives(schema).take_while(|_| root.spend(VISIT)) {
         collect(either, root, deeper, words, written);
     }
     let values = schema.get("enum").and_then(Value::as_array);
@@ -197,6 +272,7 @@ fn collect(
             .into_iter()
             .flatten()
             .filter_map(Value::as_str)
+            .take_while(|value| root.spend(value.len()))
             .map(str::to_owned),
     );
 }
@@ -219,16 +295,16 @@ fn alternatives(schema: &Value) -> impl Iterator<Item = &Value> {
 }
 
 /// A tool as a TypeScript type.
-fn type_script(tool: &Tool, root: &Value) -> String {
+fn type_script(tool: &Tool, root: &Root<'_>) -> String {
     let mut out = String::new();
     if !tool.description.is_empty() {
         out.push_str(&format!("// {}\n", tool.description));
     }
     let name = &tool.name;
-    match properties(root) {
+    match properties(root.value) {
         Some(_) => out.push_str(&format!(
             "type {name} = (_: {{\n{}\n}}) => any;\n\n",
-            members(root, root, MOST_DEPTH)
+            members(root.value, root, MOST_DEPTH)
         )),
         None => out.push_str(&format!("type {name} = () => any;\n\n")),
     }
@@ -236,21 +312,22 @@ fn type_script(tool: &Tool, root: &Value) -> String {
 }
 
 /// The properties of an object as members of a type.
-fn members(schema: &Value, root: &Value, depth: u32) -> String {
-    let required: Vec<&str> = schema
+fn members<'a>(schema: &'a Value, root: &Root<'a>, depth: u32) -> String {
+    let required: BTreeSet<&str> = schema
         .get("required")
         .and_then(Value::as_array)
         .into_iter()
         .flatten()
         .filter_map(Value::as_str)
         .collect();
-    let member = |(name, property): (&String, &Value)| {
+    let member = |(name, property): (&String, &'a Value)| {
         let target = resolved(property, root);
         let comment = description(property).or_else(|| description(target));
         let comment = comment
+            .filter(|text| root.spend(text.len()))
             .map(|text| format!("// {text}\n"))
             .unwrap_or_default();
-        let optional = if required.contains(&name.as_str()) {
+        let optional = if required.contains(name.as_str()) {
             ""
         } else {
             "?"
@@ -258,6 +335,7 @@ fn members(schema: &Value, root: &Value, depth: u32) -> String {
         let default = target
             .get("default")
             .map(|default| format!(" // default: {}", plain(default)))
+            .filter(|text| root.spend(text.len()))
             .unwrap_or_default();
         format!(
             "{comment}{name}{optional}: {},{default}",
@@ -267,6 +345,7 @@ fn members(schema: &Value, root: &Value, depth: u32) -> String {
     properties(schema)
         .into_iter()
         .flatten()
+        .take_while(|(name, _)| root.spend(VISIT + name.len()))
         .map(member)
         .collect::<Vec<_>>()
         .join("\n")
@@ -279,7 +358,7 @@ fn plain(value: &Value) -> String {
 }
 
 /// The TypeScript type of a schema.
-fn type_of(schema: &Value, root: &Value, depth: u32) -> String {
+fn type_of<'a>(schema: &'a Value, root: &Root<'a>, depth: u32) -> String {
     let Some(deeper) = depth.checked_sub(1) else {
         return "any".to_owned();
     };
@@ -288,13 +367,17 @@ fn type_of(schema: &Value, root: &Value, depth: u32) -> String {
         return values
             .iter()
             .map(Value::to_string)
+            .take_while(|value| root.spend(value.len()))
             .collect::<Vec<_>>()
             .join(" | ");
     }
     if let Some(value) = schema.get("const") {
-        return value.to_string();
+        let text = value.to_string();
+        root.spend(text.len());
+        return text;
     }
     let either: Vec<String> = alternatives(schema)
+        .take_while(|_| root.spend(VISIT))
         .map(|either| type_of(either, root, deeper))
         .collect();
     if !either.is_empty() {
@@ -304,6 +387,7 @@ fn type_of(schema: &Value, root: &Value, depth: u32) -> String {
         Some(Value::Array(names)) => {
             let names = names.iter().filter_map(Value::as_str);
             names
+                .take_while(|name| root.spend(VISIT + name.len()))
                 .map(|name| named_type(name, schema, root, deeper))
                 .collect::<Vec<_>>()
                 .join(" | ")
@@ -322,7 +406,7 @@ fn type_of(schema: &Value, root: &Value, depth: u32) -> String {
     }
 }
 
-fn named_type(name: &str, schema: &Value, root: &Value, depth: u32) -> String {
+fn named_type<'a>(name: &str, schema: &'a Value, root: &Root<'a>, depth: u32) -> String {
     match name {
         "integer" | "number" => "number".to_owned(),
         "string" | "boolean" | "null" => name.to_owned(),
@@ -337,5 +421,53 @@ fn named_type(name: &str, schema: &Value, root: &Value, depth: u32) -> String {
         }
         "object" => name.to_owned(),
         _ => "any".to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::context::testing::{linear, wide_schema};
+
+    fn tool(schema: String) -> Tool {
+        Tool {
+            input_schema: Some(schema),
+            ..crate::context::testing::tool("look")
+        }
+    }
+
+    #[test]
+    fn a_schema_that_refers_to_itself_is_read_up_to_a_bound() {
+        let itself = (0..50).map(|i| format!(r##""p{i}":{{"$ref":"#"}}"##));
+        let itself = itself.collect::<Vec<_>>().join(",");
+        let described = "words ".repeat(20_000);
+        let schema = format!(
+            r##"{{"type":"object","description":"{described}","properties":{{{itself}}}}}"##
+        );
+        for form in [Definitions::TypeScript, Definitions::Words] {
+            let written = form.write(&tool(schema.clone()));
+            let bytes: usize = written.texts.iter().map(String::len).sum();
+            assert!(bytes <= 4 * MOST_READ, "{form:?}: {bytes}");
+        }
+    }
+
+    #[test]
+    fn a_schema_without_references_is_read_whole() {
+        let names = 20_000;
+        let flat = (0..names).map(|i| format!(r#""p{i}":{{}}"#));
+        let flat = flat.collect::<Vec<_>>().join(",");
+        let schema = format!(r#"{{"type":"object","properties":{{{flat}}}}}"#);
+        let written = Definitions::Words.write(&tool(schema));
+        assert_eq!(written.properties, names);
+    }
+
+    #[test]
+    fn a_hundred_thousand_properties_are_not_compared_with_as_many_required_ones() {
+        let schema = wide_schema(100_000);
+        for form in [Definitions::TypeScript, Definitions::Words] {
+            let tool = tool(schema.clone());
+            let written = linear(&format!("{form:?}"), || form.write(&tool));
+            assert!(written.properties > 10_000, "{form:?}");
+        }
     }
 }

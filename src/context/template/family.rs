@@ -20,6 +20,9 @@ pub struct Template {
     pub none_hides_tools: bool,
     /// Whether other tools are left out where one must be called.
     pub forced_hides_others: bool,
+    /// Tokens that end an answer and are reported with it, though they are in the frame of its message where a
+    /// later prompt has it.
+    pub answer_end: u32,
     /// How far off a prediction is to be expected, in hundredths of it.
     pub margin_percent: u32,
     /// What each term costs.

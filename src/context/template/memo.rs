@@ -10,7 +10,7 @@ use std::{
 
 use super::Terms;
 
-/// Entries of one generation. There are two, of 216 bytes each: about 3.5 MiB when full.
+/// Entries of one generation. There are two, of 232 bytes each: about 3.6 MiB when full.
 const ENTRIES: usize = 8_192;
 
 static MEMO: LazyLock<Memo> = LazyLock::new(Memo::default);

@@ -84,6 +84,7 @@ impl Template {
         }
         if terms.get(Term::Tools) > 0.0 && !system.is_empty() {
             terms.set(Term::ToolsBesideSystem, 1.0);
+            terms.set(Term::ForcedBesideSystem, terms.get(Term::Forced));
         }
         terms
     }
@@ -92,12 +93,11 @@ impl Template {
     pub fn terms_of_instructions(&self, system: &str, generation: &Generation) -> Terms {
         let mut terms = self.terms_of_system(system);
         terms.set(Term::Prompt, 1.0);
-        terms.set(
-            Term::Thinking,
-            f64::from(u8::from(
-                generation.reasoning_effort != Some(ReasoningEffort::None),
-            )),
-        );
+        let effort = generation.reasoning_effort;
+        let is_off = effort == Some(ReasoningEffort::None);
+        terms.set(Term::Thinking, f64::from(u8::from(!is_off)));
+        let is_requested = effort.is_some() && !is_off;
+        terms.set(Term::ThinkingRequested, f64::from(u8::from(is_requested)));
         terms
     }
 
@@ -142,13 +142,14 @@ impl Template {
         terms
     }
 
-    /// Of a message with so many calls, without its parts.
+    /// Of a message with so many calls, without its parts. Results have frames of their own, one
+    /// each, however many a message has: prices were fitted to requests that send them so.
     pub fn terms_of_frame(&self, role: Role, calls: usize) -> Terms {
-        let mut terms = Terms::one(if role == Role::System {
-            Term::System
-        } else {
-            Term::Message
-        });
+        let mut terms = match role {
+            Role::System => Terms::one(Term::System),
+            Role::User | Role::Assistant => Terms::one(Term::Message),
+            Role::Tool => Terms::default(),
+        };
         terms.set(Term::Answer, f64::from(u8::from(role == Role::Assistant)));
         terms.set(Term::ParallelCall, calls.saturating_sub(1) as f64);
         terms
@@ -177,6 +178,7 @@ impl Template {
                 terms.set(Term::Argument, arguments(&call.arguments));
             }
             Content::ToolResult(result) => {
+                terms.set(Term::Message, 1.0);
                 terms.set(Term::Result, 1.0);
                 terms.set(
                     Term::ResultText,

@@ -7,6 +7,8 @@ pub enum Term {
     Prompt,
     /// The model thinks before it answers, or was not asked not to, once.
     Thinking,
+    /// The model was asked to think, once: some services write into the prompt how long it may.
+    ThinkingRequested,
     /// Tokens of what is said.
     Text,
     /// Each message that is not a system message.
@@ -23,6 +25,8 @@ pub enum Term {
     ToolsBesideSystem,
     /// A tool must be called.
     Forced,
+    /// A tool must be called where there is a system message too, once.
+    ForcedBesideSystem,
     /// No tool may be called, also where tools are left out for that.
     Forbidden,
     /// Tokens of the definitions as the family writes them.
@@ -58,7 +62,7 @@ pub enum Term {
 }
 
 /// How many there are.
-pub const TERMS: usize = 26;
+pub const TERMS: usize = 28;
 
 /// How much of each term a prompt or a piece of one has.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]

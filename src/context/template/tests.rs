@@ -17,7 +17,7 @@ fn models_find_their_family() {
         ("openai", "gpt-5.9-2027-01-31", "gpt-5-chat"),
         ("openai-responses", "gpt-5.2", "gpt-5-responses"),
         ("openai-responses", "chatgpt-4o-latest", "gpt-4-responses"),
-        ("openrouter", "openai/gpt-4.1-mini", "gpt-4-chat"),
+        ("openrouter", "openai/gpt-4.1-mini", "openrouter-gpt-4"),
         ("openrouter", "openai/gpt-oss-120b:free", "gpt-oss"),
         ("openrouter", "anthropic/claude-haiku-4.5", "claude-4.5"),
         ("openrouter", "anthropic/claude-sonnet-4", "claude-4"),
@@ -27,6 +27,13 @@ fn models_find_their_family() {
             "anthropic/claude-3.7-sonnet:thinking",
             "claude-4",
         ),
+        (
+            "openrouter",
+            "anthropic/claude-3.5-haiku",
+            "claude-haiku-3.5",
+        ),
+        ("cerebras", "qwen-3-coder-480b", "qwen-3-coder"),
+        ("ollama", "qwen3-coder:30b", "qwen-3-coder"),
         (
             "bedrock",
             "us.anthropic.claude-sonnet-4-20250514-v1:0",
@@ -38,8 +45,11 @@ fn models_find_their_family() {
             "claude-4.5",
         ),
         ("vertex", "claude-opus-4@20250514", "claude-4"),
-        ("anthropic", "claude-opus-4-8", "claude-4.7"),
-        ("anthropic", "claude-sonnet-6", "claude-4.7"),
+        ("anthropic", "claude-opus-4-7", "claude-4.7"),
+        ("openrouter", "anthropic/claude-opus-4.8", "claude-4.8"),
+        ("anthropic", "claude-opus-4-8", "claude-4.8"),
+        ("anthropic", "claude-sonnet-5", "claude-5"),
+        ("anthropic", "claude-sonnet-6", "claude-5"),
         ("gemini", "models/gemini-2.5-flash-lite", "gemini-2.5"),
         ("gemini", "gemini-pro", "gemini-2.0"),
         ("gemini", "gemini-pro-latest", "gemini-3"),
@@ -250,4 +260,134 @@ fn reasoning_models_have_extra_prompt_tokens_where_their_service_adds_them() {
             "{service} {model} thinks unless it is asked not to"
         );
     }
+}
+
+/// What Anthropic documents of the block that it adds for tools, as of November 2026.
+#[test]
+fn the_block_about_tools_has_the_size_that_anthropic_documents() {
+    let table = [
+        ("claude-opus-4-8", 290.0, 410.0),
+        ("claude-opus-4-7", 675.0, 804.0),
+        ("claude-opus-4-6", 497.0, 589.0),
+        ("claude-haiku-4-5", 496.0, 588.0),
+        ("claude-sonnet-5", 354.0, 474.0),
+        ("claude-opus-4-1", 313.0, 315.0),
+        ("claude-3-5-haiku-latest", 264.0, 355.0),
+    ];
+    for (model, auto, forced) in table {
+        let template = Template::of("anthropic", model);
+        let (tools, more) = (template.cost(Term::Tools), template.cost(Term::Forced));
+        assert!((tools - auto).abs() <= 5.0, "{model}: {tools}, not {auto}");
+        let both = tools + more;
+        assert!(
+            (both - forced).abs() <= 8.0,
+            "{model}: {both}, not {forced}"
+        );
+    }
+}
+
+#[test]
+fn a_budget_of_thinking_is_counted_where_thinking_is_requested() {
+    let counted = |service, model, effort| {
+        let template = Template::of(service, model);
+        let generation = Generation {
+            reasoning_effort: effort,
+            ..Generation::default()
+        };
+        template
+            .count(&template.terms_of("", &[], &[testing::user("Hello")], &generation))
+            .tokens
+    };
+    for (service, model, more) in [
+        ("openrouter", "anthropic/claude-haiku-4.5", 30),
+        ("snowflake", "claude-sonnet-4-5", 30),
+        ("openai", "gpt-5", 0),
+    ] {
+        let without = counted(service, model, None);
+        assert_eq!(
+            counted(service, model, Some(ReasoningEffort::None)),
+            without
+        );
+        assert_eq!(
+            counted(service, model, Some(ReasoningEffort::Low)),
+            without + more,
+            "{service} {model}"
+        );
+    }
+}
+
+#[test]
+fn a_forced_call_costs_more_beside_a_system_prompt_where_that_was_recorded() {
+    let tools = [testing::tool("look")];
+    let counted = |service, model, system, choice| {
+        let template = Template::of(service, model);
+        let generation = Generation {
+            tool_choice: Some(choice),
+            ..Generation::default()
+        };
+        template
+            .count(&template.terms_of(system, &tools, &[testing::user("Hello")], &generation))
+            .tokens
+    };
+    for (service, model, beside_system) in [
+        ("openai-responses", "gpt-4o", 12),
+        ("openrouter", "openai/gpt-4o-mini", 12),
+        ("copilot", "gpt-4o", 0),
+    ] {
+        for (system, more) in [("", 0), ("Be brief.", beside_system)] {
+            let auto = counted(service, model, system, ToolChoice::Auto);
+            let forced = counted(service, model, system, ToolChoice::Required);
+            assert_eq!(forced, auto + more, "{service} {system:?}");
+        }
+    }
+}
+
+/// What the chat template of Qwen 3 Coder writes around the definitions of tools.
+const QWEN_CODER_TOOLS: [&str; 2] = [
+    "You are Qwen, a helpful AI assistant that can interact with a computer to solve tasks.",
+    "\n\n# Tools\n\nYou have access to the following functions:\n\n<tools>\n</tools>\n\n\
+     If you choose to call a function ONLY reply in the following format with NO suffix:\n\n\
+     <tool_call>\n<function=example_function_name>\n<parameter=example_parameter_1>\nvalue_1\n\
+     </parameter>\n<parameter=example_parameter_2>\nThis is the value for the second parameter\n\
+     that can span\nmultiple lines\n</parameter>\n</function>\n</tool_call>\n\n<IMPORTANT>\n\
+     Reminder:\n- Function calls MUST follow the specified format: an inner \
+     <function=...></function> block must be nested within <tool_call></tool_call> XML tags\n\
+     - Required parameters MUST be specified\n- You may provide optional reasoning for your \
+     function call in natural language BEFORE the function call, but NOT after\n- If there is no \
+     function call available, answer the question like normal with your current knowledge and do \
+     not tell the user about function calls\n</IMPORTANT>",
+];
+
+#[test]
+fn qwen_coder_writes_tools_as_its_published_template_does() {
+    let template = Template::of("cerebras", "qwen-3-coder-480b");
+    let [system, block] = QWEN_CODER_TOOLS.map(|text| template.tokens(text));
+    let system = system + template.cost(Term::System);
+    let (tools, beside) = (
+        template.cost(Term::Tools),
+        template.cost(Term::ToolsBesideSystem),
+    );
+    assert!(
+        (tools - system - block).abs() <= 2.0,
+        "{tools}, not {system} + {block}"
+    );
+    assert!((beside + system).abs() <= 2.0, "{beside}, not {system}");
+    let weather = Tool {
+        name: "weather".to_owned(),
+        description: "How it is.".to_owned(),
+        input_schema: Some(
+            r#"{"type":"object","properties":{"city":{"type":"string","description":"Where","maxLength":9}},"required":["city"]}"#
+                .to_owned(),
+        ),
+        ..testing::tool("")
+    };
+    assert_eq!(
+        template.definitions.write(&weather).texts,
+        [
+            "\n<function>\n<name>weather</name>\n<description>How it is.</description>\n<parameters>\
+             \n<parameter>\n<name>city</name>\n<type>string</type>\n<description>Where</description>\
+             \n<maxLength>9</maxLength>\n</parameter>\n<required>[\"city\"]</required>\n</parameters>\
+             \n</function>"
+        ]
+    );
 }

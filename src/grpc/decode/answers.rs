@@ -121,6 +121,7 @@ pub(super) fn result(
         outcome,
         truncation: _,
         prune_mark: _,
+        display_text: _,
     } = result;
     let (parts, sanitized) = given(at.field("parts"), parts, found);
     SubmittedResult {
@@ -128,6 +129,7 @@ pub(super) fn result(
         parts,
         outcome: self::outcome(at.field("outcome"), outcome, found),
         sanitized,
+        display_text: String::new(),
     }
 }
 
@@ -221,7 +223,8 @@ fn decision(at: Path<'_>, approval: pb::Approval, found: &mut Findings) -> Optio
     }
     text::bounded(at_edited, &edited_arguments_json, LONGEST_ARGUMENTS, found);
     let edited = json::optional_object(at_edited, edited_arguments_json, found);
-    let reason = text::prose(at_reason, reason, LONGEST_REASON, found);
+    text::bounded(at_reason, &reason, LONGEST_REASON, found);
+    let (reason, sanitized) = text::clean(reason);
     let verdict = match decision? {
         pb::ApprovalDecision::Unspecified => return None,
         pb::ApprovalDecision::Approve => {
@@ -240,7 +243,7 @@ fn decision(at: Path<'_>, approval: pb::Approval, found: &mut Findings) -> Optio
                 "a denied call takes no arguments",
                 found,
             );
-            Verdict::Deny { reason }
+            Verdict::Deny { sanitized, reason }
         }
     };
     Some(Decision { call, verdict })

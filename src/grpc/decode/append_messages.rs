@@ -1,7 +1,7 @@
 //! The request to append messages.
 
 use super::{
-    Findings, Path, answers,
+    Findings, Path, answers, context,
     findings::Stored,
     hash::{idempotency, request_hash},
     id, ignored, input, json, labels, media,
@@ -87,7 +87,8 @@ pub fn append_messages(
                 );
             }
             check_number(at, messages.len(), &mut found);
-            let messages = messages.into_iter().enumerate();
+            // Further ones are refused, and not read.
+            let messages = messages.into_iter().take(MOST).enumerate();
             messages
                 .map(|(i, m)| message(at.index(i), m, &mut found))
                 .collect()
@@ -97,6 +98,7 @@ pub fn append_messages(
         session: id::session(Path::to("session_id"), session_id, &mut found),
         idempotency: idempotency(request_id, hash, &mut found),
         messages,
+        renames_calls: shape.is_some(),
         contents: found.take_contents(),
         version: number::large_count(Path::to("context_version"), context_version, &mut found),
     };
@@ -123,10 +125,8 @@ fn shape(
     format: i32,
     found: &mut Findings,
 ) -> Option<PromptShape> {
-    use pb::PromptFormat as Format;
     let at_json = Path::to("messages_json");
     let at_format = Path::to("messages_format");
-    let format = number::known(at_format, format, found);
     match (messages.is_empty(), json.is_empty()) {
         (true, true) => found.required(at),
         (false, false) => found.invalid(
@@ -135,23 +135,34 @@ fn shape(
             "messages must be empty then",
         ),
         (false, true) => {}
-        (true, false) => match format? {
-            Format::Unspecified => found.required(at_format),
-            Format::Neutral | Format::Native => {
-                found.invalid(
-                    at_format,
-                    FieldReason::Unsupported,
-                    "must name another API's shape",
-                );
-            }
-            Format::OpenaiChat => return Some(PromptShape::OpenAiChat),
-            Format::OpenaiResponses => return Some(PromptShape::OpenAiResponses),
-            Format::Anthropic => return Some(PromptShape::Anthropic),
-            Format::Gemini => return Some(PromptShape::Gemini),
-            Format::AiSdk => return Some(PromptShape::AiSdk),
-        },
+        (true, false) => return foreign_shape(at_format, format, found),
     }
+    // Without messages_json it only has to be a known one.
+    number::known::<pb::PromptFormat>(at_format, format, found);
     None
+}
+
+/// The shape of another API's messages. `None`, with a finding, for anything else.
+pub(super) fn foreign_shape(
+    at: Path<'_>,
+    format: i32,
+    found: &mut Findings,
+) -> Option<PromptShape> {
+    let format = number::known(at, format, found)?;
+    if format == pb::PromptFormat::Unspecified {
+        found.required(at);
+        return None;
+    }
+    let shape = context::shape_of(format);
+    if matches!(shape, PromptShape::Neutral | PromptShape::Native) {
+        found.invalid(
+            at,
+            FieldReason::Unsupported,
+            "must name another API's shape",
+        );
+        return None;
+    }
+    Some(shape)
 }
 
 /// Reads a message of any role.
@@ -188,7 +199,7 @@ fn message_from(
     }
     let at_parts = at.field("parts");
     input::check_number(at_parts, &parts, found);
-    let parts = parts.into_iter().enumerate();
+    let parts = parts.into_iter().take(input::MOST_PARTS).enumerate();
     InputMessage {
         role,
         parts: parts
@@ -238,10 +249,11 @@ fn answered(at: Path<'_>, part: pb::Part, found: &mut Findings) -> Option<Part> 
         provider_metadata_json,
         tokens: _,
         preview_of: _,
-        sanitized: _,
+        sanitized: imported,
     } = part;
     let is_text = matches!(content, Some(Wire::Text(_)));
-    let citations = provided::citations(at.field("citations"), citations, is_text, found);
+    let (citations, replaced) =
+        provided::citations(at.field("citations"), citations, is_text, found);
     let bare = provider_metadata_json.is_empty();
     let provider_metadata = json::optional_object(
         at.field("provider_metadata_json"),
@@ -296,7 +308,7 @@ fn answered(at: Path<'_>, part: pb::Part, found: &mut Findings) -> Option<Part> 
         content,
         citations,
         provider_metadata,
-        sanitized,
+        sanitized: sanitized || replaced || imported,
     })
 }
 
@@ -309,7 +321,7 @@ fn resulted(at: Path<'_>, is_foreign: bool, part: pb::Part, found: &mut Findings
         provider_metadata_json,
         tokens: _,
         preview_of: _,
-        sanitized: _,
+        sanitized: imported,
     } = part;
     part::refuse_citations(at, &citations, found);
     let metadata = at.field("provider_metadata_json");
@@ -321,6 +333,7 @@ fn resulted(at: Path<'_>, is_foreign: bool, part: pb::Part, found: &mut Findings
                 parts,
                 outcome,
                 sanitized,
+                display_text,
             } = if is_foreign {
                 answers::foreign_result(at.field("tool_result"), result, found)
             } else {
@@ -332,12 +345,13 @@ fn resulted(at: Path<'_>, is_foreign: bool, part: pb::Part, found: &mut Findings
                 parts,
                 outcome,
                 truncation: None,
+                display_text,
             });
             return Some(Part {
                 content,
                 citations: Vec::new(),
                 provider_metadata,
-                sanitized,
+                sanitized: sanitized || imported,
             });
         }
         Some(Wire::Text(_)) => "text",

@@ -6,7 +6,6 @@ use super::{
     id, number,
     page::{self, PageRequest},
     policy,
-    text::{self, AtMost},
 };
 use crate::{
     grpc::violations::Refused,
@@ -24,9 +23,6 @@ pub const COMPACT: &str = "contextd.v1.ContextService/Compact";
 pub const LIST_COMPACTIONS: &str = "contextd.v1.ContextService/ListCompactions";
 /// Name of the RPC.
 pub const REVERT_COMPACTION: &str = "contextd.v1.ContextService/RevertCompaction";
-
-/// Most characters of a model reference.
-const LONGEST_MODEL: AtMost = AtMost::Chars(256);
 
 /// Whose compactions are listed.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -66,12 +62,7 @@ pub fn compact(request: pb::CompactRequest) -> Result<Compact, Refused> {
         .unwrap_or_default();
     let mode =
         policy::instructions_mode(Path::to("instructions_mode"), instructions_mode, &mut found);
-    text::bounded(
-        Path::to("summary_model"),
-        &summary_model,
-        LONGEST_MODEL,
-        &mut found,
-    );
+    policy::check_summary_model(Path::to("summary_model"), &summary_model, &mut found);
     let summary_model = Some(summary_model).filter(|model| !model.is_empty());
     let compact = Compact {
         session,

@@ -7,7 +7,11 @@ use super::{
     text::{self, AtMost, MIB},
     tools,
 };
-use crate::{codec, model::command::SessionDraft, pb};
+use crate::{
+    codec,
+    model::command::SessionDraft,
+    pb::{self, FieldReason},
+};
 
 /// Most bytes of a system prompt.
 const LONGEST_PROMPT: AtMost = AtMost::Bytes(MIB);
@@ -54,6 +58,7 @@ fn check(at: Path<'_>, session: &mut pb::Session, found: &mut Findings) {
         update_time: _,
         holder: _,
         lease_expire_time: _,
+        configuration_blob: _,
     } = session;
     text::check_line(at.field("model"), model, LONGEST_MODEL, found);
     let at_prompt = at.field("system_prompt");
@@ -77,6 +82,40 @@ fn check(at: Path<'_>, session: &mut pb::Session, found: &mut Findings) {
     *metadata = labels::labels(at.field("metadata"), take(metadata), found);
     if let Some(ttl) = ttl {
         duration::within(TTL, at.field("ttl"), *ttl, found);
+    }
+}
+
+/// Notes a session whose large fields are only in the blob of an answer, which requests do not read, if
+/// the request would set one of them: those that `paths` list, without `paths` all.
+pub(super) fn check_whole(
+    at: Path<'_>,
+    session: &pb::Session,
+    paths: Option<&[String]>,
+    found: &mut Findings,
+) {
+    if session.configuration_blob.is_none() {
+        return;
+    }
+    let large = [
+        ("system_prompt", session.system_prompt.is_empty()),
+        ("pinned_blocks", session.pinned_blocks.is_empty()),
+        ("tools", session.tools.is_none()),
+    ];
+    let is_set_by = |name: &str| {
+        paths.is_none_or(|paths| {
+            let mut roots = paths.iter().filter_map(|path| path.split('.').next());
+            roots.any(|root| root == name)
+        })
+    };
+    let only_in_blob = large
+        .into_iter()
+        .filter(|(name, is_absent)| *is_absent && is_set_by(name));
+    for (name, _) in only_in_blob {
+        found.invalid(
+            at.field(name),
+            FieldReason::Required,
+            "must be set, or configuration_blob absent: the blob is not read in requests",
+        );
     }
 }
 

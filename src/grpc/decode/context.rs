@@ -198,14 +198,20 @@ pub fn record_usage(request: pb::RecordUsageRequest) -> Result<RecordUsage, Refu
 
 /// The shape of a prompt.
 fn shape(at: Path<'_>, format: i32, found: &mut Findings) -> PromptShape {
+    number::known(at, format, found).map_or(PromptShape::Neutral, shape_of)
+}
+
+/// The shape that a format means.
+pub(super) fn shape_of(format: pb::PromptFormat) -> PromptShape {
     use pb::PromptFormat as Format;
-    match number::known(at, format, found) {
-        Some(Format::Unspecified | Format::Neutral) | None => PromptShape::Neutral,
-        Some(Format::OpenaiChat) => PromptShape::OpenAiChat,
-        Some(Format::OpenaiResponses) => PromptShape::OpenAiResponses,
-        Some(Format::Anthropic) => PromptShape::Anthropic,
-        Some(Format::Gemini) => PromptShape::Gemini,
-        Some(Format::Native) => PromptShape::Native,
-        Some(Format::AiSdk) => PromptShape::AiSdk,
+    match format {
+        Format::Unspecified | Format::Neutral => PromptShape::Neutral,
+        Format::OpenaiChat => PromptShape::OpenAiChat,
+        Format::OpenaiResponses => PromptShape::OpenAiResponses,
+        Format::Anthropic => PromptShape::Anthropic,
+        Format::Gemini => PromptShape::Gemini,
+        Format::Native => PromptShape::Native,
+        Format::AiSdk => PromptShape::AiSdk,
+        Format::AiSdk7 => PromptShape::AiSdk7,
     }
 }

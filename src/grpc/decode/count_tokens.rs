@@ -40,7 +40,7 @@ pub fn count_tokens(
         );
     }
     let model = config::model(Path::to("model"), model, &mut found);
-    let messages = messages.into_iter().enumerate();
+    let messages = messages.into_iter().take(append_messages::MOST).enumerate();
     let command = CountTokens {
         session: id::optional_session(Path::to("session_id"), session_id, &mut found),
         model: (!model.is_empty()).then_some(model),

@@ -26,6 +26,9 @@ pub fn execute_turn(
     stored: Stored,
 ) -> Result<(ExecuteTurn, StreamOptions), Refused> {
     let mut found = Findings::with(EXECUTE_TURN, stored);
+    if let Some(session) = &request.session {
+        config::check_whole(Path::to("session"), session, None, &mut found);
+    }
     let (after_seq, stream) = take_call(&mut request);
     let hash = request_hash(EXECUTE_TURN, &request);
     let pb::ExecuteTurnRequest {

@@ -1,6 +1,6 @@
 //! What was found while a request was read.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::path::Path;
 use crate::{
@@ -21,6 +21,8 @@ pub(super) struct Findings {
     not_implemented: Option<String>,
     stored: Stored,
     contents: Vec<NewContent>,
+    /// The ids of the contents.
+    known: BTreeSet<BlobId>,
 }
 
 impl Findings {
@@ -29,12 +31,14 @@ impl Findings {
         let violations = Violations::default();
         let stored = Stored::new();
         let contents = Vec::new();
+        let known = BTreeSet::new();
         Self {
             rpc,
             violations,
             not_implemented: None,
             stored,
             contents,
+            known,
         }
     }
 
@@ -53,7 +57,7 @@ impl Findings {
 
     /// Takes content out of the request. The same content counts once.
     pub(super) fn lay_aside(&mut self, content: NewContent) {
-        if self.contents.iter().all(|known| known.id() != content.id()) {
+        if self.known.insert(content.id().clone()) {
             self.contents.push(content);
         }
     }
@@ -125,6 +129,7 @@ impl Findings {
             not_implemented,
             stored: _,
             contents: _,
+            known: _,
         } = self;
         if !violations.is_empty() {
             return Err(Refused::Invalid(violations));

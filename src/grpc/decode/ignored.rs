@@ -30,6 +30,7 @@ pub(super) fn clear_session(session: &mut pb::Session) {
         update_time,
         holder,
         lease_expire_time,
+        configuration_blob,
     } = session;
     etag.clear();
     *state = 0;
@@ -45,6 +46,7 @@ pub(super) fn clear_session(session: &mut pb::Session) {
     *update_time = None;
     holder.clear();
     *lease_expire_time = None;
+    *configuration_blob = None;
 }
 
 /// Clears the output-only fields of a tool result and the tool's name, which the call knows.
@@ -56,11 +58,13 @@ pub(super) fn clear_result(result: &mut pb::ToolResult) {
         outcome: _,
         truncation,
         prune_mark,
+        display_text,
     } = result;
     tool_name.clear();
     parts.iter_mut().for_each(clear_part);
     *truncation = None;
     *prune_mark = None;
+    display_text.clear();
 }
 
 /// Clears the output-only fields of a part.

@@ -7,7 +7,7 @@ use crate::{
 };
 
 /// Most parts of a message.
-const MOST_PARTS: usize = 256;
+pub(super) const MOST_PARTS: usize = 256;
 
 /// Reads a user's message.
 pub(super) fn user(at: Path<'_>, message: pb::InputMessage, found: &mut Findings) -> InputMessage {
@@ -69,8 +69,10 @@ pub(super) fn check_number(at: Path<'_>, parts: &[pb::Part], found: &mut Finding
 
 fn content(at: Path<'_>, parts: Vec<pb::Part>, found: &mut Findings) -> Vec<crate::model::Part> {
     check_number(at, &parts, found);
+    // Further ones are refused, and not read.
     parts
         .into_iter()
+        .take(MOST_PARTS)
         .enumerate()
         .filter_map(|(i, part)| part::said(at.index(i), part, found))
         .collect()

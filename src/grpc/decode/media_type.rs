@@ -4,7 +4,7 @@ use super::{
     Findings, Path,
     text::{self, AtMost},
 };
-use crate::pb::FieldReason;
+use crate::{model::media::is_media_type, pb::FieldReason};
 
 /// Most characters of a MIME type with its parameters.
 const LONGEST: AtMost = AtMost::Chars(255);
@@ -22,21 +22,6 @@ pub(super) fn required(at: Path<'_>, media_type: String, found: &mut Findings) -
         );
     }
     media_type
-}
-
-fn is_media_type(text: &str) -> bool {
-    let (essence, parameters) = text.split_once(';').unwrap_or((text, ""));
-    let halves = essence.trim_end().split_once('/');
-    halves.is_some_and(|(kind, subtype)| is_token(kind) && is_token(subtype))
-        && parameters.chars().all(|c| c == ' ' || c.is_ascii_graphic())
-}
-
-/// A token of RFC 9110.
-fn is_token(text: &str) -> bool {
-    !text.is_empty()
-        && text
-            .chars()
-            .all(|c| c.is_ascii_alphanumeric() || "!#$%&'*+-.^_`|~".contains(c))
 }
 
 #[cfg(test)]

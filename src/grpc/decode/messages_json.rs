@@ -3,7 +3,7 @@
 
 use crate::{
     codec,
-    model::{PromptShape, Role},
+    model::{PromptShape, Role, config::is_model_reference},
     pb::{self, FieldReason, media, part},
     provider::foreign::{
         self, FlawKind, Foreign, ForeignContent, ForeignFlaw, ForeignGiven, ForeignMedia,
@@ -80,7 +80,7 @@ fn provider<'a>(model: &'a str, found: &mut Findings) -> &'a str {
     let at = Path::to("messages_model");
     text::check_line(at, model, LONGEST_MODEL, found);
     match model.split_once('/') {
-        Some((provider, name)) if !provider.is_empty() && !name.is_empty() => provider,
+        Some((provider, _)) if is_model_reference(model) => provider,
         Some(_) | None => {
             if !model.is_empty() {
                 found.invalid(at, FieldReason::Invalid, "must be PROVIDER/MODEL");
@@ -140,6 +140,7 @@ fn part(part: ForeignPart, provider: &str) -> pb::Part {
         content,
         citations,
         metadata,
+        sanitized,
     } = part;
     let content = match content {
         ForeignContent::Text(text) => part::Content::Text(text),
@@ -179,6 +180,7 @@ fn part(part: ForeignPart, provider: &str) -> pb::Part {
         content: Some(content),
         citations: citations.iter().map(codec::citation::to_pb).collect(),
         provider_metadata_json: metadata.unwrap_or_default(),
+        sanitized,
         ..pb::Part::default()
     }
 }

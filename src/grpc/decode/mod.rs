@@ -91,8 +91,9 @@ pub use queue::{
     cancel_queued_message, clear_queue, enqueue_message, list_queued_messages,
 };
 pub use sessions::{
-    CREATE_SESSION, GET_SESSION, LIST_MESSAGES, LIST_SESSIONS, ListMessages, ListSessions,
-    MessageView, create_session, get_session, list_messages, list_sessions,
+    CREATE_SESSION, EXPORT_MESSAGES, ExportMessages, GET_SESSION, LIST_MESSAGES, LIST_SESSIONS,
+    ListMessages, ListSessions, MessageView, create_session, export_messages, get_session,
+    list_messages, list_sessions,
 };
 pub use stream::StreamOptions;
 pub use turns::{

@@ -20,7 +20,7 @@ pub(super) fn said(at: Path<'_>, part: pb::Part, found: &mut Findings) -> Option
         provider_metadata_json,
         tokens: _,
         preview_of: _,
-        sanitized: _,
+        sanitized: imported,
     } = part;
     refuse_citations(at, &citations, found);
     let bare = provider_metadata_json.is_empty();
@@ -44,7 +44,7 @@ pub(super) fn said(at: Path<'_>, part: pb::Part, found: &mut Findings) -> Option
         content,
         citations: Vec::new(),
         provider_metadata,
-        sanitized,
+        sanitized: sanitized || imported,
     })
 }
 

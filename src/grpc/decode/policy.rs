@@ -9,8 +9,8 @@ use super::{
 use crate::{
     codec::policy::Field as _,
     model::{
-        compaction::{InstructionsMode, Strategy},
-        config::MOST_FALLBACKS,
+        compaction::{GUARD_RESTARTS, InstructionsMode, Strategy},
+        config::{MOST_FALLBACKS, is_model_reference},
     },
     pb::{self, FieldReason},
 };
@@ -167,12 +167,7 @@ fn check_compaction(at: Path<'_>, policy: &pb::CompactionPolicy, found: &mut Fin
     );
     optional_count(at.field("keep_turns"), *keep_turns, found);
     check_share(at.field("keep_ratio"), *keep_ratio, 0.0, 0.9, found);
-    text::bounded(
-        at.field("summary_model"),
-        summary_model,
-        LONGEST_MODEL,
-        found,
-    );
+    check_summary_model(at.field("summary_model"), summary_model, found);
     text::bounded(
         at.field("instructions"),
         instructions,
@@ -195,7 +190,20 @@ fn check_compaction(at: Path<'_>, policy: &pb::CompactionPolicy, found: &mut Fin
         1.0,
         found,
     );
-    optional_count(at.field("guard_max_restarts"), *guard_max_restarts, found);
+    let at = at.field("guard_max_restarts");
+    if let Some(restarts) = optional_count(at, *guard_max_restarts, found) {
+        number::within(at, &restarts, &GUARD_RESTARTS, found);
+    }
+}
+
+/// Notes a model of summaries that can name none; empty is the session's own.
+pub(super) fn check_summary_model(at: Path<'_>, model: &str, found: &mut Findings) {
+    if text::bounded(at, model, LONGEST_MODEL, found)
+        && !model.is_empty()
+        && !is_model_reference(model)
+    {
+        found.invalid(at, FieldReason::Invalid, "must be PROVIDER/MODEL");
+    }
 }
 
 /// A way to make a context smaller. `None` means by the policy.

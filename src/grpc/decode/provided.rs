@@ -21,13 +21,13 @@ const LONGEST_NAME: AtMost = AtMost::Chars(256);
 /// Most bytes of an item.
 const LONGEST_ITEM: AtMost = AtMost::Bytes(MIB);
 
-/// Reads the sources of a part.
+/// Reads the sources of a part, and says whether anything in them was replaced.
 pub(super) fn citations(
     at: Path<'_>,
     citations: Vec<pb::Citation>,
     is_text: bool,
     found: &mut Findings,
-) -> Vec<Citation> {
+) -> (Vec<Citation>, bool) {
     if !citations.is_empty() && !is_text {
         found.invalid(at, FieldReason::Unsupported, "belong to the model's text");
     }
@@ -38,11 +38,18 @@ pub(super) fn citations(
             format!("must be at most {MOST_CITATIONS}"),
         );
     }
+    let replaced = citations.iter().any(has_nul);
     let read = |(i, citation): (usize, pb::Citation)| {
         let citation = checked_citation(at.index(i), citation, found);
         codec::citation::from_pb(citation).ok()
     };
-    citations.into_iter().enumerate().filter_map(read).collect()
+    let citations = citations.into_iter().enumerate().filter_map(read);
+    (citations.collect(), replaced)
+}
+
+/// Whether something of a source is replaced because it cannot be stored.
+fn has_nul(citation: &pb::Citation) -> bool {
+    citation.title.contains('\0') || citation.cited_text.contains('\0')
 }
 
 fn checked_citation(at: Path<'_>, citation: pb::Citation, found: &mut Findings) -> pb::Citation {

@@ -1,7 +1,7 @@
 //! The requests about sessions: create, read, list, and list their messages.
 
 use super::{
-    Findings, PageRequest, Path, config,
+    Findings, PageRequest, Path, append_messages, config,
     hash::{idempotency, request_hash},
     id, ignored, labels, number, page,
     text::{self, AtMost},
@@ -9,9 +9,10 @@ use super::{
 };
 use crate::{
     grpc::violations::Refused,
-    model::{Seq, SessionId, command::CreateSession},
+    model::{PromptShape, Seq, SessionId, command::CreateSession},
     pb::{self, FieldReason},
-    store::{session::SessionState, session_filter::SessionFilter, session_labels::TITLE_CHARS},
+    session::SessionState,
+    store::{session_filter::SessionFilter, session_labels::TITLE_CHARS},
 };
 
 /// Name of the RPC.
@@ -22,6 +23,9 @@ pub const GET_SESSION: &str = "contextd.v1.SessionService/GetSession";
 pub const LIST_SESSIONS: &str = "contextd.v1.SessionService/ListSessions";
 /// Name of the RPC.
 pub const LIST_MESSAGES: &str = "contextd.v1.SessionService/ListMessages";
+
+/// Name of the RPC.
+pub const EXPORT_MESSAGES: &str = "contextd.v1.SessionService/ExportMessages";
 
 /// Which messages to list.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -38,6 +42,19 @@ pub struct ListMessages {
     pub page: PageRequest,
 }
 
+/// What to export.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ExportMessages {
+    /// The session.
+    pub session: SessionId,
+    /// In which shape; never this API's own.
+    pub shape: PromptShape,
+    /// As it was at this seq. `None` means as it is now.
+    pub at: Option<Seq>,
+    /// Which page.
+    pub page: PageRequest,
+}
+
 /// Which messages a list shows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum MessageView {
@@ -50,6 +67,9 @@ pub enum MessageView {
 /// Reads a CreateSessionRequest.
 pub fn create_session(mut request: pb::CreateSessionRequest) -> Result<CreateSession, Refused> {
     let mut found = Findings::of(CREATE_SESSION);
+    if let Some(session) = &request.session {
+        config::check_whole(Path::to("session"), session, None, &mut found);
+    }
     request.session.iter_mut().for_each(ignored::clear_session);
     let hash = request_hash(CREATE_SESSION, &request);
     let pb::CreateSessionRequest {
@@ -122,7 +142,8 @@ fn session_filter(at: Path<'_>, filter: pb::SessionFilter, found: &mut Findings)
         metadata: labels::labels(at.field("metadata"), metadata, found),
         since: updated_since.and_then(|time| timestamp::timestamp(since_at, time, found)),
         until: updated_before.and_then(|time| timestamp::timestamp(before_at, time, found)),
-        text: text::line(text_at, text_prefix, AtMost::Chars(TITLE_CHARS), found),
+        // As a title is stored: with its control characters.
+        text: text::prose(text_at, text_prefix, AtMost::Chars(TITLE_CHARS), found),
     }
 }
 
@@ -157,6 +178,27 @@ pub fn list_messages(request: pb::ListMessagesRequest) -> Result<ListMessages, R
         page: page::page(page_size, page_token, &mut found),
     };
     found.finish(list)
+}
+
+/// Reads an ExportMessagesRequest.
+pub fn export_messages(request: pb::ExportMessagesRequest) -> Result<ExportMessages, Refused> {
+    let mut found = Findings::of(EXPORT_MESSAGES);
+    let pb::ExportMessagesRequest {
+        session_id,
+        format,
+        at_seq,
+        page_size,
+        page_token,
+    } = request;
+    let shape = append_messages::foreign_shape(Path::to("format"), format, &mut found);
+    let export = ExportMessages {
+        session: id::session(Path::to("session_id"), session_id, &mut found),
+        // Without one the request is refused.
+        shape: shape.unwrap_or(PromptShape::Neutral),
+        at: number::optional_seq(Path::to("at_seq"), at_seq, &mut found),
+        page: page::page(page_size, page_token, &mut found),
+    };
+    found.finish(export)
 }
 
 fn message_view(at: Path<'_>, view: i32, found: &mut Findings) -> MessageView {

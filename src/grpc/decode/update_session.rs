@@ -25,6 +25,18 @@ const MOST_PATHS: usize = 256;
 /// Reads an UpdateSessionRequest. What is set is checked, listed or not.
 pub fn update_session(mut request: pb::UpdateSessionRequest) -> Result<UpdateSession, Refused> {
     let mut found = Findings::of(UPDATE_SESSION);
+    if let Some(session) = &request.session {
+        let listed = request
+            .update_mask
+            .as_ref()
+            .map(|mask| mask.paths.as_slice());
+        config::check_whole(
+            Path::to("session"),
+            session,
+            Some(listed.unwrap_or_default()),
+            &mut found,
+        );
+    }
     request.session.iter_mut().for_each(clear_all_but_etag);
     let hash = request_hash(UPDATE_SESSION, &request);
     let pb::UpdateSessionRequest {

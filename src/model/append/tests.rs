@@ -33,6 +33,7 @@ fn message(short: &str) -> InputMessage {
                 parts: Vec::new(),
                 outcome,
                 truncation: None,
+                display_text: String::new(),
             })
         } else {
             Content::ToolCall(ToolCall {
@@ -255,5 +256,40 @@ proptest! {
                 }
             }
         }
+    }
+}
+
+#[test]
+fn repeated_calls_and_their_results_get_new_ids() {
+    let table = [
+        ("", "u a:1 t:1", "a:1 t:1"),
+        ("", "a:1 t:1 a:1 t:1", "a:1 t:1 a:new.2.0 t:new.2.0"),
+        ("1", "a:1,2 t:2,1", "a:new.0.0,2 t:2,new.0.0"),
+        ("", "a:1,1 t:1 t:1", "a:1,new.0.1 t:1 t:new.0.1"),
+        ("1", "t:1 a:1 t:1", "t:1 a:new.1.0 t:new.1.0"),
+        ("1", "a:2 t:1", "a:2 t:1"),
+    ];
+    for (known, given, expected) in table {
+        let known = open(known).into_iter().map(|call| call.id).collect();
+        let given = messages(given);
+        let new_id = |place: Place| CallId::new(format!("new.{}.{}", place.message, place.part));
+        let unique = with_unique_calls(&known, &given, new_id);
+        let ids = |message: &InputMessage| {
+            let ids = message.parts.iter().filter_map(|part| match &part.content {
+                Content::ToolCall(call) => Some(call.id.as_str()),
+                Content::ToolResult(result) => Some(result.call.as_str()),
+                Content::Text(_)
+                | Content::Reasoning { .. }
+                | Content::Refusal(_)
+                | Content::Media(_)
+                | Content::ProviderItem(_)
+                | Content::Unknown(_) => None,
+            });
+            let ids = ids.collect::<Vec<_>>().join(",");
+            let role = if message.role == Role::Tool { "t" } else { "a" };
+            (!ids.is_empty()).then(|| format!("{role}:{ids}"))
+        };
+        let found: Vec<String> = unique.iter().filter_map(ids).collect();
+        assert_eq!(found.join(" "), expected);
     }
 }

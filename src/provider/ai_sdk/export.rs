@@ -3,7 +3,7 @@
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use serde_json::{Map, Value, json, value::RawValue};
 
-use super::{KIND, READER, import::kept_options};
+use super::{KIND, READER, Version, import::kept_options};
 use crate::{
     model::{
         Content, Contents, Generation, Given, Media, Message, Part, Prompt, PromptNote,
@@ -19,8 +19,9 @@ use crate::{
 const NO_ARGUMENTS: &str = r#"{"type":"object","properties":{}}"#;
 
 /// The arguments for a prompt whose model that configured provider has.
-pub fn request(prompt: &Prompt, provider: &str) -> Request {
+pub(in crate::provider) fn request(prompt: &Prompt, provider: &str, version: Version) -> Request {
     let mut writer = Writer {
+        version,
         prompt,
         provider,
         left_out: Vec::new(),
@@ -33,13 +34,24 @@ pub fn request(prompt: &Prompt, provider: &str) -> Request {
         .collect();
     let mut body = Body::default();
     let system = prompt.instructions();
-    body.set_some("system", Some(system).filter(|system| !system.is_empty()));
+    let system = Some(system).filter(|system| !system.is_empty());
+    match version {
+        Version::Five => body.set_some("system", system),
+        Version::Seven => {
+            body.set_some("instructions", system);
+            let instructs = messages.iter().any(|message| message["role"] == "system");
+            body.set_some("allowSystemInMessages", instructs.then_some(true));
+        }
+    }
     body.set("messages", messages);
     body.set_some("tools", tools(prompt));
     body.set_some("maxOutputTokens", prompt.max_output_tokens);
     settings(&mut body, &prompt.generation);
     Request {
-        shape: PromptShape::AiSdk,
+        shape: match version {
+            Version::Five => PromptShape::AiSdk,
+            Version::Seven => PromptShape::AiSdk7,
+        },
         body: body.bytes(),
         left_out: writer.left_out,
     }
@@ -78,6 +90,7 @@ fn settings(body: &mut Body, generation: &Generation) {
 
 /// A prompt that is being written.
 struct Writer<'a> {
+    version: Version,
     prompt: &'a Prompt,
     provider: &'a str,
     left_out: Vec<PromptNote>,
@@ -116,7 +129,7 @@ impl Writer<'_> {
         let parts = message.parts.iter().filter_map(|StoredPart { part, .. }| {
             let written = match &part.content {
                 Content::Text(text) if !text.is_empty() => text_part(text),
-                Content::Media(media) => file(media, &self.prompt.contents),
+                Content::Media(media) => file(media, &self.prompt.contents, self.version),
                 Content::Text(_)
                 | Content::Reasoning { .. }
                 | Content::ToolCall(_)
@@ -152,7 +165,7 @@ impl Writer<'_> {
                     "type": "tool-call", "toolCallId": call.id.as_str(),
                     "toolName": call.name, "input": input(call),
                 })),
-                Content::Media(media) => Some(file(media, &self.prompt.contents)),
+                Content::Media(media) => Some(file(media, &self.prompt.contents, self.version)),
                 Content::ProviderItem(item) if item.provider == READER => {
                     serde_json::from_str(&item.json).ok()
                 }
@@ -189,7 +202,7 @@ impl Writer<'_> {
                 authorship::attached(KIND, part).is_some_and(|own| own.contains_key("json"));
             let written = json!({
                 "type": "tool-result", "toolCallId": result.call.as_str(),
-                "toolName": result.name, "output": output(result, is_json, &self.prompt.contents),
+                "toolName": result.name, "output": output(result, is_json, &self.prompt.contents, self.version),
             });
             Some(with(written, kept_options(part)))
         });
@@ -201,7 +214,7 @@ impl Writer<'_> {
     }
 }
 
-fn text_part(text: &str) -> Value {
+pub(super) fn text_part(text: &str) -> Value {
     json!({"type": "text", "text": text})
 }
 
@@ -215,7 +228,7 @@ fn plain(parts: Vec<Value>) -> Value {
     }
 }
 
-fn with(mut part: Value, options: Option<Value>) -> Value {
+pub(super) fn with(mut part: Value, options: Option<Value>) -> Value {
     if let Some(options) = options {
         part["providerOptions"] = options;
     }
@@ -224,7 +237,7 @@ fn with(mut part: Value, options: Option<Value>) -> Value {
 
 /// The options of a part that this model made: those that came with it, or what its provider
 /// attached in the words of the SDK.
-fn options(part: &Part) -> Option<Value> {
+pub(super) fn options(part: &Part) -> Option<Value> {
     if let Some(options) = kept_options(part) {
         return Some(options);
     }
@@ -266,9 +279,13 @@ fn input(call: &ToolCall) -> Value {
     }
 }
 
-fn file(media: &Media, contents: &Contents) -> Value {
+pub(super) fn file(media: &Media, contents: &Contents, version: Version) -> Value {
     let Some(data) = data(media, contents) else {
         return text_part(UNSUPPORTED_WORDS);
+    };
+    let data = match (version, &media.source) {
+        (Version::Seven, Source::Blob(_)) => json!({"type": "data", "data": data}),
+        (Version::Seven, Source::Url(_)) | (Version::Five, _) => json!(data),
     };
     named(
         json!({"type": "file", "data": data, "mediaType": media.essence()}),
@@ -295,7 +312,12 @@ fn data(media: &Media, contents: &Contents) -> Option<String> {
 
 /// How a call ended. There is no form for a call that timed out or was cancelled, whose words
 /// say it.
-fn output(result: &ToolResult, is_json: bool, contents: &Contents) -> Value {
+pub(super) fn output(
+    result: &ToolResult,
+    is_json: bool,
+    contents: &Contents,
+    version: Version,
+) -> Value {
     let words: Vec<&str> = result.texts().collect();
     let words = words.join("\n");
     let kept = |kind: &str| {
@@ -305,17 +327,12 @@ fn output(result: &ToolResult, is_json: bool, contents: &Contents) -> Value {
         let value: Value = serde_json::from_str(raw.get()).ok()?;
         Some(json!({"type": kind, "value": value}))
     };
-    let or = |silent: &str| {
-        if words.is_empty() {
-            silent.to_owned()
-        } else {
-            words.clone()
-        }
-    };
     match result.outcome {
         ToolOutcome::Success | ToolOutcome::TimedOut | ToolOutcome::Cancelled => {}
+        // Neither has a form with files in it.
+        ToolOutcome::Error | ToolOutcome::Denied if result.media().next().is_some() => {}
         ToolOutcome::Error => {
-            let failed = || json!({"type": "error-text", "value": or("Error")});
+            let failed = || json!({"type": "error-text", "value": words});
             return kept("error-json").unwrap_or_else(failed);
         }
         ToolOutcome::Denied if words.is_empty() => return json!({"type": "execution-denied"}),
@@ -327,23 +344,30 @@ fn output(result: &ToolResult, is_json: bool, contents: &Contents) -> Value {
             kept("json").unwrap_or_else(|| json!({"type": "text", "value": text}))
         }
         given => {
-            let pieces: Vec<Value> = given.iter().map(|given| piece(given, contents)).collect();
+            let pieces: Vec<Value> = given
+                .iter()
+                .map(|given| piece(given, contents, version))
+                .collect();
             json!({"type": "content", "value": pieces})
         }
     }
 }
 
-fn piece(given: &Given, contents: &Contents) -> Value {
+fn piece(given: &Given, contents: &Contents, version: Version) -> Value {
     let media = match given {
         Given::Text(text) => return text_part(text),
         Given::Media(media) => media,
     };
-    match (&media.source, data(media, contents)) {
-        (_, None) => text_part(UNSUPPORTED_WORDS),
-        (Source::Blob(_), Some(data)) => {
+    match (&media.source, data(media, contents), version) {
+        (_, None, _) => text_part(UNSUPPORTED_WORDS),
+        (Source::Blob(_), Some(_), Version::Seven) => file(media, contents, version),
+        (Source::Blob(_), Some(data), Version::Five) => {
             json!({"type": "media", "data": data, "mediaType": media.essence()})
         }
-        (Source::Url(_), Some(url)) => {
+        (Source::Url(_), Some(url), Version::Seven) => {
+            json!({"type": "file-url", "url": url, "mediaType": media.essence()})
+        }
+        (Source::Url(_), Some(url), Version::Five) => {
             let is_picture = media.kind() == crate::model::media::Kind::Image;
             let kind = if is_picture { "image-url" } else { "file-url" };
             json!({"type": kind, "url": url})

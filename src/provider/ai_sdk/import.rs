@@ -1,4 +1,5 @@
-//! Messages of the AI SDK, read into neutral ones. Parts of its version 4 are taken too.
+//! Messages of the AI SDK, read into neutral ones: those of its versions 5 to 7, and parts of
+//! version 4.
 
 use serde_json::{Map, Value, json};
 
@@ -19,6 +20,9 @@ use crate::{
 const PICTURE: &str = "image/jpeg";
 /// What files are whose type is not said.
 const PDF: &str = "application/pdf";
+
+/// What texts are whose type is not said.
+const TEXT: &str = "text/plain";
 
 /// Reads all messages.
 pub(in crate::provider) fn read(messages: &[Node<'_>], reading: &mut Reading<'_>) {
@@ -206,22 +210,87 @@ fn content(
         reading.note(part.path(name), FlawKind::Missing, "must be set");
         return None;
     };
+    let said = said_type(part, reading);
+    let usual = usual_type(&said).unwrap_or(usual);
+    let media_type = whole_type(said);
+    let filename = part.word("filename", reading);
+    if node.is_object() {
+        return tagged(&node, (media_type, filename), usual, reading);
+    }
     if !node.is_text() {
-        let why = "must be a string: content in base64 or an address";
+        let why = "must be content in base64, an address or, from version 7 on, an object";
         reading.note(node.at().to_owned(), FlawKind::Malformed, why);
         return None;
     }
-    let media_type = media_type(part, reading);
-    let filename = part.word("filename", reading);
+    text_or_address(&node, (media_type, filename), usual, reading)
+}
+
+/// What an object holds that says what it is: content in base64, an address or a text.
+fn tagged(
+    node: &Node<'_>,
+    (media_type, filename): (String, String),
+    usual: &str,
+    reading: &mut Reading<'_>,
+) -> Option<ForeignMedia> {
+    let data = node.object(reading)?;
+    let kind = data.get("type").filter(Node::is_text);
+    let kind = kind.map(|kind| kind.text(reading)).unwrap_or_default();
+    let name = match kind.as_str() {
+        "data" | "url" | "text" => kind.as_str(),
+        _ => {
+            let known = "data, url or text: content that only the service has cannot be taken";
+            reading.unknown_type(&data, known);
+            return None;
+        }
+    };
+    let Some(inner) = data.get(name).filter(Node::is_text) else {
+        reading.note(
+            data.path(name),
+            FlawKind::Missing,
+            "must be set, as a string",
+        );
+        return None;
+    };
+    match name {
+        "data" => in_base64(&inner, (media_type, filename), usual, reading),
+        "url" => from_data_or_url(&inner, media_type, filename, usual, reading),
+        _ => {
+            let media_type = if media_type.is_empty() {
+                TEXT.to_owned()
+            } else {
+                media_type
+            };
+            let text = inner.text(reading);
+            Some(inline(media_type, filename, text.into_bytes()))
+        }
+    }
+}
+
+/// A string: content in base64, as a `data:` address or at another one.
+fn text_or_address(
+    node: &Node<'_>,
+    (media_type, filename): (String, String),
+    usual: &str,
+    reading: &mut Reading<'_>,
+) -> Option<ForeignMedia> {
     let start = node.text(reading);
     let start = start.get(..8).unwrap_or(&start).to_ascii_lowercase();
     if ["data:", "http:", "https:"]
         .iter()
         .any(|scheme| start.starts_with(scheme))
     {
-        return from_data_or_url(&node, media_type, filename, usual, reading);
+        return from_data_or_url(node, media_type, filename, usual, reading);
     }
-    let data = encoded(&node, reading)?;
+    in_base64(node, (media_type, filename), usual, reading)
+}
+
+fn in_base64(
+    node: &Node<'_>,
+    (media_type, filename): (String, String),
+    usual: &str,
+    reading: &mut Reading<'_>,
+) -> Option<ForeignMedia> {
+    let data = encoded(node, reading)?;
     let media_type = if media_type.is_empty() {
         usual.to_owned()
     } else {
@@ -230,18 +299,33 @@ fn content(
     Some(inline(media_type, filename, data))
 }
 
-/// The type; `image/*` and `image` say that it is not known.
-fn media_type(part: &Object<'_>, reading: &mut Reading<'_>) -> String {
+/// The type as it is written.
+fn said_type(part: &Object<'_>, reading: &mut Reading<'_>) -> String {
     let said = part.word("mediaType", reading);
-    let said = if said.is_empty() {
+    if said.is_empty() {
         part.word("mimeType", reading)
     } else {
         said
-    };
+    }
+}
+
+/// A whole type; empty where `image/*` or `image` says that it is not known.
+fn whole_type(said: String) -> String {
     if said.ends_with("/*") || !said.contains('/') {
         return String::new();
     }
     said
+}
+
+/// What content is of which only such a beginning of its type is said.
+fn usual_type(said: &str) -> Option<&'static str> {
+    match said.trim_end_matches("/*") {
+        "image" => Some(PICTURE),
+        "audio" => Some("audio/mpeg"),
+        "video" => Some("video/mp4"),
+        "text" => Some(TEXT),
+        _ => None,
+    }
 }
 
 /// A part of what the model said.
@@ -259,13 +343,18 @@ fn answered(part: &Object<'_>, kind: &str, reading: &mut Reading<'_>) -> Option<
             Some(Part::new(part.at(), content).with(&Some(own)))
         }
         "file" => medium(part, "data", PDF, reading),
+        // What a model shows as its reasoning, and parts of the provider's own.
+        "reasoning-file" | "custom" => Some(kept(part, kind, reading)),
         "tool-call" if part.is_true("providerExecuted") => Some(kept(part, kind, reading)),
         "tool-result" => Some(kept(part, kind, reading)),
         "tool-call" => Some(call(part, reading)),
         // How the call ended is in its result.
         "tool-approval-request" => None,
         _ => {
-            reading.unknown_type(part, "text, reasoning, file, tool-call or tool-result");
+            reading.unknown_type(
+                part,
+                "text, reasoning, reasoning-file, file, custom, tool-call or tool-result",
+            );
             None
         }
     }
@@ -452,7 +541,7 @@ fn given(piece: &Object<'_>, reading: &mut Reading<'_>) -> Option<Given> {
         "file-url" => address(piece, PDF, reading),
         "image-url" => address(piece, PICTURE, reading),
         _ => {
-            let known = "text, media, file-data, file-url, image-data or image-url";
+            let known = "text, file, media, file-data, file-url, image-data or image-url";
             reading.unknown_type(piece, known);
             None
         }
@@ -462,7 +551,7 @@ fn given(piece: &Object<'_>, reading: &mut Reading<'_>) -> Option<Given> {
 
 fn address(piece: &Object<'_>, usual: &str, reading: &mut Reading<'_>) -> Option<ForeignMedia> {
     let url = piece.required("url", reading);
-    let media_type = media_type(piece, reading);
+    let media_type = whole_type(said_type(piece, reading));
     let filename = piece.word("filename", reading);
     (!url.is_empty()).then(|| at_address(url, media_type, filename, usual))
 }

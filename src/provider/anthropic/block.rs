@@ -16,7 +16,10 @@ use crate::{
     model::{Citation, ProviderItem},
     provider::{
         Chunk,
-        http::lenient::{self, Joiner, Piece, Text},
+        http::{
+            Fault,
+            lenient::{self, Joiner, Piece, Text},
+        },
     },
 };
 
@@ -60,7 +63,11 @@ pub(super) enum Block {
 
 impl Block {
     /// The block that begins so. `calls` began before it.
-    pub(super) fn open(raw: &RawValue, calls: u32, chunks: &mut VecDeque<Chunk>) -> Self {
+    pub(super) fn open(
+        raw: &RawValue,
+        calls: u32,
+        chunks: &mut VecDeque<Chunk>,
+    ) -> Result<Self, Fault> {
         let opened = serde_json::from_str::<Opened>(raw.get()).unwrap_or_default();
         let joiner = Joiner::default();
         let (mut block, begin) = match opened.kind.0.as_str() {
@@ -92,7 +99,10 @@ impl Block {
             }
             "redacted_thinking" => {
                 let data = opened.data.0;
-                return Self::Redacted { data };
+                return Ok(Self::Redacted { data });
+            }
+            "tool_use" if opened.name.0.is_empty() => {
+                return Err(Fault::broken("the answer holds a tool call without a name"));
             }
             "tool_use" => {
                 chunks.push_back(Chunk::ToolCall {
@@ -107,22 +117,30 @@ impl Block {
                             .to_string(),
                     });
                 }
-                return Self::Call {
+                return Ok(Self::Call {
                     index: calls,
                     joiner,
                     input: opened.input,
                     begun: false,
-                };
+                });
             }
             _ => {
-                return Self::Item {
+                return Ok(Self::Item {
                     fields: lenient::members(raw.get()),
                     input: Piece::default(),
-                };
+                });
             }
         };
         block.extend(begin, chunks);
-        block
+        Ok(block)
+    }
+
+    /// Whether it began with something that is handed out once it ends.
+    pub(super) fn is_held(&self) -> bool {
+        match self {
+            Self::Redacted { .. } | Self::Item { .. } => true,
+            Self::Text { .. } | Self::Thinking { .. } | Self::Call { .. } => false,
+        }
     }
 
     /// Whether it is a call of a host's tool.
@@ -161,7 +179,10 @@ impl Block {
                     *shown |= !thinking.is_empty();
                     add(joiner.join(&thinking), Chunk::Reasoning, chunks);
                 }
-                signature.push_str(&delta.signature.0);
+                // It comes whole: one that is the same came twice.
+                if delta.signature.0 != *signature {
+                    signature.push_str(&delta.signature.0);
+                }
                 delta.signature.0.len()
             }
             Self::Redacted { data: _ } => 0,

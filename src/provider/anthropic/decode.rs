@@ -4,7 +4,10 @@
 //! given, because whatever cut the stream off may have cut more. Unknown events and deltas say
 //! nothing; unknown blocks are items that only the service can read.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::{
+    collections::{BTreeMap, VecDeque},
+    hash::{DefaultHasher, Hash as _, Hasher as _},
+};
 
 use serde::de::DeserializeOwned;
 use serde_json::{json, value::RawValue};
@@ -23,7 +26,7 @@ use crate::{
         http::{
             Fault, Said,
             classify::{self, Place},
-            lenient::Word,
+            lenient::{self, Word},
             sse, stream,
         },
     },
@@ -41,6 +44,10 @@ pub struct Decoder {
     model: String,
     /// The blocks that are being written, by the service's number.
     open: BTreeMap<i64, Open>,
+    /// The largest number of a block that began.
+    begun: Option<i64>,
+    /// The message began.
+    started: bool,
     /// Calls that began.
     calls: u32,
     /// Something was said.
@@ -60,6 +67,10 @@ pub struct Decoder {
 struct Open {
     block: Block,
     held: usize,
+    /// A hash of what it began with.
+    began: u64,
+    /// Something was added to it.
+    extended: bool,
 }
 
 impl Decoder {
@@ -85,25 +96,31 @@ impl Decoder {
         } = event;
         let index = index.and_then(|index| index.0).unwrap_or(0);
         match kind.0.as_str() {
-            "message_start" => self.start(read(message)?),
+            "message_start" => self.start(read(message)?, chunks),
             "content_block_start" => match content_block {
                 Some(block) => self.open_block(index, &block, chunks),
                 None => Ok(()),
             },
             "content_block_delta" => match (self.open.get_mut(&index), delta) {
                 (Some(open), Some(delta)) => {
+                    open.extended = true;
                     let held = open.block.extend(read(Some(delta))?, chunks);
                     open.held = open.held.saturating_add(held);
                     self.check_held()
                 }
-                (_, _) => Ok(()),
-            },
-            "content_block_stop" => {
-                if let Some(Open { block, held: _ }) = self.open.remove(&index) {
-                    block.close(&mut self.room, chunks);
+                (None, Some(delta)) => {
+                    self.check_begun(index)?;
+                    without_block(&read(Some(delta))?)
                 }
-                Ok(())
-            }
+                (_, None) => Ok(()),
+            },
+            "content_block_stop" => match self.open.remove(&index) {
+                Some(Open { block, .. }) => {
+                    block.close(&mut self.room, chunks);
+                    Ok(())
+                }
+                None => self.check_begun(index),
+            },
             "message_delta" => {
                 self.attach([
                     ("context_management", context_management),
@@ -121,15 +138,20 @@ impl Decoder {
     /// A gateway may say twice that the message begins, and one that calls another service itself
     /// begins again: what came before is forgotten. Once something was handed out it cannot be taken
     /// back here: the call is made again, which voids it.
-    fn start(&mut self, started: Started) -> Result<(), Fault> {
-        if self.shown {
+    fn start(&mut self, started: Started, chunks: &mut VecDeque<Chunk>) -> Result<(), Fault> {
+        // Without a beginning before it, the blocks are those of this message.
+        let is_late = !self.started && self.open.values().any(|open| open.block.is_held());
+        if self.shown || is_late {
             return Err(Fault::broken("the answer began again in its middle"));
         }
         let fingerprint = self.fingerprint.take();
         *self = Self::new(fingerprint);
+        self.started = true;
         let Started {
             id,
             model,
+            content,
+            stop_reason,
             usage,
             container,
             context_management,
@@ -143,6 +165,19 @@ impl Decoder {
             ("input_transformations", input_transformations),
         ]);
         usage.iter().for_each(|report| self.report.add(report));
+        // The answer to results of calls that a program of the model's made may come so, as a whole.
+        let blocks: Vec<Box<RawValue>> = content
+            .and_then(|content| serde_json::from_str(content.get()).ok())
+            .unwrap_or_default();
+        for (index, block) in (0..).zip(&blocks) {
+            self.open_block(index, block, chunks)?;
+            if let Some(Open { block, .. }) = self.open.remove(&index) {
+                block.close(&mut self.room, chunks);
+            }
+        }
+        if !stop_reason.0.is_empty() {
+            self.finish = Some(stop_reason.0);
+        }
         Ok(())
     }
 
@@ -161,15 +196,32 @@ impl Decoder {
         block: &RawValue,
         chunks: &mut VecDeque<Chunk>,
     ) -> Result<(), Fault> {
-        // Whoever does not end the one before means the same number.
-        if let Some(Open { block, held: _ }) = self.open.remove(&index) {
+        let mut hasher = DefaultHasher::new();
+        block.get().hash(&mut hasher);
+        let began = hasher.finish();
+        match self.open.get(&index) {
+            Some(open) if open.began == began && !open.extended => return Ok(()),
+            Some(open) if open.began == began && has_id(block) => {
+                return Err(Fault::broken("a block of the answer began twice"));
+            }
+            Some(_) | None => {}
+        }
+        // A service that does not end the one before means the same number.
+        if let Some(Open { block, .. }) = self.open.remove(&index) {
             block.close(&mut self.room, chunks);
         }
         self.said = true;
+        self.begun = self.begun.max(Some(index));
         let held = block.get().len();
-        let block = Block::open(block, self.calls, chunks);
+        let block = Block::open(block, self.calls, chunks)?;
         self.calls += u32::from(block.is_call());
-        self.open.insert(index, Open { block, held });
+        let open = Open {
+            block,
+            held,
+            began,
+            extended: false,
+        };
+        self.open.insert(index, open);
         self.check_held()
     }
 
@@ -204,9 +256,19 @@ impl Decoder {
         ]);
     }
 
+    /// Refuses what belongs to a block beyond all that began: its beginning is missing.
+    fn check_begun(&self, index: i64) -> Result<(), Fault> {
+        if Some(index) > self.begun {
+            return Err(Fault::broken(
+                "the beginning of a block of the answer is missing",
+            ));
+        }
+        Ok(())
+    }
+
     /// The answer is complete.
     fn complete(&mut self, chunks: &mut VecDeque<Chunk>) -> Result<(), Fault> {
-        for (_, Open { block, held: _ }) in std::mem::take(&mut self.open) {
+        for (_, Open { block, .. }) in std::mem::take(&mut self.open) {
             block.close(&mut self.room, chunks);
         }
         let word = self.finish.take().unwrap_or_default();
@@ -222,6 +284,7 @@ impl Decoder {
             reason,
             provider_reason: word,
             usage: self.report.read(),
+            prompt_usage: self.report.last_round(),
             provider_model: std::mem::take(&mut self.model),
             response_id: std::mem::take(&mut self.id),
             metadata: (!attached.is_empty()).then(|| json!({ KIND: attached }).to_string()),
@@ -285,6 +348,25 @@ fn read<T: DeserializeOwned + Default>(raw: Option<Box<RawValue>>) -> Result<T, 
         .transpose()
         .map_err(|error| Fault::unreadable(&error))?;
     Ok(read.unwrap_or_default())
+}
+
+/// Whether a block has an id, so that no other one begins as it does.
+fn has_id(block: &RawValue) -> bool {
+    let members = lenient::members(block.get());
+    let id = members.get("id").map(|raw| lenient::word(raw));
+    id.is_some_and(|id| !id.is_empty())
+}
+
+/// Takes a piece of a block that never began, or has ended: an answer without it would lack what the
+/// model said.
+fn without_block(delta: &Delta) -> Result<(), Fault> {
+    let pieces = [&delta.text, &delta.thinking, &delta.partial_json];
+    if pieces.into_iter().flatten().any(|piece| !piece.is_empty()) {
+        return Err(Fault::broken(
+            "a piece of the answer belongs to no block of it",
+        ));
+    }
+    Ok(())
 }
 
 /// Whether a type is one of those that an answer is made of.

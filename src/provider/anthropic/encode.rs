@@ -6,7 +6,7 @@ use http::{HeaderMap, HeaderName, HeaderValue};
 
 use super::{
     KIND, cache,
-    family::Family,
+    family::{Family, ReasoningBack},
     messages::{Conversation, Form, conversation},
     options,
     wire::{AnyTool, Block, CacheControl, Content, Json, Tool},
@@ -27,6 +27,9 @@ const MAX_TOKENS: u32 = 8_192;
 /// Tokens that an answer may have however full the window is.
 const LEAST_TOKENS: u32 = 1_024;
 
+/// Which ids of calls the service takes.
+pub(super) const CALL_IDS: CallIds = CallIds::Short;
+
 /// What a tool without arguments takes.
 const NO_ARGUMENTS: &str = r#"{"type":"object","properties":{}}"#;
 
@@ -42,6 +45,8 @@ pub(super) struct Manner<'a> {
     pub(super) model: ModelInfo,
     /// How markers of the prompt cache are written. `None` means there are none.
     pub(super) cache: Option<CacheControl>,
+    /// Which reasoning goes back, where the operator says so.
+    pub(super) reasoning_back: Option<ReasoningBack>,
     /// Whether reasoning goes back at all.
     pub(super) with_reasoning: bool,
     /// Whether instructions within the conversation are sent as such, to a model that takes them.
@@ -51,7 +56,7 @@ pub(super) struct Manner<'a> {
 impl Manner<'_> {
     /// What the model takes.
     fn family(&self) -> Family {
-        let family = Family::of(&self.model);
+        let family = Family::of(&self.model).with_reasoning_back(self.reasoning_back);
         Family {
             system_messages: family.system_messages && self.with_system,
             ..family
@@ -93,7 +98,7 @@ pub(super) fn question(prompt: &Prompt, manner: &Manner<'_>) -> Encoded {
 }
 
 fn encode(prompt: &Prompt, manner: &Manner<'_>, finish: impl FnOnce(&mut Body, bool)) -> Encoded {
-    let ids = Ids::of(prompt.transcript.messages(), CallIds::Short);
+    let ids = Ids::of(prompt.transcript.messages(), CALL_IDS);
     let form = Form {
         provider: manner.provider,
         family: manner.family(),
@@ -108,6 +113,7 @@ fn encode(prompt: &Prompt, manner: &Manner<'_>, finish: impl FnOnce(&mut Body, b
         container,
         has_reasoning,
         has_system,
+        pruned,
         unreasoned_call,
     } = conversation(
         prompt,
@@ -118,12 +124,15 @@ fn encode(prompt: &Prompt, manner: &Manner<'_>, finish: impl FnOnce(&mut Body, b
     let mut host_tools = tools;
     if let Some(marker) = manner.cache {
         cache::mark_tools(&mut host_tools, !system.is_empty(), marker);
-        cache::mark_messages(&mut messages, marker);
+        cache::mark_messages(&mut messages, pruned, marker);
     }
     let mut body = Body::default();
     body.set("model", &prompt.model);
     if !system.is_empty() {
-        body.set("system", instructions(system, manner.cache));
+        body.set(
+            "system",
+            instructions(system, pruned.is_some(), manner.cache),
+        );
     }
     body.set("messages", messages);
     let hosted = prompt.provider_tools.iter();
@@ -148,14 +157,19 @@ fn encode(prompt: &Prompt, manner: &Manner<'_>, finish: impl FnOnce(&mut Body, b
     }
 }
 
-fn instructions<'a>(system: Vec<Cow<'a, str>>, cache: Option<CacheControl>) -> Vec<Block<'a>> {
+fn instructions<'a>(
+    system: Vec<Cow<'a, str>>,
+    has_pruned: bool,
+    cache: Option<CacheControl>,
+) -> Vec<Block<'a>> {
     let count = system.len();
     let block = |(at, text): (usize, Cow<'a, str>)| Block::Own {
         content: Content::Text {
             text,
             citations: Vec::new(),
         },
-        cache_control: cache.and_then(|marker| cache::of_instructions(count, at, marker)),
+        cache_control: cache
+            .and_then(|marker| cache::of_instructions(count, at, has_pruned, marker)),
     };
     system.into_iter().enumerate().map(block).collect()
 }

@@ -2,7 +2,11 @@
 //! Sources: Anthropic's documentation of adaptive thinking, of preserved thinking and of mid-turn
 //! system messages; for single models the flags of LiteLLM 1.109.1.
 
-use crate::provider::{ModelInfo, discovery::Thinking as Listed};
+use crate::provider::{
+    ModelInfo,
+    discovery::Thinking as Listed,
+    rules::{ForcedCalls, ReasoningKept, ReasoningOf, ReasoningRule},
+};
 
 /// How a model is asked to think.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -19,6 +23,17 @@ pub(super) enum Thinking {
     Always,
 }
 
+/// Which reasoning goes back to the model that wrote it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ReasoningBack {
+    /// None.
+    Never,
+    /// What is signed.
+    Signed,
+    /// All, with a signature or without.
+    SignedOrNot,
+}
+
 /// What a family of models takes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Family {
@@ -33,6 +48,8 @@ pub(super) struct Family {
     /// Whether instructions may stand within the conversation: after what a user says, before an
     /// answer.
     pub(super) system_messages: bool,
+    /// Which reasoning goes back to it.
+    pub(super) reasoning_back: ReasoningBack,
     /// Whether what signs its reasoning covers everything before it.
     pub(super) binds_prefix: bool,
     /// Whether answers can be held to a schema.
@@ -49,6 +66,7 @@ const OTHER: Family = Family {
     temperature_with_top_p: true,
     forced_calls: true,
     system_messages: false,
+    reasoning_back: ReasoningBack::SignedOrNot,
     binds_prefix: false,
     schemas: false,
     prefill: true,
@@ -64,6 +82,54 @@ const CAN_BE_FORCED: [&str; 1] = ["haiku-5-5"];
 const NEWEST: (u32, u32) = (u32::MAX, 0);
 
 impl Family {
+    /// Which reasoning of earlier answers is sent.
+    pub(super) fn reasoning(self) -> ReasoningRule {
+        match self.reasoning_back {
+            ReasoningBack::Never => ReasoningRule::NEVER,
+            ReasoningBack::Signed => ReasoningRule::SIGNED,
+            ReasoningBack::SignedOrNot => ReasoningRule {
+                kept: ReasoningKept::Always,
+                of: ReasoningOf::SameModel,
+            },
+        }
+    }
+
+    /// The same with what the operator says of its reasoning, which wins.
+    #[must_use]
+    pub(super) fn with_reasoning_back(self, said: Option<ReasoningBack>) -> Self {
+        Self {
+            reasoning_back: said.unwrap_or(self.reasoning_back),
+            ..self
+        }
+    }
+
+    /// Whether it takes a budget for reasoning: then each answer must begin with reasoning.
+    pub(super) fn takes_budget(self) -> bool {
+        match self.thinking {
+            Thinking::Budget | Thinking::AdaptiveOrBudget => true,
+            Thinking::Never | Thinking::Adaptive | Thinking::Always => false,
+        }
+    }
+
+    /// What is sent for a forced call beside an effort.
+    pub(super) fn forced_with_effort(self) -> ForcedCalls {
+        match self.thinking {
+            _ if !self.forced_calls => ForcedCalls::Never,
+            Thinking::Budget => ForcedCalls::NotForced,
+            Thinking::AdaptiveOrBudget | Thinking::Adaptive => ForcedCalls::WithoutReasoning,
+            Thinking::Never | Thinking::Always => ForcedCalls::Both,
+        }
+    }
+
+    /// The same beside a budget for reasoning.
+    pub(super) fn forced_with_budget(self) -> ForcedCalls {
+        match (self.forced_calls, self.takes_budget()) {
+            (false, _) => ForcedCalls::Never,
+            (true, true) => ForcedCalls::NotForced,
+            (true, false) => ForcedCalls::Both,
+        }
+    }
+
     /// What the model takes. How it is asked to think is read of its name only where its service
     /// does not say that: the name may be an alias of a gateway's.
     pub(super) fn of(model: &ModelInfo) -> Self {
@@ -103,6 +169,7 @@ impl Family {
             temperature_with_top_p: generation < (4, 1),
             forced_calls: generation < (5, 1) || is(&CAN_BE_FORCED),
             system_messages: generation >= (4, 8),
+            reasoning_back: ReasoningBack::Signed,
             binds_prefix: generation >= (5, 1),
             schemas: generation >= (4, 5),
             prefill: generation < (4, 6),

@@ -240,7 +240,7 @@ fn call(block: &Object<'_>, reading: &mut Reading<'_>) -> Part {
 }
 
 /// Whether a type is one of the service's own tools, or of what it does to a conversation.
-fn is_item(kind: &str) -> bool {
+pub(super) fn is_item(kind: &str) -> bool {
     kind.ends_with("_tool_use")
         || kind.ends_with("_tool_result")
         || matches!(kind, "compaction" | "container_upload" | "fallback")

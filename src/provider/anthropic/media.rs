@@ -3,9 +3,12 @@
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 
 use super::wire::{Block, Content, Source};
-use crate::model::{
-    Contents, Media, Role,
-    media::{self, Kind, UNSUPPORTED_WORDS},
+use crate::{
+    model::{
+        Contents, Media, Role,
+        media::{self, Kind, UNSUPPORTED_WORDS},
+    },
+    provider::media_type,
 };
 
 /// Pictures that models read.
@@ -64,7 +67,7 @@ fn source<'a>(media: &'a Media, contents: &Contents) -> Option<Source<'a>> {
         }
     } else {
         Source::Base64 {
-            media_type,
+            media_type: media_type::of(media, content),
             data: STANDARD.encode(content),
         }
     })

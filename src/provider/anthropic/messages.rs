@@ -9,6 +9,7 @@ use serde_json::Value;
 
 use super::{
     KIND,
+    cache::Pruned,
     family::Family,
     hosted::{self, Hosted},
     media,
@@ -17,11 +18,12 @@ use super::{
 use crate::{
     model::{
         Content, Contents, Given, Message, MessageId, Part, Prompt, PromptNote, ProviderItem, Role,
-        ToolCall, ToolOutcome, ToolResult, json::sound, message::StoredPart, transcript,
+        Seq, ToolCall, ToolOutcome, ToolResult, json::sound, message::StoredPart, transcript,
     },
     provider::{
-        authorship,
+        PastReasoning, authorship,
         call_ids::Ids,
+        call_names,
         http::lenient,
         inserted::{CONTINUE, INSTRUCTIONS, OPENING},
         omissions,
@@ -57,6 +59,8 @@ pub(super) struct Conversation<'a> {
     pub(super) has_reasoning: bool,
     /// Whether instructions stand within the conversation as such.
     pub(super) has_system: bool,
+    /// Where results are pruned. `None` means that none is.
+    pub(super) pruned: Option<Pruned>,
     /// Whether a call in the current tool loop is without the reasoning that preceded it. A model that
     /// must begin each answer with reasoning refuses that.
     pub(super) unreasoned_call: bool,
@@ -84,6 +88,12 @@ pub(super) fn conversation<'a>(
         form,
         ids,
         loop_begins: transcript::loop_begins(stored),
+        newest_prune: stored.iter().filter_map(pruned_at).max(),
+        last_answer: stored
+            .iter()
+            .filter(|message| message.role == Role::Assistant)
+            .map(|message| message.seq)
+            .max(),
         hosted: Hosted::of(stored, form.provider),
         prefix: form.family.binds_prefix.then(|| Prefix::of(stored)),
         reasoning: Vec::new(),
@@ -96,6 +106,7 @@ pub(super) fn conversation<'a>(
             container: None,
             has_reasoning: false,
             has_system: false,
+            pruned: None,
             unreasoned_call: false,
         },
     };
@@ -106,6 +117,12 @@ pub(super) fn conversation<'a>(
     writer.finish()
 }
 
+/// The newest prune that cleared a result of the message.
+fn pruned_at(message: &Message) -> Option<Seq> {
+    let marks = message.parts.iter().filter_map(|stored| stored.pruned);
+    marks.map(|pruned| pruned.at).max()
+}
+
 /// A conversation that is being written.
 struct Writer<'a> {
     prompt: &'a Prompt,
@@ -113,6 +130,10 @@ struct Writer<'a> {
     ids: &'a Ids,
     /// The message with which the tool loop begins that is going on.
     loop_begins: usize,
+    /// The seq of the newest prune of what is sent.
+    newest_prune: Option<Seq>,
+    /// The seq of the last answer.
+    last_answer: Option<Seq>,
     /// Which calls and results of the service's own tools go back.
     hosted: Hosted,
     /// What was written so far, for a model that binds its reasoning to it.
@@ -161,18 +182,50 @@ impl<'a> Writer<'a> {
                     .filter_map(|stored| result(&stored.part, self.ids, contents));
                 let results = results.collect();
                 self.push(Speaker::User, results);
+                if let Some(at) = pruned_at(message) {
+                    self.note_pruned(message, at);
+                }
             }
             Role::Assistant => {
                 if self.conversation.messages.is_empty() {
                     self.push(Speaker::User, vec![Block::text(OPENING)]);
                 }
                 let blocks = self.answer(at, message);
+                let renamed = omissions::names(message, call_names::MOST_ANTHROPIC);
+                self.conversation.left_out.extend(renamed);
                 if at > self.loop_begins {
                     self.conversation.unreasoned_call |= !reasons_before_it_calls(&blocks);
                     let container = self.container(message);
                     self.conversation.container = container.or(self.conversation.container.take());
                 }
                 self.push_or_note(message, Speaker::Assistant, blocks);
+            }
+        }
+    }
+
+    /// Notes where the message ends that was written last, of which that prune cleared a result.
+    fn note_pruned(&mut self, message: &Message, at: Seq) {
+        let sent = self.conversation.messages.len();
+        let is_newest = self.newest_prune == Some(at);
+        let is_new = self.newest_prune > self.last_answer;
+        let pruned = self.conversation.pruned.get_or_insert(Pruned {
+            cleared: 0,
+            cleared_before: None,
+            changed: 0,
+            is_new,
+        });
+        if is_newest && pruned.changed == 0 {
+            pruned.changed = sent;
+        }
+        // Of a message with other results the next prune may change some.
+        let mut results = message
+            .parts
+            .iter()
+            .filter(|it| it.part.content.as_result().is_some());
+        if results.all(|stored| stored.pruned.is_some()) {
+            pruned.cleared = sent;
+            if pruned.changed == 0 {
+                pruned.cleared_before = Some(sent);
             }
         }
     }
@@ -240,8 +293,9 @@ impl<'a> Writer<'a> {
             .parts
             .iter()
             .any(|stored| matches!(stored.part.content, Content::Reasoning { .. }));
-        let reasoning = reasons && self.form.with_reasoning && self.is_valid(message);
-        let cites = self.is_own(message) && self.hosted.sends_sources(at);
+        let is_valid = reasons && self.form.with_reasoning && self.is_unchanged(message);
+        let own = self.is_own(message);
+        let cites = own && self.hosted.sends_sources(at);
         let mut blocks = Vec::new();
         for (position, StoredPart { part, .. }) in message.parts.iter().enumerate() {
             let written = match &part.content {
@@ -253,12 +307,12 @@ impl<'a> Writer<'a> {
                 }),
                 Content::ToolCall(call) => Some(Block::new(Written::ToolUse {
                     id: self.ids.get(&call.id),
-                    name: &call.name,
+                    name: call_names::sent(&call.name, call_names::MOST_ANTHROPIC),
                     input: arguments(call),
                     caller: self.caller(part),
                 })),
                 Content::Reasoning { text, .. } => {
-                    let block = reasoning.then(|| thinking(part, text)).flatten();
+                    let block = is_valid.then(|| self.thinking(own, part, text)).flatten();
                     if block.is_some() {
                         self.reasoning.push((message, position));
                     } else {
@@ -310,9 +364,9 @@ impl<'a> Writer<'a> {
         is_sent.then_some(caller)
     }
 
-    /// Whether the model takes back what it thought: it wrote the message, and after the very words
+    /// Whether a model that binds its reasoning takes it back: it wrote the message after the very words
     /// that stand before it now.
-    fn is_valid(&self, message: &Message) -> bool {
+    fn is_unchanged(&self, message: &Message) -> bool {
         let written_after = message
             .response
             .as_ref()
@@ -321,7 +375,16 @@ impl<'a> Writer<'a> {
         let is_unchanged = |prefix: &Prefix| {
             written_after.is_some_and(|written_after| prefix.matches(written_after))
         };
-        self.is_own(message) && self.prefix.as_ref().is_none_or(is_unchanged)
+        self.prefix.as_ref().is_none_or(is_unchanged)
+    }
+
+    /// What the model thought, as it was. `None` if the rules do not send it back, or nothing of it is
+    /// there to be sent.
+    fn thinking(&self, own: bool, part: &Part, text: &'a str) -> Option<Block<'a>> {
+        let (content, is_signed) = thinking(part, text)?;
+        let reasoning = PastReasoning::anywhere(own, is_signed);
+        let is_sent = self.form.family.reasoning().takes(reasoning);
+        is_sent.then(|| Block::new(content))
     }
 
     /// Whether the model that is asked now wrote the message.
@@ -428,8 +491,13 @@ impl<'a> Writer<'a> {
     }
 
     /// Whether the model goes on after what was written last. Most do after an item of the service's
-    /// own only: it paused there.
+    /// own only: it paused there. None does that has a message to answer of which nothing is sent: what it
+    /// said before would be the beginning of its answer.
     fn can_end(&self) -> bool {
+        let stored = self.prompt.transcript.messages();
+        let goes_on = stored
+            .last()
+            .is_some_and(|last| last.role == Role::Assistant);
         self.conversation
             .messages
             .last()
@@ -437,7 +505,8 @@ impl<'a> Writer<'a> {
                 Speaker::User | Speaker::System => true,
                 Speaker::Assistant => {
                     let is_item = |block: &Block<'_>| matches!(block, Block::Item(_));
-                    self.form.family.prefill || last.content.last().is_some_and(is_item)
+                    goes_on
+                        && (self.form.family.prefill || last.content.last().is_some_and(is_item))
                 }
             })
     }
@@ -543,9 +612,10 @@ fn given<'a>(result: &'a ToolResult, contents: &Contents) -> Vec<Block<'a>> {
     }
 }
 
-/// What the model thought, as it was. `None` means nothing proves that it did.
-fn thinking<'a>(part: &Part, text: &'a str) -> Option<Block<'a>> {
-    let mut entry = authorship::attached(KIND, part)?;
+/// What the model thought, as it was, and whether something proves that it did. `None` if there is
+/// nothing.
+fn thinking<'a>(part: &Part, text: &'a str) -> Option<(Written<'a>, bool)> {
+    let mut entry = authorship::attached(KIND, part).unwrap_or_default();
     let mut word = |name: &str| match entry.remove(name) {
         Some(Value::String(word)) => Some(word),
         Some(
@@ -553,14 +623,16 @@ fn thinking<'a>(part: &Part, text: &'a str) -> Option<Block<'a>> {
         )
         | None => None,
     };
-    let content = match word("redacted_thinking") {
-        Some(data) => Written::RedactedThinking { data },
-        None => Written::Thinking {
-            thinking: text,
-            signature: word("signature")?,
-        },
+    if let Some(data) = word("redacted_thinking") {
+        return Some((Written::RedactedThinking { data }, true));
+    }
+    let signature = word("signature");
+    let is_signed = signature.is_some();
+    let content = Written::Thinking {
+        thinking: text,
+        signature,
     };
-    Some(Block::new(content))
+    (is_signed || !text.is_empty()).then_some((content, is_signed))
 }
 
 /// The sources of a text as the service wrote them.
@@ -627,7 +699,10 @@ fn add(prefix: &mut Prefix, speaker: Speaker, block: &Block<'_>) {
             Written::Thinking {
                 thinking,
                 signature,
-            } => prefix.add(who, ["thinking", thinking, signature]),
+            } => {
+                let signature = signature.as_deref().unwrap_or_default();
+                prefix.add(who, ["thinking", *thinking, signature]);
+            }
             Written::RedactedThinking { data } => prefix.add(who, ["redacted_thinking", data]),
         },
     }

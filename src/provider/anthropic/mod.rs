@@ -6,11 +6,13 @@ mod cache;
 pub mod decode;
 mod encode;
 mod family;
+pub(in crate::provider) mod history;
 mod hosted;
 pub(in crate::provider) mod import;
 mod media;
 mod messages;
 mod options;
+mod rules;
 mod service;
 mod usage;
 mod wire;
@@ -18,6 +20,7 @@ mod wire;
 #[cfg(test)]
 mod tests;
 
+pub use family::ReasoningBack;
 pub(super) use family::binds_prefix;
 pub(super) use service::request;
 pub use service::{Anthropic, PromptCache};

@@ -63,15 +63,15 @@ pub(super) fn fitted(model: &ModelInfo, wanted: &Generation) -> Generation {
 /// The settings that the model does not support.
 pub(super) fn cannot_take(model: &ModelInfo, wanted: &Generation) -> Vec<Unsupported> {
     let family = Family::of(model);
-    let thinks = thinks_by_budget(family, wanted);
     let forced = wanted
         .tool_choice
         .as_ref()
         .is_some_and(ToolChoice::is_forced);
-    let no_budget = matches!(
-        family.thinking,
-        Thinking::Never | Thinking::Adaptive | Thinking::Always
-    );
+    let is_on = is_on(wanted.reasoning_effort);
+    let has_budget = wanted.reasoning_budget_tokens.is_some();
+    let not_forced = !family.forced_calls
+        || is_on && family.forced_with_effort().drops_force()
+        || has_budget && family.forced_with_budget().drops_force();
     let format = wanted.response_format.as_ref();
     let no_schema = !family.schemas && model.supports_json_schema != Some(true);
     let others = [
@@ -86,13 +86,18 @@ pub(super) fn cannot_take(model: &ModelInfo, wanted: &Generation) -> Vec<Unsuppo
             "The model does not think.",
         ),
         (
+            Setting::ReasoningEffort,
+            forced && is_on && family.forced_with_effort().drops_reasoning(),
+            "The model does not think in a call in which it must call a tool.",
+        ),
+        (
             Setting::ReasoningBudget,
-            wanted.reasoning_budget_tokens.is_some() && no_budget,
+            has_budget && !family.takes_budget(),
             "The model takes no budget for reasoning.",
         ),
         (
             Setting::ToolChoice,
-            forced && (thinks || !family.forced_calls),
+            forced && not_forced,
             "The model cannot be forced to call a tool.",
         ),
         (
@@ -113,7 +118,7 @@ pub(super) fn cannot_take(model: &ModelInfo, wanted: &Generation) -> Vec<Unsuppo
 /// Which of the settings of randomness the model does not support.
 fn sampling(model: &ModelInfo, family: Family, wanted: &Generation) -> [Refusal; 3] {
     let refused = !family.sampling || model.takes_temperature == Some(false);
-    let thinks = thinks_by_budget(family, wanted);
+    let thinks = thinks_where_asked(family, wanted);
     let both = wanted.temperature.is_some() && !family.temperature_with_top_p;
     [
         (
@@ -134,13 +139,13 @@ fn sampling(model: &ModelInfo, family: Family, wanted: &Generation) -> [Refusal;
     ]
 }
 
-/// Whether the model is asked to think by a budget, beside which other settings are refused.
-fn thinks_by_budget(family: Family, wanted: &Generation) -> bool {
+/// Whether a model that thinks only where it is asked to is asked, beside which settings of randomness are
+/// refused. The others never take any.
+fn thinks_where_asked(family: Family, wanted: &Generation) -> bool {
     match family.thinking {
-        Thinking::Budget => {
+        Thinking::Budget | Thinking::AdaptiveOrBudget => {
             wanted.reasoning_budget_tokens.is_some() || is_on(wanted.reasoning_effort)
         }
-        Thinking::AdaptiveOrBudget => wanted.reasoning_budget_tokens.is_some(),
         Thinking::Never | Thinking::Adaptive | Thinking::Always => false,
     }
 }
@@ -206,7 +211,7 @@ pub(super) fn write(
 }
 
 /// Whether and how much the model is to think. `None` leaves it to the model.
-fn thinking(
+pub(super) fn thinking(
     kind: Thinking,
     effort: Option<ReasoningEffort>,
     budget: Option<u32>,
@@ -244,7 +249,7 @@ fn tokens(effort: ReasoningEffort) -> u32 {
 }
 
 /// The effort and the form of the answer.
-fn output(
+pub(super) fn output(
     thinking: Thinking,
     effort: Option<ReasoningEffort>,
     format: &Option<ResponseFormat>,

@@ -9,7 +9,8 @@ use super::{
     KIND,
     decode::Decoder,
     encode::{self, Encoded, Manner},
-    media, options,
+    family::{self, ReasoningBack},
+    media, options, rules,
     wire::CacheControl,
 };
 use crate::{
@@ -18,11 +19,12 @@ use crate::{
         generation::Unsupported,
     },
     provider::{
-        Answer, Count, Error, ModelInfo, Provider, Refresh, Request,
+        Answer, Count, Error, ModelInfo, PastReasoning, Provider, Refresh, Request, Rules,
         discovery::Family,
         error::Kind,
         http::{Call, Client, Settings, Unusable},
         model_facts::Catalog,
+        refused_media::RefusedMedia,
     },
 };
 
@@ -57,7 +59,9 @@ pub struct Anthropic {
     name: String,
     client: Client,
     cache: PromptCache,
+    reasoning_back: Option<ReasoningBack>,
     models: Catalog,
+    refused: RefusedMedia,
 }
 
 impl Anthropic {
@@ -68,12 +72,14 @@ impl Anthropic {
         declared: BTreeMap<String, Declared>,
     ) -> Result<Self, Unusable> {
         let client = Client::new(name, settings)?;
-        let models = Catalog::new(client.host(), declared);
+        let models = Catalog::new(client.host(), declared).checked()?;
         Ok(Self {
             name: name.to_owned(),
             client,
             cache: PromptCache::default(),
+            reasoning_back: None,
             models,
+            refused: RefusedMedia::default(),
         })
     }
 
@@ -84,15 +90,67 @@ impl Anthropic {
         self
     }
 
+    /// Says which reasoning goes back, whatever the names of models say.
+    #[must_use]
+    pub fn with_reasoning_back(mut self, reasoning: Option<ReasoningBack>) -> Self {
+        self.reasoning_back = reasoning;
+        self
+    }
+
+    /// What a model takes.
+    fn family(&self, model: &ModelInfo) -> family::Family {
+        family::Family::of(model).with_reasoning_back(self.reasoning_back)
+    }
+
     fn manner(&self, model: &str) -> Manner<'_> {
         let info = self.models.model(model);
         Manner {
             provider: &self.name,
             model: info.unwrap_or_else(|| ModelInfo::unknown(model)),
             cache: self.cache.marker(),
+            reasoning_back: self.reasoning_back,
             with_reasoning: true,
             with_system: true,
         }
+    }
+
+    /// Where the service refuses reasoning that it wrote itself, for a reason of which nothing is
+    /// known here, or instructions within the conversation, the call is made once more without.
+    fn answer_to(&self, prompt: Arc<Prompt>) -> Answer {
+        let encoded = encode::request(&prompt, &self.manner(&prompt.model));
+        let Encoded {
+            has_reasoning,
+            has_system,
+            ..
+        } = encoded;
+        if !has_reasoning && !has_system {
+            return self.answer(encoded);
+        }
+        let provider = self.clone();
+        let mut first = self.answer(encoded);
+        let answer = async move {
+            let manner = provider.manner(&prompt.model);
+            let without = match first.next().await {
+                Some(Err(error)) if has_reasoning && refuses_reasoning(&error) => {
+                    tracing::warn!(%error, "the service refuses reasoning of its own: calling it without");
+                    Manner {
+                        with_reasoning: false,
+                        ..manner
+                    }
+                }
+                Some(Err(error)) if has_system && refuses_system(&error) => {
+                    tracing::warn!(%error, "the service refuses instructions within the conversation: calling it with those of a user");
+                    Manner {
+                        with_system: false,
+                        ..manner
+                    }
+                }
+                Some(begin) => return Box::pin(stream::iter([begin]).chain(first)) as Answer,
+                None => return first,
+            };
+            provider.answer(encode::request(&prompt, &without))
+        };
+        Box::pin(stream::once(answer).flatten())
     }
 
     fn answer(&self, encoded: Encoded) -> Answer {
@@ -169,11 +227,17 @@ impl Provider for Anthropic {
     }
 
     fn cannot_read(&self, model: &ModelInfo, media: &Media, role: Role) -> Option<String> {
-        media::cannot_read(media, role).or_else(|| model.cannot_read(media, role))
+        media::cannot_read(media, role)
+            .or_else(|| model.cannot_read(media, role))
+            .or_else(|| self.refused.reason(&model.name, media))
     }
 
-    fn sends_reasoning(&self, attached: bool, own: bool, _in_loop: bool) -> bool {
-        attached && own
+    fn rules(&self, model: &ModelInfo) -> Option<Rules> {
+        Some(rules::of(self.family(model), model))
+    }
+
+    fn sends_reasoning(&self, model: &ModelInfo, reasoning: PastReasoning) -> bool {
+        self.family(model).reasoning().takes(reasoning)
     }
 
     fn sends_item(&self, provider: &str, _own: bool) -> bool {
@@ -211,43 +275,9 @@ impl Provider for Anthropic {
         })
     }
 
-    /// Where the service refuses reasoning that it wrote itself, for a reason of which nothing is
-    /// known here, or instructions within the conversation, the call is made once more without.
     fn call(&self, prompt: Arc<Prompt>) -> Answer {
-        let encoded = encode::request(&prompt, &self.manner(&prompt.model));
-        let Encoded {
-            has_reasoning,
-            has_system,
-            ..
-        } = encoded;
-        if !has_reasoning && !has_system {
-            return self.answer(encoded);
-        }
-        let provider = self.clone();
-        let mut first = self.answer(encoded);
-        let answer = async move {
-            let manner = provider.manner(&prompt.model);
-            let without = match first.next().await {
-                Some(Err(error)) if has_reasoning && refuses_reasoning(&error) => {
-                    tracing::warn!(%error, "the service refuses reasoning of its own: calling it without");
-                    Manner {
-                        with_reasoning: false,
-                        ..manner
-                    }
-                }
-                Some(Err(error)) if has_system && refuses_system(&error) => {
-                    tracing::warn!(%error, "the service refuses instructions within the conversation: calling it with those of a user");
-                    Manner {
-                        with_system: false,
-                        ..manner
-                    }
-                }
-                Some(begin) => return Box::pin(stream::iter([begin]).chain(first)) as Answer,
-                None => return first,
-            };
-            provider.answer(encode::request(&prompt, &without))
-        };
-        Box::pin(stream::once(answer).flatten())
+        let answer = self.answer_to(Arc::clone(&prompt));
+        self.refused.watch(self.clone(), prompt, answer)
     }
 }
 
@@ -284,6 +314,7 @@ pub(in crate::provider) fn request(prompt: &Prompt) -> Request {
         provider: "",
         model: ModelInfo::unknown(&prompt.model),
         cache: None,
+        reasoning_back: None,
         with_reasoning: true,
         with_system: true,
     };

@@ -32,31 +32,62 @@ impl Report {
     /// The usage; `None` if nothing is reported.
     pub(super) fn read(&self) -> Option<Usage> {
         let number = |key: &str| self.0.get(key).and_then(|raw| lenient::count(raw));
-        let fresh = number("input_tokens");
-        let output = number("output_tokens");
-        if fresh.is_none() && output.is_none() {
-            return None;
-        }
-        let cache_read = number("cache_read_input_tokens").unwrap_or(0);
-        let cache_write = number("cache_creation_input_tokens").unwrap_or(0);
-        let output = output.unwrap_or(0);
-        let details = self.0.get("output_tokens_details");
-        let thinking = details.and_then(|details| report::count(details, "/thinking_tokens"));
-        let input = fresh
-            .unwrap_or(0)
-            .saturating_add(cache_read)
-            .saturating_add(cache_write);
         let whole = to_raw_value(&self.0).ok();
         Some(Usage {
-            input: tokens(input),
-            output: tokens(output),
-            reasoning: tokens(thinking.unwrap_or(0).min(output)),
-            cache_read: tokens(cache_read),
-            cache_write: tokens(cache_write),
             provider_tool_calls: whole.as_deref().map_or(0, report::tool_calls),
             provider_json: whole.as_deref().map(report::kept).unwrap_or_default(),
+            ..counted(number, self.thinking())?
         })
     }
+
+    /// The usage of the last round of the model alone. `None` if the service does not report rounds: they are
+    /// documented as what the size of the context follows from, while the sums grow with each round in which
+    /// the service's own tools ran.
+    pub(super) fn last_round(&self) -> Option<Usage> {
+        let rounds = self.0.get("iterations")?;
+        let rounds = serde_json::from_str::<Vec<&RawValue>>(rounds.get()).ok()?;
+        let last = rounds.into_iter().rev().find(|round| is_of_model(round))?;
+        let number = |key: &str| report::member(last, key).and_then(lenient::count);
+        // Reasoning is reported of all rounds together.
+        counted(number, self.thinking()).filter(|usage| usage.input > 0)
+    }
+
+    fn thinking(&self) -> u64 {
+        let details = self.0.get("output_tokens_details");
+        details
+            .and_then(|details| report::count(details, "/thinking_tokens"))
+            .unwrap_or(0)
+    }
+}
+
+/// The tokens that the named numbers of a report tell; `None` if it has none.
+fn counted(number: impl Fn(&str) -> Option<u64>, thinking: u64) -> Option<Usage> {
+    let fresh = number("input_tokens");
+    let output = number("output_tokens");
+    if fresh.is_none() && output.is_none() {
+        return None;
+    }
+    let cache_read = number("cache_read_input_tokens").unwrap_or(0);
+    let cache_write = number("cache_creation_input_tokens").unwrap_or(0);
+    let output = output.unwrap_or(0);
+    let input = fresh
+        .unwrap_or(0)
+        .saturating_add(cache_read)
+        .saturating_add(cache_write);
+    Some(Usage {
+        input: tokens(input),
+        output: tokens(output),
+        reasoning: tokens(thinking.min(output)),
+        cache_read: tokens(cache_read),
+        cache_write: tokens(cache_write),
+        ..Usage::default()
+    })
+}
+
+/// Whether a round is one of the model that answers, and not of an advisor or of a compaction.
+fn is_of_model(round: &RawValue) -> bool {
+    report::member(round, "type")
+        .is_none_or(|kind| [r#""message""#, r#""fallback_message""#].contains(&kind.get()))
 }
 
 #[cfg(test)]
@@ -110,6 +141,52 @@ mod tests {
             ],
             Some([9, 0, 0, 0, 0]),
         );
+    }
+
+    #[test]
+    fn p1_the_last_round_of_the_model_is_read_beside_the_sum_of_all() {
+        let round = |kind: &str, input: u32, output: u32| json!({"type": kind, "input_tokens": input, "output_tokens": output, "cache_read_input_tokens": 1000, "cache_creation_input_tokens": 10});
+        let check = |rounds: Value, expected: Option<[u32; 5]>| {
+            let mut report = Report::default();
+            let sums = json!({"input_tokens": 404_500, "output_tokens": 943, "output_tokens_details": {"thinking_tokens": 60}, "iterations": rounds});
+            report.add(&to_raw_value(&sums).expect("JSON"));
+            assert_eq!(report.read().map(|usage| usage.input), Some(404_500));
+            let last = report.last_round().map(|usage| {
+                assert_eq!(usage.provider_tool_calls, 0);
+                [
+                    usage.input,
+                    usage.output,
+                    usage.reasoning,
+                    usage.cache_read,
+                    usage.cache_write,
+                ]
+            });
+            assert_eq!(last, expected, "{rounds}");
+        };
+        let last = Some([80_010 + 1_000, 40, 40, 1_000, 10]);
+        let message = |input, output| round("message", input, output);
+        check(json!([message(2_479, 90), message(80_000, 40)]), last);
+        check(
+            json!([message(80_000, 40), round("advisor_message", 9, 9)]),
+            last,
+        );
+        check(
+            json!([message(80_000, 40), round("compaction", 9, 9)]),
+            last,
+        );
+        check(
+            json!([message(9, 0), round("fallback_message", 80_000, 40)]),
+            last,
+        );
+        check(json!([round("compaction", 9, 9)]), None);
+        check(
+            json!([{"input_tokens": 7, "output_tokens": 100}]),
+            Some([7, 100, 60, 0, 0]),
+        );
+        check(json!([]), None);
+        check(json!(null), None);
+        check(json!({"input_tokens": 7}), None);
+        check(json!([{"type": "message", "input_tokens": 0}]), None);
     }
 
     #[test]

@@ -68,7 +68,7 @@ pub(super) enum Content<'a> {
     },
     ToolUse {
         id: &'a str,
-        name: &'a str,
+        name: Cow<'a, str>,
         input: Json<'a>,
         #[serde(skip_serializing_if = "Option::is_none")]
         caller: Option<Value>,
@@ -82,7 +82,9 @@ pub(super) enum Content<'a> {
     },
     Thinking {
         thinking: &'a str,
-        signature: String,
+        /// What other makers serve may have none.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        signature: Option<String>,
     },
     RedactedThinking {
         data: String,
@@ -187,6 +189,9 @@ pub(super) struct Event {
 pub(super) struct Started {
     pub(super) id: Word,
     pub(super) model: Word,
+    /// Blocks that are complete already; mostly there are none.
+    pub(super) content: Option<Box<RawValue>>,
+    pub(super) stop_reason: Word,
     pub(super) usage: Option<Box<RawValue>>,
     pub(super) container: Option<Box<RawValue>>,
     pub(super) context_management: Option<Box<RawValue>>,

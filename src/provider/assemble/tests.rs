@@ -55,6 +55,7 @@ fn finish() -> Finish {
         provider_model: String::new(),
         response_id: String::new(),
         metadata: None,
+        prompt_usage: None,
         prompt_fingerprint: None,
     }
 }
@@ -259,6 +260,49 @@ fn characters_that_cannot_be_stored_are_replaced_and_flagged() {
         parts.iter().map(|part| part.sanitized).collect::<Vec<_>>(),
         [true, false]
     );
+}
+
+#[test]
+fn what_is_replaced_beside_the_text_of_a_part_flags_it_too() {
+    let named = |name: &str| Chunk::ToolCall {
+        index: 0,
+        id: "c".to_owned(),
+        name: name.to_owned(),
+    };
+    let about_call = |json: &str| Chunk::CallMetadata {
+        index: 0,
+        json: json.to_owned(),
+    };
+    let cited = |title: &str| {
+        Chunk::Citation(Citation {
+            title: title.to_owned(),
+            ..Citation::default()
+        })
+    };
+    let item = |title: &str| {
+        Chunk::Item(ProviderItem {
+            title: title.to_owned(),
+            ..ProviderItem::default()
+        })
+    };
+    let table = [
+        (vec![text("a"), metadata("{}")], false),
+        (vec![text("a"), metadata("\0")], true),
+        (vec![named("read")], false),
+        (vec![named("re\0ad")], true),
+        (vec![named("read"), about_call("{}")], false),
+        (vec![named("read"), about_call("\0")], true),
+        (vec![text("a"), cited("t")], false),
+        (vec![text("a"), cited("t\0")], true),
+        (vec![item("t")], false),
+        (vec![item("t\0")], true),
+    ];
+    for (chunks, expected) in table {
+        let told = format!("{chunks:?}");
+        let (assembly, _) = run(&[], 1_000, chunks).unwrap();
+        let parts = assembly.finish(finish()).parts;
+        assert_eq!(parts[0].sanitized, expected, "{told}");
+    }
 }
 
 #[test]

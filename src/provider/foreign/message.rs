@@ -35,6 +35,8 @@ pub struct ForeignPart {
     pub citations: Vec<Citation>,
     /// What was attached to it, a JSON object keyed by kind of provider.
     pub metadata: Option<String>,
+    /// Halves of characters in it became U+FFFD.
+    pub sanitized: bool,
 }
 
 /// What a part is.
@@ -184,6 +186,7 @@ impl ForeignPart {
             content,
             citations: Vec::new(),
             metadata: None,
+            sanitized: false,
         }
     }
 

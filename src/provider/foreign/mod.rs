@@ -1,13 +1,16 @@
-//! Messages in the shapes of other APIs, read into neutral ones. Pure: everything that is wrong is
-//! noted with its path, and content is handed out as it came.
+//! Messages in the shapes of other APIs, read into neutral ones, and stored messages written in them.
+//! Pure: everything that is wrong is noted with its path, and content is handed out as it came.
 //!
-//! Each shape is read by the `import` module of its protocol.
+//! Each shape is read by the `import` module of its protocol, and written by its `history` module.
 
 mod media;
 mod message;
 mod node;
+mod order;
 mod read;
 mod reading;
+mod write;
+mod writing;
 
 pub(super) use media::{at_address, encoded, from_data_or_url, inline};
 pub use message::{
@@ -17,6 +20,8 @@ pub use message::{
 pub(super) use node::{Node, Object};
 pub use read::read;
 pub(super) use reading::Reading;
+pub use write::{Written, write};
+pub(super) use writing::{Place, Writing, plain, raw};
 
 #[cfg(test)]
 mod tests;

@@ -107,6 +107,11 @@ impl<'a> Node<'a> {
         self.raw.get().starts_with('[')
     }
 
+    /// Whether it is an object.
+    pub(in crate::provider) fn is_object(&self) -> bool {
+        self.raw.get().starts_with('{')
+    }
+
     /// Whether it is a string.
     pub(in crate::provider) fn is_text(&self) -> bool {
         self.raw.get().starts_with('"')
@@ -171,7 +176,11 @@ impl<'a> Node<'a> {
     /// Its text. Anything else is noted.
     pub(in crate::provider) fn text(&self, reading: &mut Reading<'_>) -> String {
         if self.is_text() {
-            return Piece::of(self.raw).whole().text;
+            let text = Piece::of(self.raw).whole();
+            if text.replaced {
+                reading.replaced.insert(self.at.clone());
+            }
+            return text.text;
         }
         reading.note(self.at.clone(), FlawKind::Malformed, "must be a string");
         String::new()

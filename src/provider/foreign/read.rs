@@ -1,5 +1,7 @@
 //! Reads messages of every shape.
 
+use std::collections::BTreeSet;
+
 use super::{FlawKind, Foreign, Node, Reading};
 use crate::{
     model::PromptShape,
@@ -13,23 +15,24 @@ pub fn read(shape: PromptShape, json: &str, prefix: &str) -> Foreign {
         foreign: Foreign::default(),
         prefix,
         made: 0,
+        replaced: BTreeSet::new(),
     };
     let Some(elements) = elements(json, &mut reading) else {
-        return reading.foreign;
+        return reading.finish();
     };
     match shape {
         PromptShape::OpenAiChat => openai::import::read(&elements, &mut reading),
         PromptShape::OpenAiResponses => responses::import::read(&elements, &mut reading),
         PromptShape::Anthropic => anthropic::import::read(&elements, &mut reading),
         PromptShape::Gemini => gemini::import::read(&elements, &mut reading),
-        PromptShape::AiSdk => ai_sdk::import::read(&elements, &mut reading),
+        PromptShape::AiSdk | PromptShape::AiSdk7 => ai_sdk::import::read(&elements, &mut reading),
         PromptShape::Neutral | PromptShape::Native => {}
     }
     let Foreign { messages, flaws } = &reading.foreign;
     if messages.is_empty() && flaws.is_empty() {
         reading.note(String::new(), FlawKind::Missing, "must hold a message");
     }
-    reading.foreign
+    reading.finish()
 }
 
 /// The elements of the array.

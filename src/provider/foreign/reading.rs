@@ -1,6 +1,10 @@
 //! What was read of foreign messages so far.
 
-use super::{FlawKind, Foreign, ForeignFlaw, ForeignMessage, ForeignPart};
+use std::collections::BTreeSet;
+
+use super::{
+    FlawKind, Foreign, ForeignFlaw, ForeignMessage, ForeignPart, order::results_follow_calls,
+};
 use crate::model::Role;
 
 /// Flaws that are noted; far more than are reported.
@@ -14,6 +18,8 @@ pub(in crate::provider) struct Reading<'a> {
     pub(super) prefix: &'a str,
     /// How many were made.
     pub(super) made: usize,
+    /// Where halves of characters were replaced.
+    pub(super) replaced: BTreeSet<String>,
 }
 
 impl Reading<'_> {
@@ -37,6 +43,23 @@ impl Reading<'_> {
                 parts,
             });
         }
+    }
+
+    /// The messages, results after their calls, and for each of their parts whether anything in it was
+    /// replaced.
+    pub(super) fn finish(self) -> Foreign {
+        let Self {
+            mut foreign,
+            replaced,
+            ..
+        } = self;
+        let parts = foreign.messages.iter_mut();
+        for part in parts.flat_map(|message| &mut message.parts) {
+            let first = replaced.range(part.at.clone()..).next();
+            part.sanitized = first.is_some_and(|at| at.starts_with(&part.at));
+        }
+        foreign.messages = results_follow_calls(foreign.messages);
+        foreign
     }
 
     /// An id for a call that has none.

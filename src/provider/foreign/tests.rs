@@ -13,6 +13,7 @@
 //! - arguments that are no object are `{}`: such a call was never run;
 //! - reasoning that nothing proves, or that is of another model.
 
+mod exports;
 mod flaws;
 mod round_trips;
 
@@ -93,6 +94,14 @@ impl Case {
         }
     }
 
+    /// The same for version 7 of the SDK.
+    fn by_sdk_7(self) -> Self {
+        Self {
+            shape: PromptShape::AiSdk7,
+            ..self.by_sdk()
+        }
+    }
+
     fn provider(self) -> Arc<dyn Provider> {
         let settings = Settings {
             base_url: "http://127.0.0.1:1/v1".to_owned(),
@@ -116,9 +125,10 @@ impl Case {
             }
             PromptShape::OpenAiChat
             | PromptShape::AiSdk
+            | PromptShape::AiSdk7
             | PromptShape::Neutral
             | PromptShape::Native => {
-                let dialect = openai::dialect::named("openrouter");
+                let dialect = openai::dialect::named("openrouter").expect("a dialect");
                 Arc::new(OpenAi::new(PROVIDER, settings, dialect, none).expect("a client"))
             }
         }
@@ -133,7 +143,9 @@ impl Case {
             ..testing::prompt(messages)
         };
         let request = match self.shape {
-            PromptShape::AiSdk => provider::request_in(self.shape, &prompt, PROVIDER),
+            PromptShape::AiSdk | PromptShape::AiSdk7 => {
+                provider::request_in(self.shape, &prompt, PROVIDER)
+            }
             PromptShape::OpenAiChat
             | PromptShape::OpenAiResponses
             | PromptShape::Anthropic
@@ -214,6 +226,7 @@ impl Import {
             content,
             citations,
             metadata,
+            sanitized,
         } = part;
         let content = match content {
             ForeignContent::Text(text) => Content::Text(text),
@@ -251,6 +264,7 @@ impl Import {
                     ForeignOutcome::Denied => ToolOutcome::Denied,
                 },
                 truncation: None,
+                display_text: String::new(),
             }),
             ForeignContent::Item {
                 kind,
@@ -268,7 +282,7 @@ impl Import {
             content,
             citations,
             provider_metadata: metadata,
-            sanitized: false,
+            sanitized,
         }
     }
 

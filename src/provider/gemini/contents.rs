@@ -18,15 +18,19 @@ use crate::{
         ProviderItem, Role, ToolCall, ToolOutcome, ToolResult, json::sound,
     },
     provider::{
-        authorship,
+        PastReasoning, authorship, call_names,
         http::lenient,
         inserted::{INSTRUCTIONS, OPENING, shown_later},
         omissions,
+        rules::ReasoningRule,
     },
 };
 
+/// Which reasoning of earlier answers is sent.
+pub(super) const REASONING: ReasoningRule = ReasoningRule::SIGNED;
+
 /// In place of a signature that there is none of: the service does not look at it.
-const UNSIGNED: &str = "skip_thought_signature_validator";
+pub(super) const UNSIGNED: &str = "skip_thought_signature_validator";
 
 /// A conversation as it is sent.
 #[derive(Debug, Default)]
@@ -114,6 +118,8 @@ impl<'a> Writer<'a> {
                     self.push(Speaker::User, vec![Part::text(OPENING)]);
                 }
                 let parts = self.answer(message);
+                let renamed = omissions::names(message, call_names::MOST);
+                self.conversation.left_out.extend(renamed);
                 self.push_or_note(message, Speaker::Model, parts);
             }
         }
@@ -133,7 +139,9 @@ impl<'a> Writer<'a> {
                     sendable.then(|| Data::Text(Cow::Borrowed(text)))
                 }
                 Content::Reasoning { text, .. } => {
-                    let data = signature.is_some().then(|| Data::Text(Cow::Borrowed(text)));
+                    let reasoning = PastReasoning::anywhere(own, signature.is_some());
+                    let is_sent = REASONING.takes(reasoning);
+                    let data = is_sent.then(|| Data::Text(Cow::Borrowed(text)));
                     if data.is_none() {
                         self.note(message, position, omissions::REASONING);
                     }
@@ -153,9 +161,9 @@ impl<'a> Writer<'a> {
                     written.extend(sent);
                     None
                 }
-                // The transcript is checked: a result is never an assistant's. A medium that it
-                // shows became words before.
-                Content::ToolResult(_) | Content::Media(_) | Content::Unknown(_) => None,
+                Content::Media(medium) => Some(media::data(medium, &self.prompt.contents)),
+                // The transcript is checked: a result is never an assistant's.
+                Content::ToolResult(_) | Content::Unknown(_) => None,
             };
             let is_call = matches!(data, Some(Data::FunctionCall(_)));
             // Only the first of several calls is signed.
@@ -183,7 +191,7 @@ impl<'a> Writer<'a> {
         self.calls.insert(&call.id, asked);
         Data::FunctionCall(Call {
             id,
-            name: names::sent(&call.name),
+            name: names::called(&call.name),
             args: arguments(call),
         })
     }
@@ -235,7 +243,7 @@ impl<'a> Writer<'a> {
             }
             written.push(Part::new(Data::FunctionResponse(Response {
                 id: asked.id,
-                name: names::sent(&result.name),
+                name: names::called(&result.name),
                 response: outcome(result, &outside),
                 parts: inside
                     .into_iter()

@@ -20,7 +20,7 @@ use super::{
 use crate::{
     model::{FinishReason, json::sound},
     provider::{
-        Chunk, Finish,
+        Chunk, Finish, Made,
         error::Kind,
         http::{
             Fault, Said,
@@ -173,7 +173,14 @@ impl Decoder {
             Some(kind) => {
                 self.interrupt(chunks);
                 self.said = true;
-                chunks.push_back(Chunk::Item(items::item(kind, raw)));
+                match items::picture(kind, raw) {
+                    Some(made) => {
+                        chunks.push_back(Chunk::Made(Made::Content(made)));
+                        let signature = Some(signature).filter(|it| !it.is_empty());
+                        chunks.extend(signature.map(|it| Chunk::PartMetadata(signed(&it))));
+                    }
+                    None => chunks.push_back(Chunk::Item(items::item(kind, raw))),
+                }
             }
             None => self.say(Voice::Text, &Piece::default(), signature, chunks),
         }
@@ -271,6 +278,9 @@ impl Decoder {
             partial_args,
             will_continue,
         } = call;
+        if name.0.is_empty() && self.open.is_none() && (args.is_some() || partial_args.is_some()) {
+            return Err(Fault::broken("the answer holds a tool call without a name"));
+        }
         if !name.0.is_empty() {
             self.interrupt(chunks);
             self.said = true;
@@ -341,6 +351,7 @@ impl Decoder {
             reason,
             provider_reason: word,
             usage: self.report.read(),
+            prompt_usage: self.report.without_tools(),
             provider_model: std::mem::take(&mut self.model),
             response_id: std::mem::take(&mut self.id),
             metadata: attached.map(|json| sound(&json).into_owned()),

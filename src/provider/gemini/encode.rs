@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::{
     contents::{Conversation, conversation},
@@ -101,7 +101,38 @@ fn function(tool: &Tool) -> Function<'_> {
     Function {
         name: names::sent(&tool.name),
         description: &tool.description,
-        parameters_json_schema: schema.map(|json| Json(Cow::Borrowed(json))),
+        parameters_json_schema: schema.map(|json| Json(lone_references(json))),
+    }
+}
+
+/// A schema in which nothing is beside a reference: the service takes fields there only that begin with
+/// `$`.
+fn lone_references(schema: &str) -> Cow<'_, str> {
+    if !schema.contains("\"$ref\"") {
+        return Cow::Borrowed(schema);
+    }
+    let Ok(mut value) = serde_json::from_str::<Value>(schema) else {
+        return Cow::Borrowed(schema);
+    };
+    let before = value.clone();
+    remove_beside_references(&mut value);
+    if value == before {
+        Cow::Borrowed(schema)
+    } else {
+        Cow::Owned(value.to_string())
+    }
+}
+
+fn remove_beside_references(value: &mut Value) {
+    match value {
+        Value::Object(fields) => {
+            if fields.get("$ref").is_some_and(Value::is_string) {
+                fields.retain(|name, _| name.starts_with('$'));
+            }
+            fields.values_mut().for_each(remove_beside_references);
+        }
+        Value::Array(items) => items.iter_mut().for_each(remove_beside_references),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
     }
 }
 

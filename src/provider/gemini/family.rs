@@ -24,6 +24,8 @@ pub(super) struct Family {
     pub(super) signs_calls: bool,
     /// Whether a tool's result may hold media.
     pub(super) media_in_results: bool,
+    /// Whether an answer can be held to JSON where there are tools.
+    pub(super) json_beside_tools: bool,
 }
 
 /// The generation of a Gemini model whose name tells none.
@@ -59,6 +61,7 @@ impl Family {
             thinking,
             signs_calls: is_gemini && generation >= THIRD,
             media_in_results: is_gemini && generation >= THIRD,
+            json_beside_tools: !is_gemini || generation >= THIRD,
         }
     }
 }

@@ -1,7 +1,7 @@
 //! Contents of Gemini's generateContent, read into neutral messages. Fields may be written as in
 //! JSON (`functionCall`) or as in the clients for Python (`function_call`).
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Map, Value};
 
@@ -25,6 +25,11 @@ const ITEMS: [&str; 6] = [
     "toolResponse",
 ];
 
+/// Whether a kind is one of these.
+pub(super) fn is_item(kind: &str) -> bool {
+    ITEMS.contains(&kind)
+}
+
 /// What a result may be written under.
 const OUTPUT: &str = "output";
 const ERROR: &str = "error";
@@ -32,17 +37,52 @@ const ERROR: &str = "error";
 /// What a file is whose type is not said.
 const PDF: &str = "application/pdf";
 
-/// Calls that have no result yet: the service's own id where there is one, the name, and the id
-/// here.
+/// Calls that have no result yet, in order, by their names and by their ids.
 #[derive(Debug, Default)]
 struct Calls {
-    open: VecDeque<Open>,
+    next: usize,
+    open: BTreeMap<usize, Open>,
+    by_name: BTreeMap<String, BTreeSet<usize>>,
+    by_id: BTreeMap<String, BTreeSet<usize>>,
 }
 
 #[derive(Debug)]
 struct Open {
     name: String,
     id: String,
+}
+
+impl Calls {
+    fn add(&mut self, open: Open) {
+        let number = self.next;
+        self.next += 1;
+        self.by_name
+            .entry(open.name.clone())
+            .or_default()
+            .insert(number);
+        self.by_id
+            .entry(open.id.clone())
+            .or_default()
+            .insert(number);
+        self.open.insert(number, open);
+    }
+
+    /// Takes the first call with that id, or of that name where there is no id.
+    fn take(&mut self, name: &str, id: &str) -> Option<Open> {
+        let named = if id.is_empty() {
+            self.by_name.get(name)
+        } else {
+            self.by_id.get(id)
+        };
+        let number = *named?.first()?;
+        let open = self.open.remove(&number)?;
+        let by_name = self.by_name.get_mut(&open.name);
+        let by_id = self.by_id.get_mut(&open.id);
+        for numbers in by_name.into_iter().chain(by_id) {
+            numbers.remove(&number);
+        }
+        Some(open)
+    }
 }
 
 /// Reads all contents.
@@ -57,7 +97,7 @@ pub(in crate::provider) fn read(contents: &[Node<'_>], reading: &mut Reading<'_>
             // A content without a role is the user's.
             "" | "user" | "function" | "tool" => user(&content, &mut calls, reading),
             "model" => {
-                calls.open.clear();
+                calls = Calls::default();
                 let mut parts = Vec::new();
                 for part in parts_of(&content, reading) {
                     parts.extend(answered(&part, &mut calls, reading));
@@ -153,19 +193,8 @@ fn result(
 ) -> Part {
     let name = names::received(response.required("name", reading));
     let id = response.word("id", reading);
-    let matching = |open: &Open| {
-        if id.is_empty() {
-            open.name == name
-        } else {
-            open.id == id
-        }
-    };
-    let call = match calls.open.iter().position(matching) {
-        Some(at) => calls
-            .open
-            .remove(at)
-            .map(|open| open.id)
-            .unwrap_or_default(),
+    let call = match calls.take(&name, &id) {
+        Some(open) => open.id,
         None if id.is_empty() => {
             let why = "no call of this tool without a result stands before it; one that was \
                        appended before needs its id";
@@ -268,7 +297,7 @@ fn called(
         own.insert("id".to_owned(), Value::String(given.clone()));
         given
     };
-    calls.open.push_back(Open {
+    calls.add(Open {
         name: name.clone(),
         id: id.clone(),
     });

@@ -1,11 +1,12 @@
-//! Parts that only the service can read: kept as they came, with a line for people. A picture may be
-//! larger than a whole answer may be, so a large one is not kept.
+//! Parts that only the service can read: kept as they came, with a line for people. What a part holds in
+//! base64 may be larger than a whole answer may be, so a large one is not kept. Pictures of an answer
+//! are media instead.
 
 use serde_json::{Value, json, value::RawValue};
 
 use crate::{
-    model::{ProviderItem, json::sound},
-    provider::http::lenient,
+    model::{NewContent, ProviderItem, json::sound},
+    provider::{http::lenient, made},
 };
 
 /// The kind of a part with content in base64, such as a picture that the model made.
@@ -16,6 +17,17 @@ const MAX_ITEM_BYTES: usize = 256 << 10;
 
 /// Characters of a title.
 const MAX_TITLE_CHARS: usize = 200;
+
+/// The picture that a part of an answer holds. `None` if it is something else, or one that the model made on
+/// its way to the answer.
+pub(super) fn picture(kind: &str, raw: &RawValue) -> Option<NewContent> {
+    if kind != INLINE_DATA {
+        return None;
+    }
+    let part = lenient::value(raw.get())?;
+    let data = part[INLINE_DATA]["data"].as_str()?;
+    made::content(data).filter(|_| part["thought"] != true)
+}
 
 /// A part that only the service can read.
 pub(super) fn item(kind: &str, raw: &RawValue) -> ProviderItem {

@@ -1,11 +1,16 @@
 //! Media as parts of a request.
 
+use std::borrow::Cow;
+
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 
 use super::wire::{Data, FileData, InlineData, Part};
-use crate::model::{
-    Contents, Media, Role,
-    media::{Kind, Source, UNSUPPORTED_WORDS},
+use crate::{
+    model::{
+        Contents, Media, Role,
+        media::{Kind, Source, UNSUPPORTED_WORDS},
+    },
+    provider::media_type,
 };
 
 /// Pictures that models read.
@@ -27,7 +32,9 @@ pub(super) fn cannot_read(media: &Media, role: Role) -> Option<String> {
     let essence = media.essence();
     let is_text = essence.starts_with("text/") || essence == PDF;
     let why = match (role, media.kind()) {
-        (Role::Assistant, _) => "The service takes media from users and tools only.",
+        (Role::Assistant, Kind::Audio | Kind::Video | Kind::Document) => {
+            "The service takes such media from users and tools only."
+        }
         (_, Kind::Image) if !PICTURES.contains(&essence.as_str()) => {
             "The service takes PNG, JPEG, WebP, HEIC and HEIF pictures only."
         }
@@ -39,18 +46,22 @@ pub(super) fn cannot_read(media: &Media, role: Role) -> Option<String> {
 
 /// A medium as a part; words where its content did not come with the prompt.
 pub(super) fn part<'a>(media: &'a Media, contents: &Contents) -> Part<'a> {
-    let mime_type = media.essence();
+    Part::new(data(media, contents))
+}
+
+/// What a part holds that is a medium.
+pub(super) fn data<'a>(media: &'a Media, contents: &Contents) -> Data<'a> {
     match &media.source {
-        Source::Url(url) => Part::new(Data::FileData(FileData {
-            mime_type,
+        Source::Url(url) => Data::FileData(FileData {
+            mime_type: media.essence(),
             file_uri: url,
-        })),
+        }),
         Source::Blob(kept) => match contents.get(&kept.id) {
-            Some(content) => Part::new(Data::InlineData(InlineData {
-                mime_type,
+            Some(content) => Data::InlineData(InlineData {
+                mime_type: media_type::of(media, content),
                 data: STANDARD.encode(content),
-            })),
-            None => Part::text(UNSUPPORTED_WORDS),
+            }),
+            None => Data::Text(Cow::Borrowed(UNSUPPORTED_WORDS)),
         },
     }
 }

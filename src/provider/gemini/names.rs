@@ -2,6 +2,8 @@
 
 use std::borrow::Cow;
 
+use crate::provider::call_names;
+
 /// The name as the service takes it: one that it would refuse gets an underscore, and so does one
 /// that looks like that.
 pub(super) fn sent(name: &str) -> Cow<'_, str> {
@@ -9,6 +11,18 @@ pub(super) fn sent(name: &str) -> Cow<'_, str> {
         Cow::Owned(format!("_{name}"))
     } else {
         Cow::Borrowed(name)
+    }
+}
+
+/// The name of a call that goes back, or of its result. A model may have made it up.
+pub(super) fn called(name: &str) -> Cow<'_, str> {
+    if call_names::is_taken(name, call_names::MOST) {
+        return sent(name);
+    }
+    // One character is left for the underscore.
+    match call_names::sent(name, call_names::MOST - 1) {
+        Cow::Borrowed(name) => sent(name),
+        Cow::Owned(name) => Cow::Owned(sent(&name).into_owned()),
     }
 }
 

@@ -15,6 +15,7 @@ use crate::{
     provider::{
         ModelInfo,
         body::{Body, options_of},
+        info::refused,
     },
 };
 
@@ -25,7 +26,7 @@ const OURS: &[&str] = &["model", "contents", "systemInstruction", "tools"];
 const MERGED: [&str; 2] = ["generationConfig", "toolConfig"];
 
 /// Sequences that end an answer, at most.
-const MAX_STOPS: usize = 5;
+pub(super) const MAX_STOPS: usize = 5;
 
 /// The settings, the effort as the nearest level of the model.
 pub(super) fn fitted(model: &ModelInfo, wanted: &Generation) -> Generation {
@@ -88,6 +89,13 @@ pub(super) fn cannot_take(model: &ModelInfo, wanted: &Generation) -> Vec<Unsuppo
         }
     }
     unsupported
+}
+
+/// The settings that the model does not support beside tools.
+pub(super) fn cannot_take_beside_tools(model: &ModelInfo, wanted: &Generation) -> Vec<Unsupported> {
+    let no_json = !Family::of(model).json_beside_tools && wanted.response_format.is_some();
+    let why = "The model cannot be held to JSON while it may call tools.";
+    refused([(Setting::ResponseFormat, no_json, why)])
 }
 
 /// Writes the settings, the provider's own options last.
@@ -170,7 +178,11 @@ fn schema(format: &ResponseFormat) -> Option<Value> {
 }
 
 /// Whether and how much the model is to think. `None` leaves it to the model.
-fn thinking(kind: Thinking, effort: Option<ReasoningEffort>, budget: Option<u32>) -> Option<Value> {
+pub(super) fn thinking(
+    kind: Thinking,
+    effort: Option<ReasoningEffort>,
+    budget: Option<u32>,
+) -> Option<Value> {
     match kind {
         Thinking::Never => None,
         Thinking::Level => {

@@ -6,18 +6,20 @@ use http::HeaderMap;
 use jiff::Timestamp;
 
 use super::{
-    KIND,
+    KIND, contents,
     decode::Decoder,
     encode::{self, Encoded, Manner},
-    media, options,
+    media, options, rules,
 };
 use crate::{
     model::{Declared, Generation, Media, Prompt, PromptShape, Role, generation::Unsupported},
     provider::{
-        Answer, Count, ModelInfo, Provider, Refresh, Request,
+        Answer, Count, ModelInfo, PastReasoning, Provider, Refresh, Request, Rules,
         discovery::Family,
         http::{Call, Client, Settings, Unusable},
         model_facts::Catalog,
+        model_names::ModelNames,
+        refused_media::RefusedMedia,
     },
 };
 
@@ -33,6 +35,7 @@ pub struct Gemini {
     name: String,
     client: Client,
     models: Catalog,
+    refused: RefusedMedia,
 }
 
 impl Gemini {
@@ -43,11 +46,14 @@ impl Gemini {
         declared: BTreeMap<String, Declared>,
     ) -> Result<Self, Unusable> {
         let client = Client::new(name, settings)?;
-        let models = Catalog::new(client.host(), declared);
+        let models = Catalog::new(client.host(), declared)
+            .with_names(ModelNames::InPath)
+            .checked()?;
         Ok(Self {
             name: name.to_owned(),
             client,
             models,
+            refused: RefusedMedia::default(),
         })
     }
 
@@ -99,16 +105,26 @@ impl Provider for Gemini {
         options::cannot_take(model, wanted)
     }
 
+    fn cannot_take_beside_tools(&self, model: &ModelInfo, wanted: &Generation) -> Vec<Unsupported> {
+        options::cannot_take_beside_tools(model, wanted)
+    }
+
     fn fitted(&self, model: &ModelInfo, wanted: &Generation) -> Generation {
         options::fitted(model, wanted)
     }
 
     fn cannot_read(&self, model: &ModelInfo, media: &Media, role: Role) -> Option<String> {
-        media::cannot_read(media, role).or_else(|| model.cannot_read(media, role))
+        media::cannot_read(media, role)
+            .or_else(|| model.cannot_read(media, role))
+            .or_else(|| self.refused.reason(&model.name, media))
     }
 
-    fn sends_reasoning(&self, attached: bool, own: bool, _in_loop: bool) -> bool {
-        attached && own
+    fn rules(&self, model: &ModelInfo) -> Option<Rules> {
+        Some(rules::of(model))
+    }
+
+    fn sends_reasoning(&self, _: &ModelInfo, reasoning: PastReasoning) -> bool {
+        contents::REASONING.takes(reasoning)
     }
 
     fn sends_item(&self, provider: &str, _own: bool) -> bool {
@@ -158,7 +174,8 @@ impl Provider for Gemini {
             headers: HeaderMap::new(),
             body,
         };
-        self.client.clone().stream(call, Decoder::new())
+        let answer = self.client.clone().stream(call, Decoder::new());
+        self.refused.watch(self.clone(), prompt, answer)
     }
 }
 

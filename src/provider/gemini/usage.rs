@@ -31,9 +31,34 @@ impl Report {
         }
     }
 
+    fn number(&self, key: &str) -> Option<u64> {
+        self.0.get(key).and_then(|raw| lenient::count(raw))
+    }
+
+    /// The usage without what the service's own tools read: of the prompt as it was sent, which the next one
+    /// continues. `None` if no such tool read anything.
+    pub(super) fn without_tools(&self) -> Option<Usage> {
+        let prompt = self
+            .number("promptTokenCount")
+            .filter(|tokens| *tokens > 0)?;
+        self.number("toolUsePromptTokenCount")
+            .filter(|tokens| *tokens > 0)?;
+        Some(Usage {
+            input: tokens(prompt),
+            cache_read: tokens(
+                self.number("cachedContentTokenCount")
+                    .unwrap_or(0)
+                    .min(prompt),
+            ),
+            provider_tool_calls: 0,
+            provider_json: String::new(),
+            ..self.read()?
+        })
+    }
+
     /// The usage; `None` if nothing is reported.
     pub(super) fn read(&self) -> Option<Usage> {
-        let number = |key: &str| self.0.get(key).and_then(|raw| lenient::count(raw));
+        let number = |key: &str| self.number(key);
         let prompt = number("promptTokenCount");
         let answer = number("candidatesTokenCount");
         let thoughts = number("thoughtsTokenCount");
@@ -52,7 +77,8 @@ impl Report {
             reasoning: tokens(thoughts),
             cache_read: tokens(cached.min(input)),
             cache_write: 0,
-            provider_tool_calls: 0, // not reported; the answer has them
+            // Their number is not reported; the answer has those that leave something in it.
+            provider_tool_calls: u32::from(read_by_tools > 0),
             provider_json: whole.map(|whole| report::kept(&whole)).unwrap_or_default(),
         })
     }
@@ -90,6 +116,35 @@ mod tests {
             ],
             Some([4642, 62, 37, 30, 0]),
         );
+    }
+
+    #[test]
+    fn p1_what_tools_read_is_no_part_of_the_prompt_that_was_sent() {
+        let sent = |given: Value| {
+            let mut report = Report::default();
+            report.add(&to_raw_value(&given).expect("JSON"));
+            report.without_tools().map(|usage| {
+                assert_eq!(usage.provider_tool_calls, 0);
+                [
+                    usage.input,
+                    usage.output,
+                    usage.reasoning,
+                    usage.cache_read,
+                    usage.cache_write,
+                ]
+            })
+        };
+        assert_eq!(
+            sent(
+                json!({"promptTokenCount": 91, "candidatesTokenCount": 93, "thoughtsTokenCount": 211, "toolUsePromptTokenCount": 574, "cachedContentTokenCount": 100})
+            ),
+            Some([91, 93 + 211, 211, 91, 0])
+        );
+        assert_eq!(
+            sent(json!({"promptTokenCount": 91, "candidatesTokenCount": 9})),
+            None
+        );
+        assert_eq!(sent(json!({"toolUsePromptTokenCount": 574})), None);
     }
 
     #[test]

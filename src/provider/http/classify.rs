@@ -4,7 +4,7 @@ use std::sync::LazyLock;
 
 use regex::{RegexSet, RegexSetBuilder};
 
-use super::{Fault, overflow, said::Said};
+use super::{Fault, overflow, said::Said, wait};
 use crate::provider::error::Kind;
 
 #[cfg(test)]
@@ -53,6 +53,7 @@ const VAGUE_CODES: &[(&str, Kind)] = &[
     // In a response that failed, what the model was given is at fault.
     ("invalid_prompt", Kind::BadRequest),
     ("bio_policy", Kind::BadRequest),
+    ("cyber_policy", Kind::BadRequest),
     ("invalid_image", Kind::BadRequest),
     ("invalid_image_format", Kind::BadRequest),
     ("invalid_base64_image", Kind::BadRequest),
@@ -90,7 +91,10 @@ const PERMANENT: &[&str] = &[
 
 /// Words of an account that no service answers before its owner does something.
 const CLOSED_ACCOUNT: &[&str] = &[
-    "account.{0,100} (?:is|has been|was) (?:suspended|deactivated|disabled)",
+    "(?:account|organization).{0,100} (?:is|has been|was) (?:suspended|deactivated|disabled)",
+    "reached your specified api usage limits", // Anthropic
+    "extra usage is required",                 // Anthropic
+    "prepa(?:id|yment) credits?.{0,40}(?:depleted|exhausted|used up|gone)", // Gemini
     "insufficient (?:account )?(?:balance|credits?|funds)",
     "credit balance is too low",
 ];
@@ -113,7 +117,7 @@ pub fn fault(place: Place, said: &Said) -> Fault {
         kind,
         message,
         code: said.code(),
-        retry_after: said.retry_after,
+        retry_after: said.retry_after.or_else(|| wait::in_words(&said.message)),
         should_retry,
     }
 }

@@ -63,6 +63,22 @@ pub struct Settings {
     pub max_request_bytes: Option<usize>,
 }
 
+#[cfg(test)]
+impl Settings {
+    /// Of a service that no test calls.
+    pub(crate) fn nowhere() -> Self {
+        let second = Duration::from_secs(1);
+        Self {
+            base_url: "http://127.0.0.1:9/v1".to_owned(),
+            headers: Vec::new(),
+            connect_timeout: second,
+            first_byte_timeout: second,
+            stall_timeout: second,
+            max_request_bytes: None,
+        }
+    }
+}
+
 /// The settings cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum Unusable {
@@ -72,6 +88,14 @@ pub enum Unusable {
     /// The value cannot be sent. It is not shown: it may be a key.
     #[error("the value of the header {0} holds characters that cannot be sent")]
     Header(HeaderName),
+    /// A declared model has a name that the protocol does not take.
+    #[error("{name:?} is no name of a model: {rule}")]
+    ModelName {
+        /// The name.
+        name: String,
+        /// The names that it takes, in words.
+        rule: &'static str,
+    },
     /// No client could be made.
     #[error("cannot set up HTTP: {0}")]
     Client(String),

@@ -124,7 +124,15 @@ impl Said {
         for key in ["status_code", "raw_status_code"] {
             self.status = self.status.or_else(|| status(object.get(key)?.as_u64()?));
         }
+        // Where in the conversation, which the sentence does not always say.
+        let place = text("param");
+        if place.contains('[') && !self.message.contains(place) {
+            self.message = cut(&format!("{} ({place})", self.message));
+        }
         let number = |key: &str| object.get(key).and_then(Value::as_u64);
+        self.retry_after = self
+            .retry_after
+            .or_else(|| number("resets_in_seconds").map(Duration::from_secs));
         self.counts_too_many |= matches!((number("n_prompt_tokens"), number("n_ctx")), (Some(n), Some(room)) if n > room);
         for detail in object
             .get("details")

@@ -22,6 +22,12 @@ pub trait Decoder: Send + 'static {
     /// Takes the next event and adds what it says. After [`Chunk::Finished`] nothing more is read.
     fn event(&mut self, event: &sse::Event, chunks: &mut VecDeque<Chunk>) -> Result<(), Fault>;
 
+    /// Whether the service has said why the answer ends: what follows adds nothing to what the model
+    /// said, and if nothing follows the answer is complete.
+    fn is_whole(&self) -> bool {
+        false
+    }
+
     /// The stream ended without [`Chunk::Finished`]: adds it if the answer is complete all the
     /// same.
     fn end(&mut self, chunks: &mut VecDeque<Chunk>) -> Result<(), Fault>;
@@ -57,6 +63,10 @@ impl Client {
         }))
     }
 }
+
+/// How long a report of usage or an end marker may take after the service has said why the answer
+/// ends. Some services leave the connection open.
+const END_PATIENCE: Duration = Duration::from_secs(3);
 
 /// A call on its way.
 struct Calling<D> {
@@ -109,10 +119,17 @@ impl<D: Decoder> Calling<D> {
                     }));
                 }
                 Phase::Reading(reading) => {
+                    let is_whole = self.decoder.is_whole();
                     let patience = reading.patience(&self.client);
+                    let patience = if is_whole {
+                        patience.min(END_PATIENCE)
+                    } else {
+                        patience
+                    };
                     let bytes = match timeout(patience, reading.response.chunk()).await {
                         Ok(Ok(bytes)) => bytes,
                         Ok(Err(error)) => return Err(self.fail(unreachable(&error))),
+                        Err(_) if is_whole => None,
                         Err(_) => return Err(self.fail(silent(patience))),
                     };
                     self.take(bytes.as_deref())?;

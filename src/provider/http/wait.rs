@@ -100,7 +100,7 @@ fn from_timestamp(until: &str, now: &str) -> Option<Duration> {
 
 /// "Please try again in 7m12.48s" or "Please retry after 26 seconds", in the words of OpenAI, Azure
 /// and services that copy them.
-fn in_words(message: &str) -> Option<Duration> {
+pub(super) fn in_words(message: &str) -> Option<Duration> {
     static WORDS: LazyLock<Regex> = LazyLock::new(|| {
         compiled(&format!(
             r"(?i)\b(?:try again|retry) (?:in|after)\s*((?:{SPAN}[\s,]*)+)(?:\W|$)"

@@ -1,22 +1,23 @@
 //! Events of an answer to chunks.
 //!
-//! The answer is complete with `[DONE]`. Its absence is an error even when text arrived and a
-//! finish reason was given, because whatever cut the stream off may have cut more. Perplexity alone
-//! closes without it, once it has said why it ends.
+//! The answer is complete with `[DONE]`, or where the stream ends after a finish reason, as some
+//! services close or leave it open then. A stream that ends before is an error even when text
+//! arrived, because whatever cut it off may have cut more.
 
 use std::collections::VecDeque;
 
-use serde_json::json;
+use serde_json::{json, value::RawValue};
 
 use super::{
     calls::Calls,
+    citations::Citations,
     dialect::Dialect,
     reasoning_details::{self, Details},
     usage,
     wire::{self, Content, Delta, FunctionFragment},
 };
 use crate::{
-    model::{FinishReason, Usage},
+    model::{FinishReason, ProviderItem, Usage, json::sound},
     provider::{
         Chunk, Finish,
         error::Kind,
@@ -26,11 +27,15 @@ use crate::{
             lenient::{self, Joiner, Piece, Text, Word},
             sse, stream,
         },
+        made,
     },
 };
 
 /// The last event of a stream.
 const DONE: &str = "[DONE]";
+
+/// Bytes of a picture that cannot be read, as it is kept.
+const MAX_IMAGE_BYTES: usize = 64 << 10;
 
 /// What words belong to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -43,7 +48,9 @@ enum Voice {
 /// An answer that is being decoded.
 #[derive(Debug)]
 pub struct Decoder {
-    dialect: &'static Dialect,
+    dialect: Dialect,
+    /// What the prompt that it continues hashes to, for a model that binds its reasoning to that.
+    fingerprint: Option<String>,
     id: String,
     model: String,
     /// How fast and how dear the service said the answer is.
@@ -51,6 +58,9 @@ pub struct Decoder {
     calls: Calls,
     /// Details of reasoning that were not handed out yet.
     details: Details,
+    citations: Citations,
+    /// Something else than words was written since.
+    interrupted: bool,
     /// What the words so far end with.
     voice: Voice,
     joiner: Joiner,
@@ -63,14 +73,17 @@ pub struct Decoder {
 
 impl Decoder {
     /// A decoder of one answer.
-    pub fn new(dialect: &'static Dialect) -> Self {
+    pub fn new(dialect: &Dialect) -> Self {
         Self {
-            dialect,
+            dialect: *dialect,
+            fingerprint: None,
             id: String::new(),
             model: String::new(),
             tier: String::new(),
             calls: Calls::default(),
             details: Details::default(),
+            citations: Citations::default(),
+            interrupted: false,
             voice: Voice::Text,
             joiner: Joiner::default(),
             said: false,
@@ -81,13 +94,20 @@ impl Decoder {
         }
     }
 
+    /// The same, of the answer to a prompt of that fingerprint.
+    #[must_use]
+    pub fn after(mut self, fingerprint: Option<String>) -> Self {
+        self.fingerprint = fingerprint;
+        self
+    }
+
     fn chunk(&mut self, chunk: wire::Chunk, chunks: &mut VecDeque<Chunk>) -> Result<(), Fault> {
         keep(&mut self.id, chunk.id);
         keep(&mut self.model, chunk.model);
         keep(&mut self.tier, chunk.service_tier);
         // The last report wins, and is cumulative.
         let report = chunk.usage.or_else(|| usage::of_groq(&chunk.x_groq?));
-        if let Some(usage) = report.and_then(|report| usage::read(&report, self.dialect)) {
+        if let Some(usage) = report.and_then(|report| usage::read(&report, &self.dialect)) {
             self.usage = Some(usage);
         }
         // Of several answers only the first was asked for.
@@ -99,6 +119,10 @@ impl Decoder {
             }
             self.finish = word(choice.finish_reason).or(self.finish.take());
             self.native_finish = word(choice.native_finish_reason).or(self.native_finish.take());
+        }
+        if self.ends_with_text() {
+            self.citations
+                .search([chunk.search_results, chunk.citations], chunks);
         }
         Ok(())
     }
@@ -113,6 +137,8 @@ impl Decoder {
             reasoning_details,
             tool_calls,
             function_call,
+            annotations,
+            images,
         } = delta;
         let thought = [reasoning_content, reasoning]
             .into_iter()
@@ -135,21 +161,33 @@ impl Decoder {
                         ("text", _, Some(text)) => self.say(Voice::Text, &text, chunks),
                         (_, _, _) => {}
                     }
+                    if let Some(image) = part.image_url {
+                        self.show(&image, chunks);
+                    }
                 }
             }
             None => {}
         }
+        if self.ends_with_text() {
+            self.citations.annotate(annotations, chunks);
+        }
         self.say(Voice::Refusal, &refusal.unwrap_or_default(), chunks);
+        for image in images.unwrap_or_default() {
+            let members = lenient::members(image.get());
+            self.show(members.get("image_url").unwrap_or(&image), chunks);
+        }
         for fragment in tool_calls.unwrap_or_default() {
             self.end_words(chunks);
             self.hand_out_details(chunks);
             self.said = true;
+            self.interrupted = true;
             self.calls.take(fragment, chunks)?;
         }
         if let Some(FunctionFragment { name, arguments }) = function_call {
             self.end_words(chunks);
             self.hand_out_details(chunks);
             self.said = true;
+            self.interrupted = true;
             self.calls
                 .take_only(FunctionFragment { name, arguments }, chunks)?;
         }
@@ -167,11 +205,46 @@ impl Decoder {
         if voice != Voice::Reasoning {
             self.hand_out_details(chunks);
         }
+        let continues = self.ends_with_text();
         self.voice = voice;
+        self.interrupted = false;
         self.said = true;
         self.refused |= voice == Voice::Refusal;
         let text = self.joiner.join(piece);
+        if voice == Voice::Text {
+            self.citations.take_text(&text.text, continues);
+        }
         add(voice, text, chunks);
+    }
+
+    /// A picture that the model made: an address, or an object that holds one. What cannot be read is kept as
+    /// an item, without what is too large to be kept.
+    fn show(&mut self, image: &RawValue, chunks: &mut VecDeque<Chunk>) {
+        let value = lenient::value(image.get()).unwrap_or_default();
+        let url = value["url"].as_str().or(value.as_str());
+        self.end_words(chunks);
+        self.hand_out_details(chunks);
+        self.calls.interrupt(chunks);
+        self.interrupted = true;
+        self.said = true;
+        chunks.push_back(match url.and_then(made::at) {
+            Some(made) => Chunk::Made(made),
+            None => Chunk::Item(ProviderItem {
+                provider: String::new(),
+                kind: "image_url".to_owned(),
+                json: if image.get().len() > MAX_IMAGE_BYTES {
+                    json!({"url": null}).to_string()
+                } else {
+                    sound(image.get()).into_owned()
+                },
+                title: "A picture that cannot be read".to_owned(),
+            }),
+        });
+    }
+
+    /// Whether a source that comes now is one of the text that was written last.
+    fn ends_with_text(&self) -> bool {
+        self.voice == Voice::Text && !self.interrupted
     }
 
     /// What is said next is said in another voice: half of a character stays half of one.
@@ -186,6 +259,7 @@ impl Decoder {
         if !self.details.is_empty() {
             self.end_words(chunks);
             self.calls.interrupt(chunks);
+            self.interrupted = true;
             let details = std::mem::take(&mut self.details).close();
             chunks.push_back(Chunk::Reasoning(String::new()));
             chunks.push_back(Chunk::PartMetadata(
@@ -217,10 +291,11 @@ impl Decoder {
             reason,
             provider_reason: self.finish.clone().unwrap_or_default(),
             usage: self.usage.take(),
+            prompt_usage: None,
             provider_model: std::mem::take(&mut self.model),
             response_id: std::mem::take(&mut self.id),
             metadata: (!tier.is_empty()).then(metadata),
-            prompt_fingerprint: None,
+            prompt_fingerprint: self.fingerprint.take(),
         }));
         Ok(())
     }
@@ -270,8 +345,12 @@ impl stream::Decoder for Decoder {
         }
     }
 
+    fn is_whole(&self) -> bool {
+        self.finish.is_some()
+    }
+
     fn end(&mut self, chunks: &mut VecDeque<Chunk>) -> Result<(), Fault> {
-        if self.dialect.closes_without_done && self.finish.is_some() {
+        if self.finish.is_some() {
             return self.complete(chunks);
         }
         Err(Fault::broken("the answer ended without its end marker"))

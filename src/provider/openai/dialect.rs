@@ -1,7 +1,12 @@
 //! What sets the services apart that speak Chat Completions: a table, so that the rest of the code
 //! asks no names.
 
-use crate::provider::{call_ids::CallIds, discovery::Family, http::is_in_domain};
+use crate::provider::{
+    call_ids::CallIds,
+    discovery::Family,
+    http::is_in_domain,
+    rules::{self, ReasoningOf, ReasoningRule},
+};
 
 /// How one kind of service differs. Everything else is as OpenAI documents it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -22,10 +27,10 @@ pub struct Dialect {
     pub reasoning_outside: bool,
     /// Which ids of calls it takes.
     pub call_ids: CallIds,
+    /// Whether the ids of calls that the model made go back as they were, whatever they are.
+    pub own_call_ids: bool,
     /// In which order messages may stand.
     pub turns: Turns,
-    /// Whether a stream may just close once it has said why it ends, without `[DONE]`.
-    pub closes_without_done: bool,
     /// Whether refusals have a field of their own.
     pub refusals: bool,
     /// How reasoning effort is sent.
@@ -39,7 +44,14 @@ pub struct Dialect {
     /// Whether an answer can be held to a schema.
     pub json_schema: bool,
     /// Words that end an answer. `None` means no limit is known.
-    pub most_stops: Option<usize>,
+    pub max_stops: Option<usize>,
+    /// Prefixes of the names of models that refuse stop sequences.
+    pub no_stops: &'static [&'static str],
+    /// Prefixes of the names of models that think by default. While they think they refuse forced calls;
+    /// they always refuse `temperature` and `top_p`.
+    pub thinkers: &'static [&'static str],
+    /// Prefixes of the names of models among them whose thinking cannot be switched off.
+    pub always_thinking: &'static [&'static str],
     /// Whether it is a server that people run themselves.
     pub local: bool,
     /// How it counts a prompt. `None` means it does not.
@@ -61,6 +73,8 @@ pub struct Takes {
     pub files: bool,
     /// Sounds, as `input_audio`.
     pub sounds: bool,
+    /// Pictures that its models made, as `images` of their messages.
+    pub own_pictures: bool,
 }
 
 /// How a service counts a prompt.
@@ -86,10 +100,96 @@ pub enum MaxTokens {
 pub enum ReasoningBack {
     /// Not at all.
     Never,
-    /// As `reasoning_content`, on the messages of the tool loop that is going on.
-    Content,
+    /// As a text.
+    Text {
+        /// In that field.
+        field: ReasoningField,
+        /// Which of it.
+        kept: ReasoningKept,
+        /// Whether words are sent in its place with calls that have none, to a model that reasons.
+        placeholder: bool,
+    },
     /// As the `reasoning_details` that came with it, unchanged.
     Details,
+}
+
+/// The field of an answer's reasoning.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ReasoningField {
+    /// `reasoning_content`
+    Content,
+    /// `reasoning`
+    Reasoning,
+}
+
+/// Which reasoning is handed back as a text.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ReasoningKept {
+    /// The model's own, in the tool loop that is going on.
+    InLoop,
+    /// Any in the tool loop that is going on, and in all later requests that of turns with calls.
+    WhileCalls,
+}
+
+impl ReasoningBack {
+    const fn in_loop(field: ReasoningField) -> Self {
+        Self::Text {
+            field,
+            kept: ReasoningKept::InLoop,
+            placeholder: false,
+        }
+    }
+}
+
+impl ReasoningField {
+    /// Its name.
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Content => "reasoning_content",
+            Self::Reasoning => "reasoning",
+        }
+    }
+}
+
+impl Dialect {
+    /// Which reasoning of earlier answers is sent.
+    pub(super) fn reasoning(&self) -> ReasoningRule {
+        match self.reasoning_back {
+            ReasoningBack::Never => ReasoningRule::NEVER,
+            ReasoningBack::Text {
+                kept: ReasoningKept::InLoop,
+                ..
+            } => ReasoningRule {
+                kept: rules::ReasoningKept::InLoop,
+                of: ReasoningOf::SameModel,
+            },
+            ReasoningBack::Text {
+                kept: ReasoningKept::WhileCalls,
+                ..
+            } => ReasoningRule {
+                kept: rules::ReasoningKept::WhileCalls,
+                of: ReasoningOf::AnyModel,
+            },
+            // What is attached is its details.
+            ReasoningBack::Details => ReasoningRule::SIGNED,
+        }
+    }
+
+    /// The field in which words are sent in the place of missing reasoning. `None` if nothing is.
+    pub(super) fn placeholder(&self) -> Option<ReasoningField> {
+        match self.reasoning_back {
+            ReasoningBack::Text {
+                field,
+                placeholder: true,
+                kept: _,
+            } => Some(field),
+            ReasoningBack::Text {
+                placeholder: false, ..
+            }
+            | ReasoningBack::Never
+            | ReasoningBack::Details => None,
+        }
+    }
 }
 
 /// In which order messages may stand. What a service of one's own takes is the matter of its
@@ -113,6 +213,8 @@ pub enum Effort {
     /// `reasoning_effort`; where the model's levels are not known `none`, `low`, `medium` or
     /// `high`.
     Coarse,
+    /// The same for models whose levels are known; the others refuse it.
+    Listed,
     /// `reasoning: {effort, max_tokens}`
     Object,
     /// `thinking: {type}` switches it, `reasoning_effort` is `high` or `max`.
@@ -133,15 +235,18 @@ pub const COMPATIBLE: Dialect = Dialect {
     reasoning_back: ReasoningBack::Never,
     reasoning_outside: false,
     call_ids: CallIds::Short,
+    own_call_ids: false,
     turns: Turns::Strict,
-    closes_without_done: false,
     refusals: false,
     effort: Effort::Coarse,
     budget: None,
     top_k: false,
     seed: "seed",
     json_schema: true,
-    most_stops: None,
+    max_stops: None,
+    no_stops: &[],
+    thinkers: &[],
+    always_thinking: &[],
     local: false,
     counter: None,
     list: Family::Compatible,
@@ -150,6 +255,7 @@ pub const COMPATIBLE: Dialect = Dialect {
         addresses: true,
         files: false,
         sounds: true,
+        own_pictures: false,
     },
 };
 
@@ -163,7 +269,7 @@ pub const DIALECTS: &[Dialect] = &[
         turns: Turns::Any,
         refusals: true,
         effort: Effort::Fine,
-        most_stops: Some(4),
+        max_stops: Some(4),
         takes: Takes {
             files: true,
             ..COMPATIBLE.takes
@@ -179,6 +285,7 @@ pub const DIALECTS: &[Dialect] = &[
         top_k: true,
         takes: Takes {
             files: true,
+            own_pictures: true,
             ..COMPATIBLE.takes
         },
         list: Family::OpenRouter,
@@ -187,7 +294,11 @@ pub const DIALECTS: &[Dialect] = &[
     Dialect {
         name: "deepseek",
         hosts: &["api.deepseek.com"],
-        reasoning_back: ReasoningBack::Content,
+        reasoning_back: ReasoningBack::Text {
+            field: ReasoningField::Content,
+            kept: ReasoningKept::WhileCalls,
+            placeholder: true,
+        },
         turns: Turns::Joined,
         effort: Effort::Thinking,
         json_schema: false,
@@ -201,7 +312,9 @@ pub const DIALECTS: &[Dialect] = &[
     Dialect {
         name: "groq",
         hosts: &["api.groq.com"],
+        reasoning_back: ReasoningBack::in_loop(ReasoningField::Reasoning),
         turns: Turns::Any,
+        max_stops: Some(4),
         ..COMPATIBLE
     },
     Dialect {
@@ -209,6 +322,8 @@ pub const DIALECTS: &[Dialect] = &[
         hosts: &["api.x.ai"],
         turns: Turns::Any,
         reasoning_outside: true,
+        effort: Effort::Listed,
+        no_stops: &["grok-4.6"],
         ..COMPATIBLE
     },
     Dialect {
@@ -246,13 +361,22 @@ pub const DIALECTS: &[Dialect] = &[
     Dialect {
         name: "moonshot",
         hosts: &["api.moonshot.ai", "api.moonshot.cn"],
+        reasoning_back: ReasoningBack::Text {
+            field: ReasoningField::Content,
+            kept: ReasoningKept::WhileCalls,
+            placeholder: true,
+        },
+        own_call_ids: true,
         turns: Turns::Any,
         effort: Effort::Switch,
+        thinkers: &["kimi-k2.", "kimi-k2-thinking", "kimi-k3"],
+        always_thinking: &["kimi-k2.7-code", "kimi-k2-thinking", "kimi-k3"],
         ..COMPATIBLE
     },
     Dialect {
         name: "zai",
         hosts: &["api.z.ai"],
+        reasoning_back: ReasoningBack::in_loop(ReasoningField::Content),
         turns: Turns::Any,
         effort: Effort::Switch,
         ..COMPATIBLE
@@ -260,11 +384,12 @@ pub const DIALECTS: &[Dialect] = &[
     Dialect {
         name: "perplexity",
         hosts: &["api.perplexity.ai"],
-        closes_without_done: true,
         ..COMPATIBLE
     },
     Dialect {
         name: "llamacpp",
+        reasoning_back: ReasoningBack::in_loop(ReasoningField::Content),
+        own_call_ids: true,
         effort: Effort::Unknown,
         budget: Some("thinking_budget_tokens"),
         top_k: true,
@@ -275,6 +400,8 @@ pub const DIALECTS: &[Dialect] = &[
     },
     Dialect {
         name: "lmstudio",
+        reasoning_back: ReasoningBack::in_loop(ReasoningField::Reasoning),
+        own_call_ids: true,
         top_k: true,
         local: true,
         takes: Takes {
@@ -287,6 +414,8 @@ pub const DIALECTS: &[Dialect] = &[
     },
     Dialect {
         name: "ollama",
+        reasoning_back: ReasoningBack::in_loop(ReasoningField::Reasoning),
+        own_call_ids: true,
         local: true,
         takes: Takes {
             addresses: false,
@@ -298,6 +427,8 @@ pub const DIALECTS: &[Dialect] = &[
     },
     Dialect {
         name: "vllm",
+        reasoning_back: ReasoningBack::in_loop(ReasoningField::Reasoning),
+        own_call_ids: true,
         budget: Some("thinking_token_budget"),
         top_k: true,
         local: true,

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use super::{dialect::MaxTokens, form::Form, messages::messages, options, wire};
 use crate::{
     model::{Prompt, Tool},
-    provider::{body::Body, call_ids::Ids},
+    provider::{authorship, body::Body, call_ids::Ids},
 };
 
 /// What a tool without arguments takes.
@@ -30,7 +30,12 @@ pub fn body(prompt: &Prompt, form: Form<'_>) -> Vec<u8> {
 
 /// What the model reads, without how it is to answer.
 pub(super) fn content(prompt: &Prompt, form: Form<'_>) -> Body {
-    let ids = Ids::of(prompt.transcript.messages(), form.dialect.call_ids);
+    let Form {
+        dialect, provider, ..
+    } = form;
+    let ids = Ids::keeping(prompt.transcript.messages(), dialect.call_ids, |message| {
+        dialect.own_call_ids && authorship::wrote(provider, &prompt.model, message)
+    });
     let mut body = Body::default();
     body.set("model", &prompt.model);
     body.set("messages", messages(prompt, form, &ids));

@@ -6,7 +6,7 @@ use super::dialect::Dialect;
 #[derive(Debug, Clone, Copy)]
 pub struct Form<'a> {
     /// What the service speaks.
-    pub dialect: &'static Dialect,
+    pub dialect: &'a Dialect,
     /// Configured name of the provider.
     pub provider: &'a str,
     /// Instructions go under the role `developer`.

@@ -5,9 +5,12 @@ use std::borrow::Cow;
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 
 use super::{dialect::Takes, wire};
-use crate::model::{
-    Contents, Media, Role,
-    media::{Kind, Source, UNSUPPORTED_WORDS},
+use crate::{
+    model::{
+        Contents, Media, Role,
+        media::{Kind, Source, UNSUPPORTED_WORDS},
+    },
+    provider::media_type,
 };
 
 /// Pictures that every service reads which reads any.
@@ -16,6 +19,7 @@ const PICTURES: [&str; 4] = ["image/png", "image/jpeg", "image/gif", "image/webp
 /// Why a medium cannot be sent to a service, whatever the model. `None` means it can.
 pub(super) fn cannot_read(takes: Takes, media: &Media, role: Role) -> Option<String> {
     let why = match (role, media.kind(), &media.source) {
+        (Role::Assistant, Kind::Image, _) if takes.own_pictures => return None,
         (Role::Assistant, ..) => "The service takes media from users and tools only.",
         (_, Kind::Image, _) if !takes.pictures => "The service takes no pictures.",
         (_, Kind::Image, _) if !PICTURES.contains(&media.essence().as_str()) => {
@@ -63,7 +67,7 @@ pub(super) fn part<'a>(media: &'a Media, contents: &Contents) -> wire::UserPart<
     match (media.kind(), sound(media)) {
         (Kind::Image, _) => wire::UserPart::ImageUrl {
             image_url: wire::Url {
-                url: Cow::Owned(inline(media, &data)),
+                url: Cow::Owned(inline(media, content, &data)),
             },
         },
         (Kind::Audio, Some(format)) => wire::UserPart::InputAudio {
@@ -78,7 +82,7 @@ pub(super) fn part<'a>(media: &'a Media, contents: &Contents) -> wire::UserPart<
             wire::UserPart::File {
                 file: wire::File {
                     filename,
-                    file_data: inline(media, &data),
+                    file_data: inline(media, content, &data),
                 },
             }
         }
@@ -87,8 +91,8 @@ pub(super) fn part<'a>(media: &'a Media, contents: &Contents) -> wire::UserPart<
 }
 
 /// Content as an address that holds it.
-fn inline(media: &Media, data: &str) -> String {
-    format!("data:{};base64,{data}", media.essence())
+fn inline(media: &Media, content: &[u8], data: &str) -> String {
+    format!("data:{};base64,{data}", media_type::of(media, content))
 }
 
 /// The name of a sound's format.

@@ -6,16 +6,22 @@ use serde_json::{Map, Value};
 
 use super::{
     KIND,
-    dialect::{Dialect, ReasoningBack},
+    bound::Bound,
+    dialect::{Dialect, ReasoningBack, ReasoningField},
     form::Form,
-    media, order, reasoning_details, wire,
+    media, options, order, reasoning_details, wire,
 };
 use crate::{
     model::{
         Arrangement, Content, Contents, Message, Part, Prompt, Role, ToolCall, ToolOutcome,
-        ToolResult, message::StoredPart, transcript,
+        ToolResult, generation::ReasoningEffort, message::StoredPart, transcript,
     },
-    provider::{authorship, call_ids::Ids, inserted::in_words},
+    provider::{
+        PastReasoning, authorship,
+        call_ids::Ids,
+        call_names,
+        inserted::{NO_REASONING, in_words},
+    },
 };
 
 /// All messages, the instructions first, in an order that the service takes. An assistant message
@@ -35,7 +41,13 @@ pub(super) fn messages<'a>(
     let system = Cow::Owned(prompt.instructions());
     order::ordered(
         form.dialect.turns,
-        written(system, transcript.messages(), (model, contents), form, ids),
+        written(
+            system,
+            transcript.messages(),
+            (model, contents),
+            form,
+            (ids, thinks(prompt), &Bound::of(prompt, form)),
+        ),
     )
 }
 
@@ -47,8 +59,20 @@ pub(super) fn arrangement(system: &str, stored: &[Message], form: Form<'_>) -> A
     let ids = Ids::default();
     order::changes(
         form.dialect.turns,
-        written(Cow::Borrowed(system), stored, ("", &contents), form, &ids),
+        written(
+            Cow::Borrowed(system),
+            stored,
+            ("", &contents),
+            form,
+            (&ids, true, &Bound::default()),
+        ),
     )
+}
+
+/// Whether the model thinks, as far as the settings tell.
+fn thinks(prompt: &Prompt) -> bool {
+    let off = prompt.generation.reasoning_effort == Some(ReasoningEffort::None);
+    options::may_think(&prompt.model) && !off
 }
 
 /// All messages as they follow each other in the transcript, for a model.
@@ -57,14 +81,17 @@ fn written<'a>(
     stored: &'a [Message],
     (model, contents): (&str, &Contents),
     form: Form<'_>,
-    ids: &'a Ids,
+    (ids, thinks, bound): (&'a Ids, bool, &Bound),
 ) -> Vec<wire::Message<'a>> {
-    let loop_begins = transcript::loop_begins(stored);
     let mut written = Vec::new();
     if !system.is_empty() {
         written.push(instructions(system, form.developer));
     }
-    for (at, message) in stored.iter().enumerate() {
+    for (at, (message, back)) in stored
+        .iter()
+        .zip(Back::of(stored, model, form, bound))
+        .enumerate()
+    {
         match message.role {
             Role::System => written.extend(
                 texts(message)
@@ -87,8 +114,9 @@ fn written<'a>(
                 }
             }
             Role::Assistant => {
-                let back = Back::of(message, at > loop_begins, model, form);
-                written.extend(assistant(message, back, ids).map(wire::Message::Assistant));
+                written.extend(
+                    assistant(message, back, thinks, (ids, contents)).map(wire::Message::Assistant),
+                );
             }
             Role::Tool => {
                 written.extend(
@@ -179,54 +207,55 @@ pub(super) fn texts(message: &Message) -> Vec<&str> {
 
 /// How much of an assistant message's reasoning goes back.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Back {
-    dialect: &'static Dialect,
-    /// The same model of the same provider wrote it.
+pub(super) struct Back<'a> {
+    dialect: &'a Dialect,
+    /// The same model of the same provider wrote it, and what it thought is valid where it stands.
     own: bool,
     /// It belongs to the tool loop that is going on.
     in_loop: bool,
+    /// The answers around it, between two messages of the user's, call tools.
+    in_calling_turn: bool,
 }
 
-impl Back {
-    /// Of a message.
-    pub(super) fn of(message: &Message, in_loop: bool, model: &str, form: Form<'_>) -> Self {
-        Self {
+impl<'a> Back<'a> {
+    /// Of each message of a conversation.
+    pub(super) fn of(
+        stored: &'a [Message],
+        model: &'a str,
+        form: Form<'a>,
+        bound: &'a Bound,
+    ) -> impl Iterator<Item = Self> + 'a {
+        let loop_begins = transcript::loop_begins(stored);
+        let calling = transcript::calling_turns(stored.iter().map(|it| (it.role, it.calls())));
+        let messages = stored.iter().zip(calling).enumerate();
+        messages.map(move |(at, (message, in_calling_turn))| Self {
             dialect: form.dialect,
-            own: authorship::wrote(form.provider, model, message),
-            in_loop,
-        }
+            own: authorship::wrote(form.provider, model, message) && bound.allows(at),
+            in_loop: at > loop_begins,
+            in_calling_turn,
+        })
     }
 
     /// Whether a part that is reasoning goes back.
     pub(super) fn takes(self, part: &Part) -> bool {
-        takes_back(
-            self.dialect,
-            part.provider_metadata.is_some(),
-            self.own,
-            self.in_loop,
-        )
-    }
-}
-
-/// Whether reasoning goes back: the one rule, for what is written and for what is counted.
-/// `attached`: something is attached to it, which is nothing but its details where this model wrote
-/// it; `own`: the model that is asked wrote it; `in_loop`: in the tool loop that is going on.
-pub(super) fn takes_back(dialect: &Dialect, attached: bool, own: bool, in_loop: bool) -> bool {
-    match dialect.reasoning_back {
-        ReasoningBack::Content => in_loop,
-        ReasoningBack::Details => own && attached,
-        ReasoningBack::Never => false,
+        let reasoning = PastReasoning {
+            attached: part.provider_metadata.is_some(),
+            own: self.own,
+            in_loop: self.in_loop,
+            in_calling_turn: self.in_calling_turn,
+        };
+        self.dialect.reasoning().takes(reasoning)
     }
 }
 
 /// Whether a message of the model's has something that can be sent: reasoning alone cannot.
-pub(super) fn is_sendable(message: &Message) -> bool {
+pub(super) fn is_sendable(message: &Message, dialect: &Dialect) -> bool {
     let sendable = |part| match content(part) {
         Content::Text(text) | Content::Refusal(text) => !text.is_empty(),
         Content::ToolCall(_) => true,
+        Content::Media(_) => dialect.takes.own_pictures,
         Content::Reasoning { .. }
         | Content::ToolResult(_)
-        | Content::Media(_)
         | Content::ProviderItem(_)
         | Content::Unknown(_) => false,
     };
@@ -234,8 +263,13 @@ pub(super) fn is_sendable(message: &Message) -> bool {
 }
 
 /// What the model said. `None` means nothing that can be sent.
-fn assistant<'a>(message: &'a Message, back: Back, ids: &'a Ids) -> Option<wire::Assistant<'a>> {
-    if !is_sendable(message) {
+fn assistant<'a>(
+    message: &'a Message,
+    back: Back<'_>,
+    thinks: bool,
+    (ids, contents): (&'a Ids, &Contents),
+) -> Option<wire::Assistant<'a>> {
+    if !is_sendable(message, back.dialect) {
         return None;
     }
     let mut written = wire::Assistant::default();
@@ -248,7 +282,7 @@ fn assistant<'a>(message: &'a Message, back: Back, ids: &'a Ids) -> Option<wire:
                 id: ids.get(&call.id),
                 kind: "function",
                 function: wire::Function {
-                    name: &call.name,
+                    name: call_names::sent(&call.name, call_names::MOST),
                     arguments: arguments(call),
                 },
                 extra_content: authorship::attached(KIND, part)
@@ -257,7 +291,7 @@ fn assistant<'a>(message: &'a Message, back: Back, ids: &'a Ids) -> Option<wire:
             }),
             Content::Reasoning { text, .. } if back.takes(part) => {
                 match back.dialect.reasoning_back {
-                    ReasoningBack::Content => append(&mut written.reasoning_content, text),
+                    ReasoningBack::Text { field, .. } => append(place(&mut written, field), text),
                     ReasoningBack::Details => {
                         reasoning_details::add(&mut written.reasoning_details, blocks(part))
                     }
@@ -265,15 +299,33 @@ fn assistant<'a>(message: &'a Message, back: Back, ids: &'a Ids) -> Option<wire:
                 }
             }
             Content::Reasoning { .. } => {}
-            // The transcript is checked: a result is never an assistant's. A medium that it shows
-            // became words before.
+            Content::Media(medium) if back.dialect.takes.own_pictures => {
+                written.images.push(media::part(medium, contents));
+            }
+            // The transcript is checked: a result is never an assistant's. A medium that a service does not
+            // take became words before.
             Content::ToolResult(_)
             | Content::Media(_)
             | Content::ProviderItem(_)
             | Content::Unknown(_) => {}
         }
     }
+    let placeholder = back.dialect.placeholder().filter(|_| thinks);
+    if let Some(field) = placeholder.filter(|_| !written.tool_calls.is_empty()) {
+        place(&mut written, field).get_or_insert_with(|| NO_REASONING.to_owned());
+    }
     Some(written)
+}
+
+/// The field of an answer's reasoning.
+fn place<'w>(
+    written: &'w mut wire::Assistant<'_>,
+    field: ReasoningField,
+) -> &'w mut Option<String> {
+    match field {
+        ReasoningField::Content => &mut written.reasoning_content,
+        ReasoningField::Reasoning => &mut written.reasoning,
+    }
 }
 
 /// The result of a call. There is no field for failures, so the words say it.

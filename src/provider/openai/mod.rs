@@ -1,12 +1,15 @@
 //! Chat Completions, as OpenAI defined it and many others speak it. What sets those apart is a
 //! table in [`dialect`].
 
+mod bound;
 mod calls;
+mod citations;
 pub mod decode;
 pub mod dialect;
 pub mod encode;
 mod exact;
 pub mod form;
+pub(in crate::provider) mod history;
 pub(in crate::provider) mod import;
 mod media;
 mod messages;
@@ -14,6 +17,7 @@ mod omitted;
 pub(super) mod options;
 mod order;
 mod reasoning_details;
+pub(super) mod rules;
 mod service;
 mod usage;
 mod wire;

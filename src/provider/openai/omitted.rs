@@ -2,28 +2,32 @@
 //! their answers in words.
 
 use super::{
+    bound::Bound,
     form::Form,
     messages::{Back, is_sendable, texts},
 };
 use crate::{
-    model::{Content, Message, Prompt, PromptNote, Role, transcript},
-    provider::omissions,
+    model::{Content, Message, Prompt, PromptNote, Role},
+    provider::{call_names, omissions},
 };
 
 /// What is left out, in order.
 pub(super) fn omitted(prompt: &Prompt, form: Form<'_>) -> Vec<PromptNote> {
     let stored = prompt.transcript.messages();
-    let loop_begins = transcript::loop_begins(stored);
+    let bound = Bound::of(prompt, form);
     let mut notes = Vec::new();
-    for (at, message) in stored.iter().enumerate() {
+    for (message, back) in stored
+        .iter()
+        .zip(Back::of(stored, &prompt.model, form, &bound))
+    {
         match message.role {
             Role::System | Role::User if texts(message).is_empty() => {
                 notes.push(omissions::message(message))
             }
             Role::Assistant => {
-                let back = Back::of(message, at > loop_begins, &prompt.model, form);
-                if is_sendable(message) {
+                if is_sendable(message, form.dialect) {
                     notes.extend(reasoning(message, back));
+                    notes.extend(omissions::names(message, call_names::MOST));
                 } else {
                     notes.push(omissions::message(message));
                 }
@@ -35,7 +39,7 @@ pub(super) fn omitted(prompt: &Prompt, form: Form<'_>) -> Vec<PromptNote> {
 }
 
 /// The reasoning that does not go back.
-fn reasoning(message: &Message, back: Back) -> impl Iterator<Item = PromptNote> {
+fn reasoning(message: &Message, back: Back<'_>) -> impl Iterator<Item = PromptNote> {
     let dropped = move |(position, stored): (usize, &crate::model::message::StoredPart)| {
         let Content::Reasoning { .. } = &stored.part.content else {
             return None;

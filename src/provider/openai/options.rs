@@ -1,5 +1,7 @@
 //! How the model is to answer, as far as the service has settings for it.
 
+use std::collections::BTreeSet;
+
 use serde_json::{Value, json};
 
 use super::{
@@ -14,6 +16,7 @@ use crate::{
     provider::{
         body::Body,
         info::{ModelInfo, refused},
+        rules::ForcedCalls,
     },
 };
 
@@ -21,7 +24,14 @@ use crate::{
 mod tests;
 
 /// Fields that no option replaces: what is said would not be what is stored.
-const OURS: &[&str] = &["model", "messages", "tools", "stream"];
+const OURS: &[&str] = &[
+    "model",
+    "messages",
+    "tools",
+    "stream",
+    "stream_options",
+    "n",
+];
 
 /// The levels of reasoning of OpenAI's models whose own are not known: those that each of them has.
 /// A level that a model lacks fails the call.
@@ -76,18 +86,20 @@ pub(super) fn cannot_take(
             .as_ref()
             .is_some_and(|it| it.schema.is_some());
     let no_budget = dialect.budget.is_none() && dialect.effort != Effort::Object;
-    let thinking_fixed = dialect.effort == Effort::Thinking
-        && effort != Some(ReasoningEffort::None)
-        && model != "deepseek-chat";
+    let always = is_one_of(dialect.always_thinking, model);
+    let reasons = effort != Some(ReasoningEffort::None) || always;
+    let own_sampling = is_one_of(dialect.thinkers, model);
+    let not_forced = reasons && forced_calls(dialect, model).drops_force();
+    let max_stops = max_stops(dialect, model);
     let table = [
         (
             Setting::Temperature,
-            wanted.temperature.is_some() && thinks,
+            wanted.temperature.is_some() && (thinks || own_sampling),
             "Models that reason take no temperature.",
         ),
         (
             Setting::TopP,
-            wanted.top_p.is_some() && thinks,
+            wanted.top_p.is_some() && (thinks || own_sampling),
             "Models that reason take no top_p.",
         ),
         (
@@ -97,12 +109,12 @@ pub(super) fn cannot_take(
         ),
         (
             Setting::StopSequences,
-            stops > 0 && thinks,
-            "Models that reason take no stop sequences.",
+            stops > 0 && max_stops == Some(0),
+            "The model takes no stop sequences.",
         ),
         (
             Setting::StopSequences,
-            dialect.most_stops.is_some_and(|most| stops > most),
+            max_stops.is_some_and(|most| stops > most),
             "The service takes fewer stop sequences.",
         ),
         (
@@ -111,13 +123,18 @@ pub(super) fn cannot_take(
             "The model has no reasoning effort.",
         ),
         (
+            Setting::ReasoningEffort,
+            effort == Some(ReasoningEffort::None) && always,
+            "The model always thinks.",
+        ),
+        (
             Setting::ReasoningBudget,
             wanted.reasoning_budget_tokens.is_some() && no_budget,
             "The service takes no budget for reasoning.",
         ),
         (
             Setting::ToolChoice,
-            forced && thinking_fixed,
+            forced && not_forced,
             "A model that is thinking cannot be forced to call a tool.",
         ),
         (
@@ -134,6 +151,61 @@ pub(super) fn cannot_take(
     refused(table.into_iter().chain(info.refusals(wanted)))
 }
 
+/// The settings that the model does not support beside tools.
+pub(super) fn cannot_take_beside_tools(
+    dialect: &Dialect,
+    model: &ModelInfo,
+    wanted: &Generation,
+) -> Vec<Unsupported> {
+    let reduced = must_not_think_beside_tools(dialect, &model.name)
+        && wanted.reasoning_effort != Some(ReasoningEffort::None);
+    let why = "The model calls tools without reasoning only over Chat Completions: its effort is none. Use a provider of kind \"openai-responses\" for both.";
+    refused([(Setting::ReasoningEffort, reduced, why)])
+}
+
+/// Whether a model refuses tools over Chat Completions unless its effort is none: OpenAI's since
+/// gpt-5.4, whose effort is another one by default.
+pub(super) fn must_not_think_beside_tools(dialect: &Dialect, model: &str) -> bool {
+    dialect.effort == Effort::Fine && thinks(model) && generation(model) >= Some((5, 4))
+}
+
+/// The generation of a GPT: `gpt-5.4-mini` is of 5.4. `None` means it is none.
+fn generation(model: &str) -> Option<(u32, u32)> {
+    let number = model.strip_prefix("gpt-")?.split('-').next()?;
+    let (major, minor) = number.split_once('.').unwrap_or((number, "0"));
+    Some((major.parse().ok()?, minor.parse().ok()?))
+}
+
+/// Whether a model of a service whose models reason does so itself.
+pub(super) fn may_think(model: &str) -> bool {
+    model != "deepseek-chat"
+}
+
+/// What is sent for a forced call where the model reasons.
+pub(super) fn forced_calls(dialect: &Dialect, model: &str) -> ForcedCalls {
+    let thinks = dialect.effort == Effort::Thinking && may_think(model);
+    if thinks || is_one_of(dialect.thinkers, model) {
+        ForcedCalls::NotForced
+    } else {
+        ForcedCalls::Both
+    }
+}
+
+/// Whether the name of a model begins with one of these.
+fn is_one_of(starts: &[&str], model: &str) -> bool {
+    starts.iter().any(|start| model.starts_with(start))
+}
+
+/// Stop sequences at most; models of OpenAI's that reason take none. `None` if no limit is known.
+pub(super) fn max_stops(dialect: &Dialect, model: &str) -> Option<usize> {
+    let thinks = dialect.effort == Effort::Fine && thinks(model);
+    if thinks || is_one_of(dialect.no_stops, model) {
+        Some(0)
+    } else {
+        dialect.max_stops
+    }
+}
+
 /// Whether the effort of a model cannot be chosen.
 fn has_no_effort(dialect: &Dialect, model: &ModelInfo) -> bool {
     let has_levels = || {
@@ -143,6 +215,7 @@ fn has_no_effort(dialect: &Dialect, model: &ModelInfo) -> bool {
     match dialect.effort {
         Effort::Unknown => dialect.budget.is_none(),
         Effort::Fine => !thinks(&model.name) && !has_levels(),
+        Effort::Listed => !has_levels(),
         Effort::Coarse | Effort::Object | Effort::Thinking | Effort::Switch => false,
     }
 }
@@ -172,6 +245,9 @@ pub(super) fn write(body: &mut Body, prompt: &Prompt, dialect: &Dialect) {
     body.set_some(dialect.seed, *seed);
     think(body, dialect, *reasoning_effort, *reasoning_budget_tokens);
     if !prompt.tools.is_empty() {
+        if must_not_think_beside_tools(dialect, &prompt.model) {
+            body.set("reasoning_effort", fine(ReasoningEffort::None));
+        }
         body.set_some("tool_choice", tool_choice.as_ref().map(choice));
         body.set_some("parallel_tool_calls", *parallel_tool_calls);
     }
@@ -183,7 +259,12 @@ pub(super) fn write(body: &mut Body, prompt: &Prompt, dialect: &Dialect) {
 }
 
 /// How hard to think. A budget wins where there is one.
-fn think(body: &mut Body, dialect: &Dialect, effort: Option<ReasoningEffort>, budget: Option<u32>) {
+pub(super) fn think(
+    body: &mut Body,
+    dialect: &Dialect,
+    effort: Option<ReasoningEffort>,
+    budget: Option<u32>,
+) {
     if let (Some(field), Some(budget)) = (dialect.budget, budget) {
         body.set(field, budget);
         return;
@@ -194,7 +275,9 @@ fn think(body: &mut Body, dialect: &Dialect, effort: Option<ReasoningEffort>, bu
             body.set("reasoning", json!({"max_tokens": budget}))
         }
         (Effort::Object, Some(effort)) => body.set("reasoning", json!({"effort": fine(effort)})),
-        (Effort::Fine | Effort::Coarse, Some(effort)) => body.set("reasoning_effort", fine(effort)),
+        (Effort::Fine | Effort::Coarse | Effort::Listed, Some(effort)) => {
+            body.set("reasoning_effort", fine(effort))
+        }
         (Effort::Switch, Some(effort)) => body.set("thinking", switch(effort)),
         (Effort::Thinking, Some(effort)) => {
             body.set("thinking", switch(effort));
@@ -281,20 +364,19 @@ pub(in crate::provider) fn can_be_strict(schema: &Value) -> bool {
         Value::Array(list) => list.iter().all(can_be_strict),
         Value::Object(map) => {
             let closed = || {
-                let names = map
+                let required = map.get("required").and_then(Value::as_array);
+                let required: BTreeSet<&str> = required
+                    .into_iter()
+                    .flatten()
+                    .filter_map(Value::as_str)
+                    .collect();
+                let mut names = map
                     .get("properties")
                     .and_then(Value::as_object)
-                    .map(|it| it.keys().collect::<Vec<_>>());
-                let required = map
-                    .get("required")
-                    .and_then(Value::as_array)
-                    .cloned()
-                    .unwrap_or_default();
+                    .into_iter()
+                    .flat_map(serde_json::Map::keys);
                 map.get("additionalProperties") == Some(&Value::Bool(false))
-                    && names
-                        .unwrap_or_default()
-                        .into_iter()
-                        .all(|name| required.contains(&json!(name)))
+                    && names.all(|name| required.contains(name.as_str()))
             };
             let object =
                 map.contains_key("properties") || map.get("type") == Some(&json!("object"));

@@ -74,8 +74,9 @@ fn texts(messages: &[Message<'_>]) -> i64 {
             content,
             refusal,
             reasoning_content,
+            reasoning,
             ..
-        }) => [content, refusal, reasoning_content]
+        }) => [content, refusal, reasoning_content, reasoning]
             .into_iter()
             .map(|text| i64::from(text.is_some()))
             .sum(),
@@ -199,13 +200,16 @@ impl Assistant<'_> {
             content,
             refusal,
             reasoning_content,
+            reasoning,
             reasoning_details,
             tool_calls,
+            images,
         } = next;
         for (before, next) in [
             (&mut self.content, content),
             (&mut self.refusal, refusal),
             (&mut self.reasoning_content, reasoning_content),
+            (&mut self.reasoning, reasoning),
         ] {
             match (before, next) {
                 (Some(before), Some(next)) => {
@@ -218,6 +222,7 @@ impl Assistant<'_> {
         }
         self.reasoning_details.extend(reasoning_details);
         self.tool_calls.extend(tool_calls);
+        self.images.extend(images);
     }
 }
 
@@ -248,7 +253,7 @@ mod tests {
             "assistant" => Message::Assistant(assistant(Some(text))),
             "calls" => {
                 let function = Function {
-                    name: "look",
+                    name: Cow::Borrowed("look"),
                     arguments: "{}",
                 };
                 let call = Call {

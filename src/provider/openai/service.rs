@@ -7,11 +7,12 @@ use jiff::Timestamp;
 
 use super::{
     KIND,
+    bound::Bound,
     decode::Decoder,
     dialect::{self, Dialect},
     encode, exact,
     form::Form,
-    media, messages, omitted, options,
+    media, messages, omitted, options, rules,
 };
 use crate::{
     model::{
@@ -19,9 +20,10 @@ use crate::{
         generation::Unsupported,
     },
     provider::{
-        Answer, Count, ModelInfo, Provider, Refresh, Request,
+        Answer, Count, ModelInfo, PastReasoning, Provider, Refresh, Request, Rules,
         http::{Call, Client, Settings, Unusable},
         model_facts::Catalog,
+        refused_media::RefusedMedia,
     },
 };
 
@@ -33,31 +35,31 @@ const PATH: &str = "chat/completions";
 pub struct OpenAi {
     name: String,
     client: Client,
-    dialect: &'static Dialect,
+    dialect: Dialect,
     developer: bool,
     counted_as: Option<String>,
     models: Catalog,
+    refused: RefusedMedia,
 }
 
 impl OpenAi {
-    /// The provider of that configured name, with the models that the operator declares. Without a
-    /// dialect the host tells it.
+    /// The provider of that configured name, with the models that the operator declares.
     pub fn new(
         name: &str,
         settings: Settings,
-        dialect: Option<&'static Dialect>,
+        dialect: &Dialect,
         declared: BTreeMap<String, Declared>,
     ) -> Result<Self, Unusable> {
         let client = Client::new(name, settings)?;
-        let dialect = dialect.unwrap_or_else(|| dialect::of_host(client.host()));
-        let models = Catalog::new(client.host(), declared);
+        let models = Catalog::new(client.host(), declared).checked()?;
         Ok(Self {
             name: name.to_owned(),
             client,
-            dialect,
+            dialect: *dialect,
             developer: false,
             counted_as: None,
             models,
+            refused: RefusedMedia::default(),
         })
     }
 
@@ -78,7 +80,7 @@ impl OpenAi {
 
     fn form(&self) -> Form<'_> {
         Form {
-            dialect: self.dialect,
+            dialect: &self.dialect,
             provider: &self.name,
             developer: self.developer,
         }
@@ -112,11 +114,15 @@ impl Provider for OpenAi {
     }
 
     fn cannot_take(&self, model: &ModelInfo, wanted: &Generation) -> Vec<Unsupported> {
-        options::cannot_take(self.dialect, model, wanted)
+        options::cannot_take(&self.dialect, model, wanted)
+    }
+
+    fn cannot_take_beside_tools(&self, model: &ModelInfo, wanted: &Generation) -> Vec<Unsupported> {
+        options::cannot_take_beside_tools(&self.dialect, model, wanted)
     }
 
     fn fitted(&self, model: &ModelInfo, wanted: &Generation) -> Generation {
-        options::fitted(self.dialect, model, wanted)
+        options::fitted(&self.dialect, model, wanted)
     }
 
     fn is_local(&self) -> bool {
@@ -126,10 +132,15 @@ impl Provider for OpenAi {
     fn cannot_read(&self, model: &ModelInfo, media: &Media, role: Role) -> Option<String> {
         media::cannot_read(self.dialect.takes, media, role)
             .or_else(|| model.cannot_read(media, role))
+            .or_else(|| self.refused.reason(&model.name, media))
     }
 
-    fn sends_reasoning(&self, attached: bool, own: bool, in_loop: bool) -> bool {
-        messages::takes_back(self.dialect, attached, own, in_loop)
+    fn rules(&self, model: &ModelInfo) -> Option<Rules> {
+        Some(rules::of(&self.dialect, model))
+    }
+
+    fn sends_reasoning(&self, _: &ModelInfo, reasoning: PastReasoning) -> bool {
+        self.dialect.reasoning().takes(reasoning)
     }
 
     fn sends_item(&self, _provider: &str, _own: bool) -> bool {
@@ -171,7 +182,10 @@ impl Provider for OpenAi {
             headers: HeaderMap::new(),
             body,
         };
-        self.client.clone().stream(call, Decoder::new(self.dialect))
+        let fingerprint = Bound::of(&prompt, self.form()).fingerprint;
+        let decoder = Decoder::new(&self.dialect).after(fingerprint);
+        let answer = self.client.clone().stream(call, decoder);
+        self.refused.watch(self.clone(), prompt, answer)
     }
 }
 

@@ -80,10 +80,15 @@ pub(super) struct Assistant<'a> {
     pub(super) refusal: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) reasoning_content: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) reasoning: Option<String>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(super) reasoning_details: Vec<Map<String, Value>>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(super) tool_calls: Vec<Call<'a>>,
+    /// The pictures that it made, for OpenRouter.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(super) images: Vec<UserPart<'a>>,
 }
 
 /// A call in a request.
@@ -100,7 +105,7 @@ pub(super) struct Call<'a> {
 /// What is called.
 #[derive(Debug, Clone, Serialize)]
 pub(super) struct Function<'a> {
-    pub(super) name: &'a str,
+    pub(super) name: Cow<'a, str>,
     pub(super) arguments: &'a str,
 }
 
@@ -137,6 +142,9 @@ pub(super) struct Chunk {
     /// Groq's own corner, which may hold `usage`.
     pub(super) x_groq: Option<Box<RawValue>>,
     pub(super) error: Option<Box<RawValue>>,
+    /// Perplexity's: what it searched, and the addresses of it.
+    pub(super) search_results: Option<Box<RawValue>>,
+    pub(super) citations: Option<Box<RawValue>>,
 }
 
 /// One of several answers.
@@ -155,10 +163,14 @@ pub(super) struct Choice {
 pub(super) struct Delta {
     pub(super) content: Option<Content>,
     pub(super) refusal: Option<Piece>,
+    /// Sources of the text.
+    pub(super) annotations: Option<Box<RawValue>>,
     pub(super) reasoning: Option<Piece>,
     pub(super) reasoning_content: Option<Piece>,
     pub(super) reasoning_details: Option<Vec<DetailFragment>>,
     pub(super) tool_calls: Option<Vec<Fragment>>,
+    /// Pictures that the model made.
+    pub(super) images: Option<Vec<Box<RawValue>>>,
     /// The one call of an answer, as it was written before there were several.
     pub(super) function_call: Option<FunctionFragment>,
 }
@@ -183,6 +195,8 @@ pub(super) struct Part {
     pub(super) kind: Word,
     pub(super) text: Option<Piece>,
     pub(super) thinking: Option<Content>,
+    /// A picture that the model made.
+    pub(super) image_url: Option<Box<RawValue>>,
 }
 
 impl<'de> Deserialize<'de> for Content {

@@ -43,7 +43,7 @@ pub struct Decoder {
 
 impl Decoder {
     /// A decoder of one answer.
-    pub fn new(dialect: &'static Dialect) -> Self {
+    pub fn new(dialect: &Dialect) -> Self {
         Self {
             id: String::new(),
             model: String::new(),
@@ -58,8 +58,10 @@ impl Decoder {
         event: wire::Event,
         chunks: &mut VecDeque<Chunk>,
     ) -> Result<(), Fault> {
+        let output = self.output(kind, &event)?;
+        let sequence = event.sequence_number.and_then(|number| number.0);
         let items = &mut self.items;
-        let output = number(event.output_index);
+        items.number(sequence, output, kind.ends_with(".delta"))?;
         let piece = |raw: Option<Box<RawValue>>| raw.map(|raw| Piece::of(&raw)).unwrap_or_default();
         let raw = |raw: Option<Box<RawValue>>| raw.unwrap_or_else(|| RawValue::NULL.to_owned());
         match kind {
@@ -91,7 +93,7 @@ impl Decoder {
             | "response.failed"
             | "response.cancelled"
             | "response.done" => self.complete(kind, response(event.response), chunks),
-            kind => match words(kind, &event) {
+            kind => match words(kind, output, &event) {
                 Some((place, false)) => items.say(place, &piece(event.delta), chunks),
                 Some((place, true)) => {
                     let whole = piece(event.text.or(event.refusal));
@@ -100,6 +102,24 @@ impl Decoder {
                 None => Ok(()),
             },
         }
+    }
+
+    /// The number of the item that an event is about; where the service numbers none, by the id of
+    /// the item.
+    fn output(&mut self, kind: &str, event: &wire::Event) -> Result<i64, Fault> {
+        if let Some(number) = event.output_index.and_then(|number| number.0) {
+            return Ok(number);
+        }
+        let is_item = kind.starts_with("response.output_item.");
+        let item: wire::Item = event
+            .item
+            .as_deref()
+            .filter(|_| is_item)
+            .map(read)
+            .unwrap_or_default();
+        let id = event.item_id.as_ref().or(item.id.as_ref());
+        let id = id.map_or("", |id| id.0.as_str());
+        self.items.place(id, kind == "response.output_item.added")
     }
 
     /// The last event that names the answer is right: some services change its id on its way.
@@ -159,6 +179,7 @@ impl Decoder {
             reason,
             provider_reason: if detail.is_empty() { status } else { detail },
             usage: usage.as_deref().and_then(usage::read),
+            prompt_usage: usage.as_deref().and_then(usage::last_round),
             provider_model: std::mem::take(&mut self.model),
             response_id: std::mem::take(&mut self.id),
             prompt_fingerprint: None,
@@ -215,7 +236,7 @@ fn outcome(event: &str, status: Option<String>) -> String {
 }
 
 /// Where an event writes words, and whether it brings all of them. `None` means it writes none.
-fn words(kind: &str, event: &wire::Event) -> Option<(Place, bool)> {
+fn words(kind: &str, output: i64, event: &wire::Event) -> Option<(Place, bool)> {
     let (voice, whole) = match kind {
         "response.output_text.delta" => (Voice::Text, false),
         "response.output_text.done" => (Voice::Text, true),
@@ -232,7 +253,7 @@ fn words(kind: &str, event: &wire::Event) -> Option<(Place, bool)> {
         Voice::Text | Voice::Refusal | Voice::Reasoning => event.content_index,
     };
     let place = Place {
-        output: number(event.output_index),
+        output,
         voice,
         index: number(index),
     };

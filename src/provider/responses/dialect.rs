@@ -1,7 +1,12 @@
 //! What sets the services apart that speak the Responses API: a table, so that the rest of the code
 //! asks no names.
 
-use crate::provider::{call_ids::CallIds, discovery::Family, http::is_in_domain};
+use crate::provider::{
+    call_ids::CallIds,
+    discovery::Family,
+    http::is_in_domain,
+    rules::{ReasoningKept, ReasoningOf, ReasoningRule},
+};
 
 /// Which ids of calls all of them take.
 pub(super) const CALL_IDS: CallIds = CallIds::Short;
@@ -19,10 +24,15 @@ pub struct Dialect {
     pub developer_role: bool,
     /// Whether instructions must be given.
     pub needs_instructions: bool,
-    /// For which models encrypted reasoning is asked for.
+    /// For which models encrypted reasoning is asked for, which is what goes back.
     pub encrypted_reasoning: Encrypted,
+    /// Whether reasoning goes back as plain text, within the tool loop that it belongs to: the service
+    /// encrypts none.
+    pub plain_reasoning: bool,
     /// Whether all models are OpenAI's: their names tell what they can.
     pub openai_models: bool,
+    /// Whether models whose levels of reasoning are not known refuse one.
+    pub listed_efforts: bool,
     /// Whether a limit of the answer and randomness can be set.
     pub limits: bool,
     /// Whether a key tells which prompts share a cache.
@@ -52,6 +62,33 @@ pub enum Encrypted {
     Always,
     /// Those that are known to reason.
     Reasoning,
+    /// None. Nothing goes back as the model made it, but its words and its calls: the service refuses
+    /// items without the reasoning that they came with.
+    Never,
+}
+
+impl Dialect {
+    /// Which reasoning of earlier answers is sent.
+    pub(super) fn reasoning(&self) -> ReasoningRule {
+        if self.plain_reasoning {
+            ReasoningRule {
+                kept: ReasoningKept::InLoop,
+                of: ReasoningOf::SameModel,
+            }
+        } else if self.takes_own() {
+            ReasoningRule::SIGNED
+        } else {
+            ReasoningRule::NEVER
+        }
+    }
+
+    /// Whether what the model made goes back as it was.
+    pub(super) fn takes_own(&self) -> bool {
+        match self.encrypted_reasoning {
+            Encrypted::Always | Encrypted::Reasoning => true,
+            Encrypted::Never => false,
+        }
+    }
 }
 
 /// Which media a service can be sent.
@@ -73,7 +110,9 @@ pub const COMPATIBLE: Dialect = Dialect {
     developer_role: false,
     needs_instructions: false,
     encrypted_reasoning: Encrypted::Reasoning,
+    plain_reasoning: false,
     openai_models: false,
+    listed_efforts: false,
     limits: true,
     cache_key: false,
     chat_format: false,
@@ -135,6 +174,7 @@ pub const DIALECTS: &[Dialect] = &[
         name: "xai",
         counted_as: "xai",
         hosts: &["api.x.ai"],
+        listed_efforts: true,
         encrypted_reasoning: Encrypted::Always,
         cache_key: true,
         runs_custom_tools: true,
@@ -161,8 +201,11 @@ pub const DIALECTS: &[Dialect] = &[
     Dialect {
         name: "llamacpp",
         counted_as: "llamacpp",
-        // As of b11434, which hands what it does not know to Chat Completions.
+        // As of b11434, which hands what it does not know to Chat Completions, and encrypts nothing:
+        // the first `reasoning_text` of an item becomes `reasoning_content`.
         chat_format: true,
+        plain_reasoning: true,
+        counts: true,
         local: true,
         list: Some(Family::LlamaCpp),
         ..COMPATIBLE

@@ -7,7 +7,7 @@ use crate::{model::Message, provider::authorship};
 #[derive(Debug, Clone, Copy)]
 pub struct Form<'a> {
     /// What the service speaks.
-    pub dialect: &'static Dialect,
+    pub dialect: &'a Dialect,
     /// Configured name of the provider.
     pub provider: &'a str,
     /// The model that is asked is known to reason.
@@ -21,6 +21,8 @@ pub struct Form<'a> {
 impl Form<'_> {
     /// Whether a message goes back as the model that is asked made it.
     pub(super) fn is_own(self, model: &str, message: &Message) -> bool {
-        self.with_own && authorship::wrote(self.provider, model, message)
+        self.with_own
+            && self.dialect.takes_own()
+            && authorship::wrote(self.provider, model, message)
     }
 }

@@ -1,8 +1,13 @@
 //! Items of tools that the provider runs itself: kept as they came, with a line for people.
 
+use std::collections::BTreeMap;
+
 use serde_json::{Value, value::RawValue};
 
-use crate::{model::ProviderItem, provider::http::lenient};
+use crate::{
+    model::{NewContent, ProviderItem},
+    provider::{http::lenient, made},
+};
 
 /// Bytes of an item that is kept with its result: a picture may be larger than an answer may be.
 const MAX_ITEM_BYTES: usize = 256 << 10;
@@ -21,6 +26,20 @@ pub(super) fn item(kind: &str, raw: &RawValue) -> ProviderItem {
         json: kept(raw, item),
         title: title.chars().take(TITLE_CHARS).collect(),
     }
+}
+
+/// The kind of an item that holds a picture.
+const PICTURE: &str = "image_generation_call";
+
+/// The picture that an item holds, and the item without it. `None` if it holds none.
+pub(super) fn picture(kind: &str, raw: &RawValue) -> Option<(NewContent, Value)> {
+    if kind != PICTURE {
+        return None;
+    }
+    let mut item = lenient::value(raw.get())?;
+    let picture = made::content(item["result"].as_str()?)?;
+    item.as_object_mut()?.remove("result");
+    Some((picture, item))
 }
 
 /// What was done, as a line for people; empty where the kind is not known.
@@ -68,6 +87,57 @@ fn kept(raw: &RawValue, mut item: Value) -> String {
         }
         Some(_) | None => raw.get().to_owned(),
     }
+}
+
+/// Calls of the service's tools that the client may have to run.
+const CALLS: [&str; 5] = [
+    "local_shell_call",
+    "computer_call",
+    "apply_patch_call",
+    "shell_call",
+    "tool_search_call",
+];
+
+/// The calls of an answer that the service leaves to the client, by their ids, with their kinds: it
+/// sends the output of those that it runs itself.
+#[derive(Debug, Default)]
+pub(super) struct ClientCalls(BTreeMap<String, String>);
+
+impl ClientCalls {
+    /// Takes the next item of an answer.
+    pub(super) fn take(&mut self, kind: &str, json: &str) {
+        let id = word(json, "call_id");
+        if kind.ends_with("_output") {
+            self.0.remove(&id);
+        } else if CALLS.contains(&kind) && !is_run_by_service(kind, json) {
+            self.0.insert(id, kind.to_owned());
+        }
+    }
+
+    /// The kind of a call that nothing answers.
+    pub(super) fn first(&self) -> Option<&str> {
+        self.0.values().next().map(String::as_str)
+    }
+
+    /// Whether an item is one of them.
+    pub(super) fn has(&self, kind: &str, json: &str) -> bool {
+        self.0
+            .get(&word(json, "call_id"))
+            .is_some_and(|it| it == kind)
+    }
+}
+
+fn is_run_by_service(kind: &str, json: &str) -> bool {
+    kind == "tool_search_call" && word(json, "execution") != "client"
+}
+
+/// A member of an item that is a word; empty if it has none.
+fn word(json: &str, name: &str) -> String {
+    let members = lenient::members(json);
+    members
+        .get(name)
+        .map(|raw| lenient::word(raw))
+        .unwrap_or_default()
 }
 
 /// Whether an item can be sent back: one whose result was not kept cannot.

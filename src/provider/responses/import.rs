@@ -86,7 +86,7 @@ pub(in crate::provider) fn read(items: &[Node<'_>], reading: &mut Reading<'_>) {
 }
 
 /// Whether a type is one of the service's own tools, or of what it does to a conversation.
-fn is_hosted(kind: &str) -> bool {
+pub(super) fn is_hosted(kind: &str) -> bool {
     kind.ends_with("_call")
         || kind.ends_with("_call_output")
         || kind.starts_with("mcp_")

@@ -11,7 +11,7 @@ use super::{
 use crate::{
     model::{
         CallId, Content, Contents, Given, Message, Prompt, Role, ToolOutcome, ToolResult,
-        message::StoredPart,
+        message::StoredPart, transcript,
     },
     provider::{call_ids::Ids, inserted::in_words},
 };
@@ -25,8 +25,9 @@ pub(super) fn items<'a>(prompt: &'a Prompt, form: Form<'_>, ids: &'a Ids) -> Vec
     let stored = prompt.transcript.messages();
     let contents = &prompt.contents;
     let custom = custom_calls(stored, &prompt.model, form);
+    let loop_begins = transcript::loop_begins(stored);
     let mut items = Vec::new();
-    for message in stored {
+    for (at, message) in stored.iter().enumerate() {
         match message.role {
             Role::System => {
                 let role = if form.dialect.developer_role {
@@ -39,7 +40,8 @@ pub(super) fn items<'a>(prompt: &'a Prompt, form: Form<'_>, ids: &'a Ids) -> Vec
             Role::User => items.extend(said("user", message, contents)),
             Role::Assistant => {
                 let own = form.is_own(&prompt.model, message);
-                let Answer { items: written, .. } = answer(message, own, form, ids);
+                let Answer { items: written, .. } =
+                    answer(message, (own, at > loop_begins), form, (ids, contents));
                 items.extend(written);
             }
             Role::Tool => items.extend(results(message, contents, &custom, form, ids)),

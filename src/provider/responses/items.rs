@@ -5,9 +5,16 @@ use std::collections::{BTreeMap, VecDeque};
 
 use serde_json::{Map, Value, json, value::RawValue};
 
-use super::{KIND, citation::citation, hosted, wire};
+use super::{
+    KIND,
+    citation::citation,
+    hosted::{self, ClientCalls},
+    order::Order,
+    wire,
+};
 use crate::provider::{
-    Chunk,
+    Chunk, Made,
+    error::Kind,
     http::{
         Fault,
         lenient::{self, Joiner, Piece, Text, Word},
@@ -63,6 +70,12 @@ pub(super) struct Items {
     /// Reasoning came that does not go back. The service ties what follows to it by ids, so these
     /// do not go back either.
     forgets_reasoning: bool,
+    /// Calls that the client has to run.
+    client_calls: ClientCalls,
+    /// Some items are told apart by their ids alone.
+    unnumbered: bool,
+    /// What the numbers of the events say of missing ones.
+    order: Order,
 }
 
 /// An item.
@@ -108,7 +121,25 @@ impl Items {
             runs_custom_tools,
             refused: false,
             forgets_reasoning: false,
+            client_calls: ClientCalls::default(),
+            unnumbered: false,
+            order: Order::default(),
         }
+    }
+
+    /// Takes the number of an event about an item. Where the numbers say that no event is missing, a text
+    /// that differs from its pieces was changed by the service.
+    pub(super) fn number(
+        &mut self,
+        number: Option<i64>,
+        output: i64,
+        is_piece: bool,
+    ) -> Result<(), Fault> {
+        let in_order = self.order.take(number, output);
+        if is_piece && !in_order {
+            return Err(garbled());
+        }
+        Ok(())
     }
 
     /// Whether the model refused.
@@ -119,6 +150,25 @@ impl Items {
     /// Whether the model called a tool.
     pub(super) fn called(&self) -> bool {
         self.calls > 0
+    }
+
+    /// The number of the item of an event without one: that of its id, else a new one where it begins
+    /// or the id is new, else the last one.
+    pub(super) fn place(&mut self, id: &str, begins: bool) -> Result<i64, Fault> {
+        self.unnumbered |= !id.is_empty();
+        let known = self.items.iter().find(|(_, item)| item.id == id);
+        if let Some((output, _)) = known.filter(|_| !id.is_empty()) {
+            return Ok(*output);
+        }
+        let last = self.items.keys().next_back().copied();
+        let next = last.map_or(0, |last| last + 1);
+        if !begins && id.is_empty() {
+            return Ok(last.unwrap_or_default());
+        }
+        if !id.is_empty() {
+            id.clone_into(&mut self.item(next)?.id);
+        }
+        Ok(next)
     }
 
     /// An item begins.
@@ -147,6 +197,16 @@ impl Items {
         if piece.is_empty() {
             return Ok(());
         }
+        self.check_open(place.output)?;
+        self.write(place, piece, chunks)
+    }
+
+    fn write(
+        &mut self,
+        place: Place,
+        piece: &Piece,
+        chunks: &mut VecDeque<Chunk>,
+    ) -> Result<(), Fault> {
         self.turn_to(place, chunks)?;
         let words = self.words(place)?;
         let text = words.joiner.join(piece);
@@ -164,7 +224,8 @@ impl Items {
         chunks: &mut VecDeque<Chunk>,
     ) -> Result<(), Fault> {
         let mut said = self.words(place)?.text.clone();
-        self.complete_next(place, whole, &mut said, chunks)
+        let is_compared = self.complete_next(place, whole, &mut said, chunks)?;
+        self.check_rest(&said, is_compared && !whole.is_empty())
     }
 
     /// A source of words. It is a source of the part that was written last, or of none.
@@ -188,6 +249,18 @@ impl Items {
 
     /// More arguments of a call.
     pub(super) fn extend_call(
+        &mut self,
+        output: i64,
+        piece: &Piece,
+        chunks: &mut VecDeque<Chunk>,
+    ) -> Result<(), Fault> {
+        if !piece.is_empty() {
+            self.check_open(output)?;
+        }
+        self.add_arguments(output, piece, chunks)
+    }
+
+    fn add_arguments(
         &mut self,
         output: i64,
         piece: &Piece,
@@ -225,13 +298,35 @@ impl Items {
         whole: &Piece,
         chunks: &mut VecDeque<Chunk>,
     ) -> Result<(), Fault> {
+        let is_whole = self.order.is_whole();
         let call = &mut self.item(output)?.call;
         let Text { text, replaced } = whole.whole();
         if let Some(rest) = text.strip_prefix(&call.arguments.text) {
             call.joiner = Joiner::default();
             call.arguments.replaced |= replaced;
             let rest = Piece::from(rest);
-            self.extend_call(output, &rest, chunks)?;
+            self.add_arguments(output, &rest, chunks)?;
+        } else if !is_whole
+            && is_garbled(&call.arguments.text, &text)
+            && !is_same_json(&call.arguments.text, &text)
+        {
+            return Err(garbled());
+        }
+        Ok(())
+    }
+
+    /// Checks what was handed out beyond the words that the service then says are all of them.
+    fn check_rest(&self, rest: &str, is_repeated: bool) -> Result<(), Fault> {
+        if is_repeated && !self.order.is_whole() && !rest.trim().is_empty() {
+            return Err(garbled());
+        }
+        Ok(())
+    }
+
+    /// A piece of an item that is complete would be said twice.
+    fn check_open(&self, output: i64) -> Result<(), Fault> {
+        if self.items.get(&output).is_some_and(|item| item.done) {
+            return Err(garbled());
         }
         Ok(())
     }
@@ -257,7 +352,15 @@ impl Items {
             "" => Ok(()),
             kind => {
                 self.close(chunks);
-                chunks.push_back(Chunk::Item(hosted::item(kind, raw)));
+                self.client_calls.take(kind, raw.get());
+                match hosted::picture(kind, raw) {
+                    Some((picture, item)) => {
+                        chunks.push_back(Chunk::Made(Made::Content(picture)));
+                        let own = json!({KIND: {"item": item}}).to_string();
+                        chunks.push_back(Chunk::PartMetadata(own));
+                    }
+                    None => chunks.push_back(Chunk::Item(hosted::item(kind, raw))),
+                }
                 Ok(())
             }
         }
@@ -279,13 +382,22 @@ impl Items {
             }
         }
         self.close(chunks);
+        // Where ids change on their way too, what was said of one item is that of several.
+        let is_left =
+            |item: &Item| !item.done && (!item.words.is_empty() || item.call.index.is_some());
+        let ends = self.items.values().any(|item| item.done);
+        if self.unnumbered && ends && self.items.values().any(is_left) {
+            return Err(garbled());
+        }
         let unnamed = |item: &Item| {
             item.call.index.is_none() && !item.call.arguments.text.is_empty() && !item.done
         };
         if self.items.values().any(unnamed) {
             return Err(unnamed_call());
         }
-        Ok(())
+        self.client_calls
+            .first()
+            .map_or(Ok(()), |kind| Err(client_call(kind)))
     }
 
     /// Where an item belongs that the whole answer holds. `None` means that it is complete already.
@@ -312,18 +424,23 @@ impl Items {
         chunks: &mut VecDeque<Chunk>,
     ) -> Result<(), Fault> {
         let parts: Vec<wire::ContentPart> = item.content.as_deref().map(read).unwrap_or_default();
-        let mut said = [Voice::Text, Voice::Refusal].map(|voice| (voice, self.said(output, voice)));
+        let mut said =
+            [Voice::Text, Voice::Refusal].map(|voice| (voice, self.said(output, voice), false));
+        let mut is_compared = true;
         let texts = |words: &Words| words.citations;
         let mut cited: usize = self.item(output)?.words.values().map(texts).sum();
         for (index, part) in (0..).zip(&parts) {
-            for ((voice, said), whole) in said.iter_mut().zip([&part.text, &part.refusal]) {
+            for ((voice, said, repeats), whole) in said.iter_mut().zip([&part.text, &part.refusal])
+            {
                 let place = Place {
                     output,
                     voice: *voice,
                     index,
                 };
                 if let Some(whole) = whole {
-                    self.complete_next(place, &Piece::of(whole), said, chunks)?;
+                    let whole = Piece::of(whole);
+                    *repeats |= !whole.is_empty();
+                    is_compared &= self.complete_next(place, &whole, said, chunks)?;
                 }
             }
             let place = Place {
@@ -338,6 +455,9 @@ impl Items {
                     None => self.cite(place, raw, chunks)?,
                 }
             }
+        }
+        for (_, rest, repeats) in &said {
+            self.check_rest(rest, is_compared && *repeats)?;
         }
         self.close(chunks);
         Ok(())
@@ -355,24 +475,31 @@ impl Items {
     }
 
     /// The next words of a whole item, `said` being what was handed out and not met in it yet. Some
-    /// services number contents in another way in events, so the numbers are not compared.
+    /// services number contents in another way in events, so the numbers are not compared. Returns whether
+    /// the words are those that were handed out, as far as these go.
     fn complete_next(
         &mut self,
         place: Place,
         whole: &Piece,
         said: &mut String,
         chunks: &mut VecDeque<Chunk>,
-    ) -> Result<(), Fault> {
+    ) -> Result<bool, Fault> {
         let Text { text, replaced } = whole.whole();
         if let Some(left) = said.strip_prefix(&text) {
             *said = left.to_owned();
         } else if let Some(more) = text.strip_prefix(said.as_str()) {
             said.clear();
             self.words(place)?.joiner = Joiner::default();
-            self.say(place, &Piece::from(more), chunks)?;
+            if !more.is_empty() {
+                self.write(place, &Piece::from(more), chunks)?;
+            }
             chunks.extend(replaced.then_some(Chunk::Sanitized));
+        } else if !self.order.is_whole() && is_garbled(said, &text) {
+            return Err(garbled());
+        } else {
+            return Ok(false);
         }
-        Ok(())
+        Ok(true)
     }
 
     /// Reasoning that the provider encrypted goes back to it, whatever it shows of it.
@@ -388,6 +515,7 @@ impl Items {
         ] {
             let parts: Vec<wire::ContentPart> = parts.as_deref().map(read).unwrap_or_default();
             let mut said = self.said(output, voice);
+            let (mut repeats, mut is_compared) = (false, true);
             for (index, part) in (0..).zip(&parts) {
                 let place = Place {
                     output,
@@ -395,9 +523,12 @@ impl Items {
                     index,
                 };
                 if let Some(whole) = &part.text {
-                    self.complete_next(place, &Piece::of(whole), &mut said, chunks)?;
+                    let whole = Piece::of(whole);
+                    repeats |= !whole.is_empty();
+                    is_compared &= self.complete_next(place, &whole, &mut said, chunks)?;
                 }
             }
+            self.check_rest(&said, is_compared && repeats)?;
         }
         let encrypted = word(&item.encrypted_content);
         if encrypted.is_empty() {
@@ -592,6 +723,41 @@ fn add(voice: Voice, Text { text, replaced }: Text, chunks: &mut VecDeque<Chunk>
     chunks.extend(replaced.then_some(Chunk::Sanitized));
 }
 
+/// Whether the pieces that were handed out make another text than the one that the service then says is all
+/// of it, as pieces do that are missing, came twice or in another order. A text that the service changed
+/// in another way is not compared.
+fn is_garbled(said: &str, whole: &str) -> bool {
+    let letters = |text: &str| -> Vec<char> { text.trim().chars().collect() };
+    let (mut said, mut whole) = (letters(said), letters(whole));
+    if said == whole || said.is_empty() || whole.is_empty() {
+        return false;
+    }
+    if is_within(&said, &whole) || is_within(&whole, &said) {
+        return true;
+    }
+    said.sort_unstable();
+    whole.sort_unstable();
+    said == whole
+}
+
+/// Whether a text is another one without some of its characters.
+fn is_within(part: &[char], whole: &[char]) -> bool {
+    let mut rest = whole.iter();
+    part.iter().all(|wanted| rest.any(|it| it == wanted))
+}
+
+fn is_same_json(one: &str, other: &str) -> bool {
+    match (lenient::value(one), lenient::value(other)) {
+        (Some(one), Some(other)) => one == other,
+        (_, _) => false,
+    }
+}
+
+/// Pieces of an answer contradict what it is as a whole.
+fn garbled() -> Fault {
+    Fault::broken("pieces of the answer are missing, came twice or in another order")
+}
+
 fn write_arguments(index: u32, Text { text, replaced }: Text, chunks: &mut VecDeque<Chunk>) {
     if !text.is_empty() {
         chunks.push_back(Chunk::ToolInput { index, json: text });
@@ -603,6 +769,21 @@ fn attach_to_call(index: u32, own: Map<String, Value>, chunks: &mut VecDeque<Chu
     if !own.is_empty() {
         let json = json!({KIND: own}).to_string();
         chunks.push_back(Chunk::CallMetadata { index, json });
+    }
+}
+
+/// The model called a tool of the service's that the client has to run. In the history its item would
+/// have to be followed by an output, in a form of its own for each such tool.
+fn client_call(kind: &str) -> Fault {
+    Fault {
+        code: kind.to_owned(),
+        should_retry: Some(false),
+        ..Fault::new(
+            Kind::BadRequest,
+            format!(
+                "the answer is a {kind}, which the client has to run and contextd cannot hand to a host: leave that tool out of the provider's tools, or offer it as a tool of the host's"
+            ),
+        )
     }
 }
 

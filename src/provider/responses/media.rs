@@ -5,9 +5,12 @@ use std::borrow::Cow;
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 
 use super::{dialect::Takes, wire::Content};
-use crate::model::{
-    Contents, Media, Role,
-    media::{Kind, Source, UNSUPPORTED_WORDS},
+use crate::{
+    model::{
+        Contents, Media, Role,
+        media::{Kind, Source, UNSUPPORTED_WORDS},
+    },
+    provider::media_type,
 };
 
 /// Pictures that every service reads which reads any.
@@ -17,6 +20,8 @@ const PICTURES: [&str; 4] = ["image/png", "image/jpeg", "image/gif", "image/webp
 pub(super) fn cannot_read(takes: Takes, media: &Media, role: Role) -> Option<String> {
     let elsewhere = matches!(media.source, Source::Url(_));
     let why = match (role, media.kind()) {
+        // As the item of the tool that made it, where this model called that.
+        (Role::Assistant, Kind::Image) if !elsewhere => return None,
         (Role::Assistant, _) => "The service takes media from users and tools only.",
         (_, Kind::Image) if !PICTURES.contains(&media.essence().as_str()) => {
             "The service takes PNG, JPEG, GIF and WebP pictures only."
@@ -40,7 +45,8 @@ pub(super) fn content<'a>(media: &'a Media, contents: &Contents) -> Content<'a> 
     let stored = || {
         let content = contents.get(&media.kept()?.id)?;
         let data = STANDARD.encode(content);
-        Some(format!("data:{};base64,{data}", media.essence()))
+        let media_type = media_type::of(media, content);
+        Some(format!("data:{media_type};base64,{data}"))
     };
     let address = match &media.source {
         Source::Url(url) => Some(url.as_str()),

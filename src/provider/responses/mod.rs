@@ -9,6 +9,7 @@ pub mod decode;
 pub mod dialect;
 pub mod encode;
 pub mod form;
+pub(in crate::provider) mod history;
 mod hosted;
 pub(in crate::provider) mod import;
 mod input;
@@ -16,8 +17,11 @@ mod items;
 mod media;
 mod omitted;
 mod options;
+mod order;
+mod rules;
 mod said;
 mod service;
+mod text_calls;
 mod usage;
 mod wire;
 
@@ -26,6 +30,7 @@ mod tests;
 
 pub use service::Responses;
 pub(super) use service::request;
+pub use text_calls::TextCalls;
 
 /// Under this name the settings and the metadata of this kind of provider stand.
 const KIND: &str = "openai-responses";

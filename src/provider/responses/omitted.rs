@@ -8,16 +8,17 @@ use super::{
     said::{Answer, answer},
 };
 use crate::{
-    model::{Content, Message, Prompt, PromptNote, Role},
-    provider::{call_ids::Ids, omissions},
+    model::{Content, Message, Prompt, PromptNote, Role, transcript},
+    provider::{call_ids::Ids, call_names, omissions},
 };
 
 /// What is left out, in order.
 pub(super) fn omitted(prompt: &Prompt, form: Form<'_>) -> Vec<PromptNote> {
     let stored = prompt.transcript.messages();
     let ids = Ids::of(stored, CALL_IDS);
+    let loop_begins = transcript::loop_begins(stored);
     let mut notes = Vec::new();
-    for message in stored {
+    for (at, message) in stored.iter().enumerate() {
         match message.role {
             Role::System | Role::User => {
                 let said = input::said("user", message, &prompt.contents);
@@ -25,11 +26,14 @@ pub(super) fn omitted(prompt: &Prompt, form: Form<'_>) -> Vec<PromptNote> {
             }
             Role::Assistant => {
                 let own = form.is_own(&prompt.model, message);
-                let Answer { items, left_out } = answer(message, own, form, &ids);
+                let placed = (own, at > loop_begins);
+                let Answer { items, left_out } =
+                    answer(message, placed, form, (&ids, &prompt.contents));
                 if items.is_empty() {
                     notes.push(omissions::message(message));
                 } else {
                     notes.extend(left_out.into_iter().map(|at| part(message, at)));
+                    notes.extend(omissions::names(message, call_names::MOST));
                 }
             }
             Role::Tool => {}
@@ -39,10 +43,12 @@ pub(super) fn omitted(prompt: &Prompt, form: Form<'_>) -> Vec<PromptNote> {
 }
 
 fn part(message: &Message, at: usize) -> PromptNote {
-    let is_item = message
-        .parts
-        .get(at)
-        .is_some_and(|stored| matches!(stored.part.content, Content::ProviderItem(_)));
+    let is_item = message.parts.get(at).is_some_and(|stored| {
+        matches!(
+            stored.part.content,
+            Content::ProviderItem(_) | Content::Media(_)
+        )
+    });
     let why = if is_item {
         "The item can be sent back to the model that made it only."
     } else {

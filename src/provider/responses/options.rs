@@ -41,6 +41,9 @@ const OURS: &[&str] = &[
 /// Fewest tokens of an answer that can be asked for.
 const LEAST_OUTPUT: u32 = 16;
 
+/// Stop sequences at most: the service has none.
+pub(super) const MAX_STOPS: usize = 0;
+
 /// What must be asked for to send reasoning back.
 const ENCRYPTED: &str = "reasoning.encrypted_content";
 
@@ -79,7 +82,8 @@ pub(super) fn cannot_take(
     let reasons = reasons(model);
     let no_sampling = reasons && dialect.openai_models;
     let known = dialect.openai_models || model.reasoning_efforts.is_some();
-    let no_effort = known && !reasons;
+    let unlisted = dialect.listed_efforts && model.reasoning_efforts.is_none();
+    let no_effort = known && !reasons || unlisted;
     let one_call = reasons && dialect.openai_models && model.name.starts_with('o');
     let random = "Models that reason take no temperature.";
     let fixed = "The service has no such setting.";
@@ -108,7 +112,7 @@ pub(super) fn cannot_take(
         (Setting::Seed, wanted.seed.is_some(), fixed),
         (
             Setting::StopSequences,
-            !wanted.stop_sequences.is_empty(),
+            wanted.stop_sequences.len() > MAX_STOPS,
             "The service has no stop sequences.",
         ),
         (
@@ -158,6 +162,7 @@ pub(super) fn write(body: &mut Body, prompt: &Prompt, form: Form<'_>) {
     let asked = match form.dialect.encrypted_reasoning {
         Encrypted::Always => true,
         Encrypted::Reasoning => form.reasons,
+        Encrypted::Never => false,
     };
     body.set_some("include", included(asked, own.remove("include")));
     write_shared(body, prompt, form, &mut own);

@@ -3,17 +3,18 @@
 
 use std::borrow::Cow;
 
-use serde_json::{Map, Value, value::RawValue};
+use base64::{Engine as _, engine::general_purpose::STANDARD};
+use serde_json::{Map, Value, json, value::RawValue};
 
 use super::{
     KIND,
     form::Form,
-    hosted,
-    wire::{Content as Piece, Input, Message as Said, Reasoning, Summary, Text},
+    hosted::{self, ClientCalls},
+    wire::{Content as Piece, Input, Message as Said, RawReasoning, Reasoning, Summary, Text},
 };
 use crate::{
-    model::{Content, Message, Part, ProviderItem, ToolCall, message::StoredPart},
-    provider::{authorship, call_ids::Ids, http::lenient},
+    model::{Content, Contents, Media, Message, Part, ProviderItem, ToolCall, message::StoredPart},
+    provider::{PastReasoning, authorship, call_ids::Ids, call_names, http::lenient},
 };
 
 /// Bytes of an item's id.
@@ -40,21 +41,39 @@ struct Draft<'a> {
 #[derive(Debug)]
 struct Writer<'a> {
     own: bool,
+    /// Whether encrypted reasoning goes back.
+    sends_encrypted: bool,
+    /// Whether reasoning in plain text goes back.
+    sends_plain: bool,
+    /// The calls of the message that the client should have run.
+    client_calls: ClientCalls,
     drafts: Vec<Draft<'a>>,
     /// Reasoning whose item has not ended yet.
     summary: Vec<(usize, &'a str)>,
     left_out: Vec<usize>,
 }
 
-/// What the model said. `own`: the model that is asked wrote it.
+/// What the model said. `own`: the model that is asked wrote it; `in_loop`: the user has not spoken
+/// since.
 pub(super) fn answer<'a>(
     message: &'a Message,
-    own: bool,
+    (own, in_loop): (bool, bool),
     form: Form<'_>,
-    ids: &'a Ids,
+    (ids, contents): (&'a Ids, &Contents),
 ) -> Answer<'a> {
+    let takes = |attached| {
+        form.dialect.reasoning().takes(PastReasoning {
+            attached,
+            own,
+            in_loop,
+            in_calling_turn: false,
+        })
+    };
     let mut writer = Writer {
         own,
+        sends_encrypted: takes(true),
+        sends_plain: takes(false),
+        client_calls: client_calls(message),
         drafts: Vec::new(),
         summary: Vec::new(),
         left_out: Vec::new(),
@@ -66,21 +85,34 @@ pub(super) fn answer<'a>(
             Content::Refusal(text) if !text.is_empty() => writer.say(at, part, text, true),
             Content::ToolCall(call) => writer.call(at, part, call, ids),
             Content::ProviderItem(item) => writer.add(at, item, form),
-            // The transcript is checked: a result is never an assistant's. A medium that it shows
-            // became words before.
+            Content::Media(medium) => writer.show(at, part, medium, contents),
+            // The transcript is checked: a result is never an assistant's.
             Content::Text(_)
             | Content::Refusal(_)
             | Content::ToolResult(_)
-            | Content::Media(_)
             | Content::Unknown(_) => {}
         }
     }
     writer.finish()
 }
 
-/// Whether reasoning goes back: the one rule, for what is written and for what is counted.
-pub(super) fn takes_back(attached: bool, own: bool) -> bool {
-    attached && own
+/// The calls of a message that the client should have run: the service refuses them without an
+/// output.
+fn client_calls(message: &Message) -> ClientCalls {
+    let mut calls = ClientCalls::default();
+    for StoredPart { part, .. } in &message.parts {
+        match &part.content {
+            Content::ProviderItem(item) => calls.take(&item.kind, &item.json),
+            Content::Text(_)
+            | Content::Reasoning { .. }
+            | Content::ToolCall(_)
+            | Content::ToolResult(_)
+            | Content::Refusal(_)
+            | Content::Media(_)
+            | Content::Unknown(_) => {}
+        }
+    }
+    calls
 }
 
 /// Whether a part is a call of a tool whose input is a text.
@@ -90,10 +122,10 @@ pub(super) fn is_custom(part: &Part) -> bool {
 }
 
 impl<'a> Writer<'a> {
-    /// Reasoning goes back in its encrypted form, with what was shown of it.
+    /// Encrypted reasoning goes back with what was shown of it.
     fn reason(&mut self, at: usize, part: &'a Part, text: &'a str) {
         self.summary.push((at, text));
-        let metadata = authorship::attached(KIND, part).filter(|_| self.own);
+        let metadata = authorship::attached(KIND, part).filter(|_| self.sends_encrypted);
         let Some(metadata) = metadata else {
             return;
         };
@@ -113,7 +145,8 @@ impl<'a> Writer<'a> {
             // It belongs to what is encrypted, whatever its form.
             id: word(&metadata, "id").map(str::to_owned),
             summary,
-            encrypted_content: encrypted.to_owned(),
+            content: None,
+            encrypted_content: Some(encrypted.to_owned()),
         });
         let parts = shown.iter().map(|(at, _)| *at).collect();
         self.push(item, parts, None);
@@ -161,7 +194,7 @@ impl<'a> Writer<'a> {
         self.end_summary();
         let metadata = authorship::attached(KIND, part).filter(|_| self.own);
         let call_id = ids.get(&call.id);
-        let name = &call.name;
+        let name = call_names::sent(&call.name, call_names::MOST);
         let item = if metadata.is_some() && is_custom(part) {
             Input::CustomToolCall {
                 id: self.id(metadata.as_ref(), "ctc_"),
@@ -191,10 +224,31 @@ impl<'a> Writer<'a> {
         self.end_summary();
         let readable = self.own && item.provider == form.provider;
         let whole = lenient::value(&item.json).is_some_and(|json| hosted::is_whole(&json));
+        let answered = !self.client_calls.has(&item.kind, &item.json);
         match RawValue::from_string(item.json.clone()) {
-            Ok(raw) if readable && whole => self.push(Input::Own(raw), vec![at], None),
+            Ok(raw) if readable && whole && answered => self.push(Input::Own(raw), vec![at], None),
             Ok(_) | Err(_) => {
                 // Reasoning goes with the item that follows it, or not at all.
+                self.drop_reasoning();
+                self.left_out.push(at);
+            }
+        }
+    }
+
+    /// A picture goes back as the item of the tool that made it. Words stand for one of another model.
+    fn show(&mut self, at: usize, part: &'a Part, medium: &Media, contents: &Contents) {
+        self.end_summary();
+        let metadata = authorship::attached(KIND, part).filter(|_| self.own);
+        let item = metadata.and_then(|mut own| own.remove("item"));
+        let content = medium.kept().and_then(|kept| contents.get(&kept.id));
+        let whole = item.zip(content).and_then(|(mut item, content)| {
+            item.as_object_mut()?
+                .insert("result".to_owned(), json!(STANDARD.encode(content)));
+            serde_json::value::to_raw_value(&item).ok()
+        });
+        match whole {
+            Some(raw) => self.push(Input::Own(raw), vec![at], None),
+            None => {
                 self.drop_reasoning();
                 self.left_out.push(at);
             }
@@ -205,10 +259,22 @@ impl<'a> Writer<'a> {
         self.drafts.push(Draft { item, parts, of });
     }
 
-    /// Reasoning whose item never ended does not go back.
+    /// Reasoning that nothing encrypted ends goes back in plain text, or not at all.
     fn end_summary(&mut self) {
-        let never_ended = std::mem::take(&mut self.summary);
-        self.left_out.extend(never_ended.iter().map(|(at, _)| at));
+        let shown = std::mem::take(&mut self.summary);
+        let text: String = shown.iter().map(|(_, text)| *text).collect();
+        let parts: Vec<usize> = shown.iter().map(|(at, _)| *at).collect();
+        if !self.sends_plain || text.is_empty() {
+            self.left_out.extend(parts);
+            return;
+        }
+        let item = Input::Reasoning(Reasoning {
+            id: None,
+            summary: Vec::new(),
+            content: Some([RawReasoning::ReasoningText { text }]),
+            encrypted_content: None,
+        });
+        self.push(item, parts, None);
     }
 
     /// Leaves out the reasoning at the end.
@@ -277,7 +343,7 @@ fn plain(item: Input<'_>) -> Input<'_> {
 }
 
 /// The input of a call that is a text; its arguments where they are something else.
-fn custom_input(call: &ToolCall) -> String {
+pub(super) fn custom_input(call: &ToolCall) -> String {
     let arguments: Map<String, Value> = serde_json::from_str(&call.arguments).unwrap_or_default();
     word(&arguments, "input").map_or_else(|| call.arguments.clone(), str::to_owned)
 }

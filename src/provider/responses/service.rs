@@ -19,15 +19,16 @@ use super::{
     dialect::{self, Dialect},
     encode,
     form::Form,
-    media, omitted, options, said,
+    media, omitted, options, rules,
 };
 use crate::{
     model::{Declared, Generation, Media, Prompt, PromptShape, Role, generation::Unsupported},
     provider::{
-        Answer, Count, Error, ModelInfo, Provider, Refresh, Request,
+        Answer, Count, Error, ModelInfo, PastReasoning, Provider, Refresh, Request, Rules,
         error::Kind,
         http::{Call, Client, Settings, Unusable},
         model_facts::Catalog,
+        refused_media::RefusedMedia,
     },
 };
 
@@ -37,17 +38,20 @@ const PATH: &str = "responses";
 /// Where questions go how many tokens a prompt has.
 const COUNT_PATH: &str = "responses/input_tokens";
 
+const NOT_FOUND: u16 = 404;
+
 /// A service that speaks the Responses API.
 #[derive(Debug, Clone)]
 pub struct Responses {
     name: String,
     client: Client,
-    dialect: &'static Dialect,
+    dialect: Dialect,
     /// What every path ends with.
     query: String,
     /// Summaries of reasoning are asked for, until the service refuses them.
     summaries: Arc<AtomicBool>,
     models: Catalog,
+    refused: RefusedMedia,
 }
 
 impl Responses {
@@ -55,18 +59,19 @@ impl Responses {
     pub fn new(
         name: &str,
         settings: Settings,
-        dialect: &'static Dialect,
+        dialect: &Dialect,
         declared: BTreeMap<String, Declared>,
     ) -> Result<Self, Unusable> {
         let client = Client::new(name, settings)?;
-        let models = Catalog::new(client.host(), declared);
+        let models = Catalog::new(client.host(), declared).checked()?;
         Ok(Self {
             name: name.to_owned(),
             client,
-            dialect,
+            dialect: *dialect,
             query: String::new(),
             summaries: Arc::new(AtomicBool::new(dialect.openai_models)),
             models,
+            refused: RefusedMedia::default(),
         })
     }
 
@@ -80,7 +85,7 @@ impl Responses {
     fn form(&self, model: &str) -> Form<'_> {
         let model = self.models.model(model);
         Form {
-            dialect: self.dialect,
+            dialect: &self.dialect,
             provider: &self.name,
             reasons: model.is_some_and(|model| options::reasons(&model)),
             summaries: self.summaries.load(Ordering::Relaxed),
@@ -94,7 +99,9 @@ impl Responses {
             headers: HeaderMap::new(),
             body: encode::body(prompt, form),
         };
-        self.client.clone().stream(call, Decoder::new(self.dialect))
+        self.client
+            .clone()
+            .stream(call, Decoder::new(&self.dialect))
     }
 }
 
@@ -124,24 +131,29 @@ impl Provider for Responses {
     }
 
     fn cannot_take(&self, model: &ModelInfo, wanted: &Generation) -> Vec<Unsupported> {
-        options::cannot_take(self.dialect, model, wanted)
+        options::cannot_take(&self.dialect, model, wanted)
     }
 
     fn fitted(&self, model: &ModelInfo, wanted: &Generation) -> Generation {
-        options::fitted(self.dialect, model, wanted)
+        options::fitted(&self.dialect, model, wanted)
     }
 
     fn cannot_read(&self, model: &ModelInfo, media: &Media, role: Role) -> Option<String> {
         media::cannot_read(self.dialect.takes, media, role)
             .or_else(|| model.cannot_read(media, role))
+            .or_else(|| self.refused.reason(&model.name, media))
     }
 
-    fn sends_reasoning(&self, attached: bool, own: bool, _in_loop: bool) -> bool {
-        said::takes_back(attached, own)
+    fn rules(&self, model: &ModelInfo) -> Option<Rules> {
+        Some(rules::of(&self.dialect, model))
+    }
+
+    fn sends_reasoning(&self, _: &ModelInfo, reasoning: PastReasoning) -> bool {
+        self.dialect.reasoning().takes(reasoning)
     }
 
     fn sends_item(&self, _provider: &str, own: bool) -> bool {
-        own
+        own && self.dialect.takes_own()
     }
 
     fn withholds_parts(&self) -> bool {
@@ -165,8 +177,12 @@ impl Provider for Responses {
             let body = encode::question(&prompt, provider.form(&prompt.model));
             let path = format!("{COUNT_PATH}{}", provider.query);
             let client = &provider.client;
-            let answer = client.question(&path, &HeaderMap::new(), body).await?;
-            client.counted(&answer["input_tokens"]).map(Some)
+            match client.question(&path, &HeaderMap::new(), body).await {
+                Ok(answer) => client.counted(&answer["input_tokens"]).map(Some),
+                // Older servers do not count.
+                Err(error) if provider.dialect.local && error.status == NOT_FOUND => Ok(None),
+                Err(error) => Err(error),
+            }
         })
     }
 
@@ -184,14 +200,15 @@ impl Provider for Responses {
     /// and so all that follow; and what it made itself but cannot read any more.
     fn call(&self, prompt: Arc<Prompt>) -> Answer {
         let provider = self.clone();
+        let asked = Arc::clone(&prompt);
         let answer = async move {
             let mut with_own = true;
             loop {
                 let form = Form {
                     with_own,
-                    ..provider.form(&prompt.model)
+                    ..provider.form(&asked.model)
                 };
-                let mut answer = provider.answer(&prompt, form);
+                let mut answer = provider.answer(&asked, form);
                 let begin = answer.next().await;
                 match &begin {
                     Some(Err(error)) if form.summaries && refuses_summaries(error) => {
@@ -206,7 +223,8 @@ impl Provider for Responses {
                 }
             }
         };
-        Box::pin(stream::once(answer).flatten())
+        let answer = Box::pin(stream::once(answer).flatten());
+        self.refused.watch(self.clone(), prompt, answer)
     }
 }
 
@@ -241,6 +259,9 @@ fn refuses_own(error: &Error) -> bool {
         "without its required",
         "item_id mismatch",
         "items are not persisted",
+        "referenced reasoning item",
+        "was not found or has expired",
+        "item with id 'rs_",
     ];
     error.code == "invalid_encrypted_content" || says(error, &words)
 }

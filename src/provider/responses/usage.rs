@@ -30,6 +30,24 @@ pub(super) fn read(report: &RawValue) -> Option<Usage> {
     })
 }
 
+/// The usage of the last round of the model alone, as xAI reports it beside the sums over the rounds in which
+/// its own tools ran. OpenAI does not: `None`.
+pub(super) fn last_round(report: &RawValue) -> Option<Usage> {
+    let of_round = |path: &str| count(report, path).map(tokens);
+    let input = of_round("/context_details/input_tokens").filter(|tokens| *tokens > 0)?;
+    let output = of_round("/context_details/output_tokens")?;
+    let sums = read(report)?;
+    Some(Usage {
+        input,
+        output,
+        // These are reported of all rounds together.
+        reasoning: sums.reasoning.min(output),
+        cache_read: sums.cache_read.min(input),
+        cache_write: sums.cache_write.min(input),
+        ..Usage::default()
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -55,6 +73,32 @@ mod tests {
         let report = r#"{"input_tokens": 9, "input_tokens_details": {"cached_tokens": 4, "cache_write_tokens": 2},
             "output_tokens": 5, "output_tokens_details": {"reasoning_tokens": 3}, "total_tokens": 14}"#;
         check(report, Some([9, 5, 3, 4, 2]));
+    }
+
+    #[test]
+    fn p1_the_last_round_is_read_where_the_service_reports_it() {
+        let last = |report: &str| {
+            let raw = RawValue::from_string(report.to_owned()).expect("JSON");
+            last_round(&raw).map(|usage| {
+                [
+                    usage.input,
+                    usage.output,
+                    usage.reasoning,
+                    usage.cache_read,
+                    usage.provider_tool_calls,
+                ]
+            })
+        };
+        let xai = r#"{"input_tokens": 43321, "input_tokens_details": {"cached_tokens": 26624}, "output_tokens": 3405,
+            "output_tokens_details": {"reasoning_tokens": 2700}, "num_server_side_tools_used": 11, "context_details": {"input_tokens": 18015, "output_tokens": 2603}}"#;
+        assert_eq!(last(xai), Some([18_015, 2_603, 2_603, 18_015, 0]));
+        assert_eq!(last(r#"{"input_tokens": 9, "output_tokens": 5}"#), None);
+        assert_eq!(
+            last(
+                r#"{"input_tokens": 9, "output_tokens": 5, "context_details": {"input_tokens": 8}}"#
+            ),
+            None
+        );
     }
 
     #[test]

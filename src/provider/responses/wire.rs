@@ -16,6 +16,10 @@ pub(super) struct Event {
     pub(super) kind: Option<Word>,
     /// Which item of the answer. Ids do not tell it: some services change them within an item.
     pub(super) output_index: Option<Number>,
+    /// Which event of the answer.
+    pub(super) sequence_number: Option<Number>,
+    /// The id of the item; some services send it alone.
+    pub(super) item_id: Option<Word>,
     /// Which content of a message or of raw reasoning.
     pub(super) content_index: Option<Number>,
     /// Which part of a summary.
@@ -109,7 +113,7 @@ pub(super) enum Input<'a> {
         #[serde(skip_serializing_if = "Option::is_none")]
         id: Option<String>,
         call_id: &'a str,
-        name: &'a str,
+        name: Cow<'a, str>,
         arguments: &'a str,
         #[serde(skip_serializing_if = "Option::is_none")]
         caller: Option<Value>,
@@ -121,7 +125,7 @@ pub(super) enum Input<'a> {
         #[serde(skip_serializing_if = "Option::is_none")]
         id: Option<String>,
         call_id: &'a str,
-        name: &'a str,
+        name: Cow<'a, str>,
         input: String,
     },
     /// The result of such a call.
@@ -151,7 +155,18 @@ pub(super) struct Reasoning {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) id: Option<String>,
     pub(super) summary: Vec<Summary>,
-    pub(super) encrypted_content: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) content: Option<[RawReasoning; 1]>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) encrypted_content: Option<String>,
+}
+
+/// Reasoning in plain text.
+#[derive(Debug, Clone, Serialize)]
+#[serde(tag = "type", rename_all = "snake_case")]
+pub(super) enum RawReasoning {
+    /// Its words.
+    ReasoningText { text: String },
 }
 
 /// A part of a summary.

@@ -181,6 +181,7 @@ impl Player {
             provider_model: self.prompt.model.clone(),
             response_id: String::new(),
             metadata: None,
+            prompt_usage: None,
             prompt_fingerprint: None,
         }
     }

@@ -71,6 +71,7 @@ fn shown(beats: &[Beat]) -> String {
                 | Chunk::CallMetadata { .. }
                 | Chunk::Citation(_)
                 | Chunk::Item(_)
+                | Chunk::Made(_)
                 | Chunk::Sanitized,
             ) => "never".to_owned(),
             Beat::Chunk(Chunk::Finished(finish)) => format!("<{}>", finish.provider_reason),

@@ -123,3 +123,44 @@ fn a_waiter_that_leaves_loses_no_connection() {
     assert_eq!(queue.len(), 0);
     drop(taken(&queue));
 }
+
+#[test]
+fn rights_to_connections_without_room_are_taken_back_and_granted_again_one_by_one() {
+    let queue = ConnectionQueue::new(4);
+    let held = taken(&queue);
+    let refused = taken(&queue);
+    assert!(queue.withhold(refused, 0).is_none());
+    assert_eq!(
+        queue.capacity(),
+        1,
+        "those that are free have no room either"
+    );
+    let mut waits = enter(&queue, None);
+    drop(held);
+    let held = got(&mut waits).expect("it waits for the one that there is");
+    let mut waits = enter(&queue, None);
+    queue.has_room();
+    let more = taken(&queue);
+    assert_eq!(queue.capacity(), 2);
+    drop(held);
+    assert!(got(&mut waits).is_some());
+    drop(more);
+}
+
+#[test]
+fn the_last_right_is_never_taken_back() {
+    let queue = ConnectionQueue::new(2);
+    let refused = taken(&queue);
+    let last = queue.withhold(refused, 0).expect("there is no other one");
+    assert_eq!(queue.capacity(), 1);
+    drop(last);
+    assert!(queue.enter(None).now_or_never().is_some());
+}
+
+#[test]
+fn rights_to_idle_connections_stay() {
+    let queue = ConnectionQueue::new(4);
+    let refused = taken(&queue);
+    assert!(queue.withhold(refused, 2).is_none());
+    assert_eq!(queue.capacity(), 2);
+}

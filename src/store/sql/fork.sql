@@ -1,14 +1,16 @@
 -- store::fork::fork: what a session said up to a seq, as a session of its own. What is stored up to a seq never changes and marks made later
--- are left out, so that no lock is needed and the source's owner waits for nothing. 0 rows: there is no such source, or a session
--- with the new id exists. Events and queue are not copied.
+-- are left out, so that no lock is needed and the source's owner waits for nothing. 0 rows: the source is gone, or another session that was made under its id, a session
+-- with the new id exists, or the tenant is no more. Events and queue are not copied.
 -- The epoch begins after that of a deleted session which had the new id.
 {live},
 {size},
 source as (
-  select r.revision, r.context_version from session_run r
-   where r.tenant_id = :tenant and r.session_id = :session and r.state <> 3 and r.next_seq > :at),
+  select r.revision, r.context_version from session_run r join sessions s on s.tenant_id = :tenant and s.session_id = :session
+   where r.tenant_id = :tenant and r.session_id = :session and r.state <> 3 and r.next_seq > :at and s.created_at = :source_created
+     and {tenant_lives}),
 f as (
   insert into sessions (tenant_id, session_id, forked_from, forked_at_seq) select :tenant, :new_session, :session, :at from source
+   where not exists (select from session_run r where r.tenant_id = :tenant and r.session_id = :new_session)
   on conflict do nothing returning 1),
 write_run as (
   insert into session_run (tenant_id, session_id, next_seq, context_version, revision, epoch, ctx_tokens)

@@ -1,9 +1,13 @@
 -- store::fork::copy_messages: the next messages of a fork that is copied in batches, with their parts, and what of them is live. A claim whose lease
--- ran out is not renewed: its rows may be gone. Answers one row; `last` is null when nothing is left.
+-- ran out is not renewed: its rows may be gone. Nothing is copied of another session that was made under the source's id: `sources` is 0.
+-- Answers one row; `last` is null when nothing is left.
 -- `after`: copied up to this seq. One message is copied however large it is.
 {live},
+source as (
+  select 1 from sessions s where s.tenant_id = :tenant and s.session_id = :session and s.created_at = :source_created),
 claim as (
   update session_run r set lease_until = clock_timestamp() + make_interval(secs => :lease)
+    from source
    where r.tenant_id = :tenant and r.session_id = :new_session and r.state = 3 and r.turn_id = :claim and r.lease_until > clock_timestamp()
   returning 1),
 next as (
@@ -52,7 +56,7 @@ write_blobs as (
                    where b.tenant_id = :tenant and b.session_id = :session and b.message_id = m.message_id
                    order by b.idx, b.blob_id offset 0) b on true),  -- ordered: by the key, never by blob
 {counted}
-select (select count(*) from claim) as claims, (select last.seq from last) as last, z.messages::int as messages,
+select (select count(*) from source) as sources, (select count(*) from claim) as claims, (select last.seq from last) as last, z.messages::int as messages,
        z.overhead::bigint as overhead, array[z.t1, z.t2, z.t3, z.t4, z.t5, z.t6, z.t7, z.t8, z.t9]::bigint[] as tokens,
        array[z.n1, z.n2, z.n3, z.n4, z.n5, z.n6, z.n7, z.n8, z.n9]::int[] as parts
        from size z

@@ -1,6 +1,9 @@
 -- store::fork::copy_calls: the next calls of a fork that is copied in batches. All are closed: the transcript is.
-with claim as (
+with source as (
+  select 1 from sessions s where s.tenant_id = :tenant and s.session_id = :session and s.created_at = :source_created),
+claim as (
   update session_run r set lease_until = clock_timestamp() + make_interval(secs => :lease)
+    from source
    where r.tenant_id = :tenant and r.session_id = :new_session and r.state = 3 and r.turn_id = :claim and r.lease_until > clock_timestamp()
   returning 1),
 batch as materialized (
@@ -15,4 +18,4 @@ write_calls as (
     join lateral (select m.seq from messages m
                    where m.tenant_id = :tenant and m.session_id = :session and m.message_id = c.message_id offset 0) m on m.seq <= :at
    where c.status >= 3)
-select (select count(*) from claim) as claims, (select max(b.call_id) from batch b) as last
+select (select count(*) from source) as sources, (select count(*) from claim) as claims, (select max(b.call_id) from batch b) as last

@@ -1,8 +1,8 @@
 -- store::fork::open_fork: makes a fork that was copied in batches the session that it is to be. 0 rows: its claim is not in force any
--- more, or its source is gone, of which rows may have been missing then.
+-- more, or its source is gone, of which rows may have been missing then, or is another session that was made under its id.
 with source as (
-  select r.revision, r.context_version from session_run r
-   where r.tenant_id = :tenant and r.session_id = :session and r.state <> 3),
+  select r.revision, r.context_version from session_run r join sessions s on s.tenant_id = :tenant and s.session_id = :session
+   where r.tenant_id = :tenant and r.session_id = :session and r.state <> 3 and s.created_at = :source_created),
 f as (
   update session_run r
      set state = 0, turn_id = null, lease_until = '-infinity', next_seq = :at::bigint + 1, context_version = s.context_version,

@@ -1,11 +1,12 @@
 -- store::queue::start_idle: IDLE -> RUN for a message that waits and asks for it, in a statement of its own, while holding the gate's
 -- key-share lock or lock_run. The turn begins without input and before its first step: that step begins when the message is taken, and
--- with it all that waited for the turn before to end. 0 rows: it does not begin, and what stands in the same transaction is kept.
+-- with it all that waited for the turn before to end. `follows`: only if what is before it in the transaction was accepted. 0 rows: it does not begin, and what stands in the same transaction is kept.
 with f as (
   update session_run r
      set {begun}
     from {opening} n
    where r.tenant_id = :tenant and r.session_id = :session and r.state = 0 and r.open_calls = 0 and r.revision = :revision
+     and (not :follows::boolean or {accepted})
      and exists (select from queue q
                   where q.tenant_id = :tenant and q.session_id = :session and q.message_id = :message and q.status = 0 and q.starts_turn)
   returning r.epoch, r.op, r.next_seq, r.next_seq - cardinality(:kinds::text[]) as base, r.turn_id, r.ctx_tokens, {anchor_before} as anchor),

@@ -1,6 +1,6 @@
 -- store::compaction::swap: after lock_run. The compaction comes in force if it still runs and the context is the one that it was
 -- made from; appends in between are no hindrance. Its summary stands at the seq of compaction_completed.
--- `kept` are the seqs in between that stay. What it changes in the counters is given by category.
+-- `kept` are the seqs in between that stay, beside those that are pinned unless `hides_pinned`. What it changes in the counters is given by category.
 with k as (
   select c.context_version from compactions c
    where c.tenant_id = :tenant and c.session_id = :session and c.compaction_id = :compaction and c.status = 1),
@@ -17,7 +17,7 @@ f as (
             case when r.state in (1, 2) then r.turn_id end as turn_id),
 end_compaction as (
   update compactions c
-     set status = 2, lease_until = null, ended_at = now(), from_seq = :from_seq, to_seq = :to_seq, kept = :kept, active_from_seq = f.base,
+     set status = 2, lease_until = null, ended_at = now(), from_seq = :from_seq, to_seq = :to_seq, kept = :kept, hides_pinned = :hides_pinned, active_from_seq = f.base,
          predecessor = (select compaction_id from before), summary_message = :summary, delta_messages = s.messages,
          delta_overhead = s.overhead, delta_tokens = s.tokens, delta_parts = s.parts, info = :info::bytea
     from f, shift s where c.tenant_id = :tenant and c.session_id = :session and c.compaction_id = :compaction),

@@ -13,7 +13,7 @@ mod summary;
 
 pub(in crate::turn) use draft::{Order, Survey};
 
-use std::{collections::BTreeSet, future::Future, sync::Arc, time::Duration};
+use std::{collections::BTreeSet, convert::Infallible, future::Future, sync::Arc, time::Duration};
 
 use tokio::task::JoinHandle;
 use uuid::Uuid;
@@ -22,8 +22,9 @@ use crate::{
     codec,
     context::{
         budget::Budget,
-        compact::{self, InForce},
+        compact::{self, InForce, ladder::Need},
     },
+    fair::FairPlace,
     model::{
         Compaction, CompactionId, CompactionState, Failure, FailureReason, Payload, SessionKey,
         TenantId, UsagePurpose, UsageTotals,
@@ -47,6 +48,7 @@ use crate::{
             stats::budget,
         },
         engine::{Engine, joined},
+        lease::leases::CompactionPlace,
         optimistic::retry_on_change,
         run::measured::message_tokens,
     },
@@ -127,6 +129,7 @@ impl Engine {
         if let Some(known) = self.compacted_before(key, idempotency).await? {
             return self.seen_through(key, &known, *wait).await.map(Some);
         }
+        let memory = self.memory_for(key, 0).await?;
         let (survey, timeout, order) = self
             .survey_idle(key, overrides, instructions, *target)
             .await?;
@@ -146,6 +149,9 @@ impl Engine {
             return Ok(Some(forecast));
         }
         self.quotas.check_tokens(&key.tenant)?;
+        let tenant = &key.tenant;
+        let admit = |all, own| self.has_room(tenant, all, own);
+        let place = self.leases.compact(tenant, admit)?;
         match self
             .begin_compaction(key, &survey, forecast, idempotency)
             .await?
@@ -155,7 +161,8 @@ impl Engine {
             Begun::Known(known) => self.seen_through(key, &known, *wait).await.map(Some),
             Begun::Mine(begun) => {
                 let made = Compaction::clone(&begun);
-                let task = self.make_beside(key, survey, order, made, timeout);
+                let task =
+                    self.make_beside(key, (survey, order), made, timeout, (place, Some(memory)));
                 if !*wait {
                     return Ok(Some(*begun));
                 }
@@ -168,14 +175,15 @@ impl Engine {
     fn make_beside(
         self: &Arc<Self>,
         key: &SessionKey,
-        survey: Survey,
-        order: Order,
+        (survey, order): (Survey, Order),
         begun: Compaction,
         timeout: Duration,
+        held: (CompactionPlace, Option<FairPlace>),
     ) -> JoinHandle<Result<Compaction, Error>> {
         let engine = Arc::clone(self);
         let key = key.clone();
         let making = async move {
+            let _held = held;
             let made =
                 engine.make_compaction(&key, &survey, &order, begun, engine.cut_short(timeout));
             Box::pin(made).await.inspect_err(|error| {
@@ -201,7 +209,13 @@ impl Engine {
             .begin_compaction(key, &survey, survey.forecast(&order, &plan), &unasked())
             .await?
         {
-            Begun::Mine(begun) => drop(self.make_beside(key, survey, order, *begun, timeout)),
+            Begun::Mine(begun) => {
+                // The turn that needs it runs: it waits for no other.
+                let Ok(place) = self
+                    .leases
+                    .compact(&key.tenant, |_, _| Ok::<_, Infallible>(()));
+                drop(self.make_beside(key, (survey, order), *begun, timeout, (place, None)));
+            }
             Begun::Moved | Begun::Running(_) | Begun::Known(_) => {}
         }
         Ok(())
@@ -241,7 +255,11 @@ impl Engine {
             instructions: instructions.clone(),
             target,
             was_pruned: false,
-            must: target.is_some() || survey.budget.overflows(survey.at_most()),
+            need: if target.is_some() || survey.budget.overflows(survey.at_most()) {
+                Need::AtAnyCost
+            } else {
+                Need::Wish
+            },
         };
         Ok((survey, timeout, order))
     }
@@ -256,6 +274,7 @@ impl Engine {
     ) -> Result<Survey, Error> {
         let size = looked.size(model);
         Ok(Survey {
+            tenant: key.tenant.clone(),
             messages: looked.messages.clone(),
             version: looked.session.context_version,
             in_force: self.in_force(key).await?,
@@ -263,6 +282,7 @@ impl Engine {
             budget,
             non_transcript_tokens: size.non_transcript_tokens(),
             size: size.size().count,
+            lesson: size.lesson(),
         })
     }
 
@@ -401,8 +421,6 @@ impl Engine {
             why = cut => Err(given_up(why)),
             () = self.keep_compaction(key, &id) => Err(given_up("its lease ran out")),
         };
-        let spent = cost.totals().total();
-        self.quotas.spent(&key.tenant, spent.unsigned_abs());
         match drafted {
             Ok(draft) => self.put_in_force(key, &id, draft, &cost).await?,
             Err(failure) => {
@@ -427,10 +445,13 @@ impl Engine {
     ) -> Result<Draft, Failure> {
         let situation = survey.situation(order);
         let mut failure = None;
-        for strategy in compact::ladder::ladder(order.policy.strategy, order.must) {
-            let Some(plan) = compact::plan(strategy, &situation) else {
+        for way in survey.ways(order) {
+            let Some(plan) =
+                compact::plan(way, &situation).filter(|plan| survey.helps(order, plan))
+            else {
                 continue;
             };
+            let strategy = way.strategy();
             let written = if strategy.summarises() {
                 match self.summarise(survey, order, &plan, cost).await {
                     Ok(written) => Some(written),
@@ -445,10 +466,8 @@ impl Engine {
                     }
                 }
             } else {
-                let carried = survey.in_force.as_ref().and_then(|it| it.summary.clone());
-                carried
-                    .filter(|_| plan.carries)
-                    .map(|text| (text, String::new()))
+                let text = survey.substitute(order, &plan);
+                text.map(|text| (text, String::new()))
             };
             let draft = survey.draft(order, begun, plan, written);
             let after = draft
@@ -460,7 +479,8 @@ impl Engine {
                 .as_ref()
                 .map_or(after, |after| after.tokens);
             let bound = order.bound().filter(|bound| told > *bound);
-            if bound.is_none() && compact::gain::gained_enough(situation.size, after) {
+            let exceeds = way.takes_unanswered() && survey.exceeds(told);
+            if bound.is_none() && !exceeds && compact::gain::gained_enough(situation.size, after) {
                 return Ok(draft);
             }
             tracing::warn!(
@@ -472,6 +492,9 @@ impl Engine {
             failure = Some(match bound {
                 Some(bound) => no_gain(&format!(
                     "it would have left {told} tokens, and {bound} were asked for"
+                )),
+                None if exceeds => no_gain(&format!(
+                    "it would have left {told} tokens, which do not fit the window either"
                 )),
                 None => no_gain("it would have made the context hardly smaller"),
             });
@@ -505,6 +528,7 @@ impl Engine {
             from: plan.from,
             to: plan.to,
             kept: &plan.kept,
+            hides_pinned: plan.hides_pinned,
             shift,
             summary: summary.as_ref(),
             estimator: &estimator.name(),
@@ -655,21 +679,29 @@ impl Engine {
     /// first error is returned.
     pub async fn tend_compactions(&self) -> Result<(), Error> {
         let mut first = Ok(());
-        let mut given_up = BTreeSet::new();
         let lost = codec::event::encode_compaction_lost();
-        for key in self.store.abandoned_compactions(ROUND).await? {
-            match self.store.expire_compaction(&key, &lost).await {
-                Ok(()) => {
-                    self.wake(crate::turn::live::wakeups::Wakeup::News(key.clone()));
-                    given_up.insert(key);
-                }
-                Err(error) => {
-                    tracing::warn!(session.id = %key.session, %error, "an abandoned compaction was not given up");
-                    first = first.and(Err(error.into()));
+        while !self.draining.is_cancelled() {
+            let found = self.store.abandoned_compactions(ROUND).await?;
+            let is_full = found.len() == ROUND as usize;
+            let mut given_up = BTreeSet::new();
+            for key in found {
+                match self.store.expire_compaction(&key, &lost).await {
+                    Ok(()) => {
+                        self.wake(crate::turn::live::wakeups::Wakeup::News(key.clone()));
+                        given_up.insert(key);
+                    }
+                    Err(error) => {
+                        tracing::warn!(session.id = %key.session, %error, "an abandoned compaction was not given up");
+                        first = first.and(Err(error.into()));
+                    }
                 }
             }
+            first = first.and(self.look_for_news_of(&given_up).await);
+            if !is_full || given_up.is_empty() {
+                break;
+            }
         }
-        first.and(self.look_for_news_of(&given_up).await)
+        first
     }
 }
 
@@ -699,10 +731,7 @@ fn accounts(
 
 /// The same would come of it again.
 fn no_gain(why: &str) -> Failure {
-    Failure {
-        recoverable: false,
-        ..given_up(why)
-    }
+    Failure::local(FailureReason::ContextOverflow, why, false)
 }
 
 fn given_up(why: &str) -> Failure {

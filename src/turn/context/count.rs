@@ -12,17 +12,21 @@ use crate::{
         size::ContextSize,
     },
     model::{
-        Calibration, Generation, InputMessage, Message, MessageId, NewContent, Prompt, Seq,
-        SessionKey, TenantId, Tool, ToolSet, Transcript, command::CountTokens,
+        Calibration, InputMessage, Message, MessageId, NewContent, Prompt, Seq, SessionConfig,
+        SessionKey, TenantId, Tool, ToolSet, Transcript,
+        command::{CountTokens, TurnRequest},
     },
     provider::registry::Resolved,
     turn::{
         Error,
         context::{estimators::template, media::cannot_read, reasoning, session_view::SessionView},
         engine::Engine,
-        run::measured::host_part,
+        run::{call_settings, measured::host_part},
     },
 };
+
+/// The step of a turn that would send what is counted.
+const FIRST_STEP: u32 = 1;
 
 /// What a session adds to what is counted.
 #[derive(Default)]
@@ -30,7 +34,7 @@ struct Ground {
     model: String,
     system: String,
     tools: ToolSet,
-    generation: Generation,
+    config: SessionConfig,
     messages: Vec<Message>,
     /// The session's size, where a call of its model measured it.
     view: Option<SessionView>,
@@ -55,12 +59,14 @@ impl Engine {
         } = command;
         let mut tools = tools;
         if let Some(tools) = &mut tools {
-            self.resolve_tools(tools).await?;
+            self.resolve_tools(&tenant, tools).await?;
         }
+        let mut _memory = None;
         let mut ground = match session {
             Some(session) => {
-                self.ground(&SessionKey::new(tenant.clone(), session))
-                    .await?
+                let key = SessionKey::new(tenant.clone(), session);
+                _memory = Some(self.memory_for(&key, 0).await?);
+                self.ground(&key).await?
             }
             None => Ground {
                 model: self.rules.default_model.clone(),
@@ -76,6 +82,10 @@ impl Engine {
                 .map(|size| size.size().count)
         });
         let tools = tools.unwrap_or(ground.tools);
+        // Counted is what would be sent: a forced call, for one, is not sent to every model that thinks.
+        let request = TurnRequest::default();
+        let (generation, _) =
+            call_settings::fitting(&model, &ground.config, &request, &tools, FIRST_STEP);
         let told = |tool: &&Tool| model.info.supports_tools && !tool.deferred;
         let single = messages.len();
         ground.messages.extend(messages.into_iter().map(unstored));
@@ -92,7 +102,7 @@ impl Engine {
             calibration: self.calibration(&tenant, &model.reference).await?,
             system: ground.system,
             tools: tools.tools.iter().filter(told).cloned().collect(),
-            generation: ground.generation,
+            generation,
             messages,
             single,
             measured,
@@ -106,8 +116,14 @@ impl Engine {
         } else {
             None
         };
-        // A long conversation takes a while to count: others go on meanwhile.
-        let counts = tokio::task::spawn_blocking(move || counting.count(reported)).await;
+        // A long conversation takes a while to count: others go on meanwhile. The place is kept until the
+        // count is made, also where the caller has left.
+        let place = self.counts.enter(&tenant).await;
+        let counts = tokio::task::spawn_blocking(move || {
+            let _place = place;
+            counting.count(reported)
+        })
+        .await;
         counts.map_err(|error| Error::Internal(format!("counting failed: {error}")))
     }
 
@@ -117,9 +133,9 @@ impl Engine {
         let config = view.session.config.clone();
         Ok(Ground {
             system: prompt::system(&config),
-            model: config.model,
-            tools: config.tools,
-            generation: config.generation,
+            model: config.model.clone(),
+            tools: config.tools.clone(),
+            config,
             messages: view.messages.clone(),
             view: Some(view),
         })

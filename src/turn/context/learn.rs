@@ -6,7 +6,7 @@ pub(in crate::turn) mod memory;
 use std::{collections::BTreeMap, sync::Arc};
 
 use crate::{
-    model::{Calibration, Content, Prompt, TenantId},
+    model::{Calibration, Prompt, TenantId},
     provider::registry::Resolved,
     turn::{
         Error,
@@ -173,31 +173,5 @@ fn teaches(prompt: &Prompt, reported: u32) -> bool {
             .iter()
             .any(|message| message.media().next().is_some())
     };
-    reported > 0 && bytes(prompt) <= MOST_BYTES && !shows()
-}
-
-/// The text of a prompt in bytes.
-fn bytes(prompt: &Prompt) -> usize {
-    let parts = prompt
-        .transcript
-        .messages()
-        .iter()
-        .flat_map(|message| &message.parts);
-    let said = parts.map(|stored| match &stored.part.content {
-        Content::Text(text) | Content::Refusal(text) | Content::Reasoning { text, redacted: _ } => {
-            text.len()
-        }
-        Content::ProviderItem(item) => item.json.len(),
-        Content::Media(_) | Content::Unknown(_) => 0,
-        Content::ToolCall(call) => call.name.len() + call.arguments.len(),
-        Content::ToolResult(result) => result.texts().map(str::len).sum(),
-    });
-    let host_tools = prompt
-        .tools
-        .iter()
-        .map(|tool| tool.description.len() + tool.input_schema.as_deref().map_or(0, str::len));
-    let other = prompt.system.iter().chain(&prompt.provider_tools);
-    said.chain(host_tools)
-        .chain(other.map(String::len))
-        .sum::<usize>()
+    reported > 0 && prompt.bytes() <= MOST_BYTES && !shows()
 }

@@ -1,7 +1,10 @@
 //! Media of a turn: content is stored before anything refers to it, and read when a prompt is made
 //! of it.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
 use crate::{
     context::{
@@ -9,18 +12,21 @@ use crate::{
         picture_size,
     },
     model::{
-        BlobId, Closed, Contents, Media, Message, NewContent, Payload, PromptNote, PromptNoteKind,
-        Role, TenantId, Transcript,
+        BlobId, Closed, Content, Contents, Media, Message, NewContent, Part, Payload, PromptNote,
+        PromptNoteKind, Role, TenantId, Transcript,
         event::UnsupportedPart,
-        media::{Kept, LeftOut, Source},
+        media::{Kept, Kind, LeftOut, Source},
     },
-    provider::registry::Resolved,
+    provider::{media_limits, registry::Resolved},
     store::blob::Beginning,
     turn::{Error, engine::Engine},
 };
 
 /// Why a medium is left out that the model could take.
 const NO_ROOM: &str = "The prompt holds as many bytes of media as it may without it.";
+
+/// The same where the service takes so many pictures only, or so large ones.
+const TOO_MANY: &str = "The request holds as many pictures as the service takes without it.";
 
 /// What a prompt's media came to: their content, and what the model does not get.
 #[derive(Debug, Default)]
@@ -33,6 +39,11 @@ impl Carried {
     /// The content of the last prompt's media.
     pub(in crate::turn) fn contents(&self) -> Contents {
         self.contents.clone()
+    }
+
+    /// Keeps the content no longer: the next prompt reads it again.
+    pub(in crate::turn) fn let_go(&mut self) {
+        self.contents = Contents::default();
     }
 
     /// The events that tell what the last prompt left out that those before had not.
@@ -57,6 +68,28 @@ impl Carried {
     /// Everything that words stand for in the last prompt.
     pub(in crate::turn) fn notes(&self) -> Vec<PromptNote> {
         self.replaced.iter().map(|it| note(&it.left_out)).collect()
+    }
+}
+
+/// The media that a prompt holds, with their bytes, and those that its service would not take beside them.
+#[derive(Debug, Default)]
+struct Wanted {
+    contents: BTreeMap<BlobId, u64>,
+    too_many: BTreeSet<BlobId>,
+}
+
+impl Wanted {
+    /// Why there is no room for a medium. `None` means there is.
+    fn leaves_out(&self, media: &Media) -> Option<String> {
+        let id = &media.kept()?.id;
+        let why = if self.too_many.contains(id) {
+            TOO_MANY
+        } else if self.contents.contains_key(id) {
+            return None;
+        } else {
+            NO_ROOM
+        };
+        Some(why.to_owned())
     }
 }
 
@@ -103,6 +136,40 @@ impl Engine {
         Ok(())
     }
 
+    /// Stores the pictures that a model made, and notes in its parts how large they are. Words stand for them
+    /// where the tenant may not store more: an answer that is paid for is not lost for that.
+    pub(in crate::turn) async fn keep_made(
+        &self,
+        tenant: &TenantId,
+        parts: &mut [Part],
+        made: &[NewContent],
+    ) -> Result<(), Error> {
+        let kept = match self.keep(tenant, made).await {
+            Ok(()) => true,
+            Err(error @ Error::Store(_)) => return Err(error),
+            Err(error) => {
+                tracing::warn!(%tenant, %error, "pictures of an answer not stored");
+                false
+            }
+        };
+        for part in parts {
+            let Content::Media(media) = &mut part.content else {
+                continue;
+            };
+            let Source::Blob(blob) = &mut media.source else {
+                continue;
+            };
+            if kept {
+                let content = made.iter().find(|content| *content.id() == blob.id);
+                blob.pixels = content.and_then(|it| picture_size::pixels(it.bytes()));
+            } else {
+                let words = format!("[{} left out: no room to store it]", media.media_type);
+                *part = Part::text(words);
+            }
+        }
+        Ok(())
+    }
+
     /// The transcript as the model gets it, with the content of the media that it takes. Content
     /// that is `carried` already is not read again.
     pub(in crate::turn) async fn carry(
@@ -121,9 +188,11 @@ impl Engine {
         }
         let mut messages = transcript.into_messages();
         let wanted = newest(&messages, model, self.rules.max_prompt_media_bytes);
-        carried.contents.retain(|id| wanted.contains_key(id));
+        carried
+            .contents
+            .retain(|id| wanted.contents.contains_key(id));
         let mut lost = Vec::new();
-        for (id, bytes) in &wanted {
+        for (id, bytes) in &wanted.contents {
             if carried.contents.get(id).is_some() {
                 continue;
             }
@@ -135,13 +204,18 @@ impl Engine {
         let refused = |media: &Media, role| {
             let kept = media.kept();
             let is_lost = kept.is_some_and(|kept| lost.contains(&&kept.id));
-            let over = || kept.is_some_and(|kept| !wanted.contains_key(&kept.id));
             cannot_read(model, media, role)
-                .or_else(|| over().then(|| NO_ROOM.to_owned()))
+                .or_else(|| wanted.leaves_out(media))
                 .or_else(|| is_lost.then(|| "Its content is lost.".to_owned()))
         };
         carried.replaced = leave_out(&mut messages, &model.reference, refused);
         closed(messages)
+    }
+
+    /// How many bytes the media are that a prompt of these messages holds.
+    pub(in crate::turn) fn media_bytes(&self, messages: &[Message], model: &Resolved) -> u64 {
+        let wanted = newest(messages, model, self.rules.max_prompt_media_bytes);
+        wanted.contents.values().sum()
     }
 
     /// The content of these messages' media, as far as the model takes them.
@@ -171,12 +245,7 @@ impl Engine {
         let mut messages = transcript.into_messages();
         let wanted = newest(&messages, model, self.rules.max_prompt_media_bytes);
         let refused = |media: &Media, role| {
-            let over = || {
-                media
-                    .kept()
-                    .is_some_and(|kept| !wanted.contains_key(&kept.id))
-            };
-            cannot_read(model, media, role).or_else(|| over().then(|| NO_ROOM.to_owned()))
+            cannot_read(model, media, role).or_else(|| wanted.leaves_out(media))
         };
         let replaced = leave_out(&mut messages, &model.reference, refused);
         Ok((
@@ -189,7 +258,7 @@ impl Engine {
     }
 
     /// The whole content of a blob. `None` means it is not there, or not as long as it should be.
-    async fn content(
+    pub(in crate::turn) async fn content(
         &self,
         tenant: &TenantId,
         id: &BlobId,
@@ -213,7 +282,10 @@ impl Engine {
 
 /// Why a model does not get a medium. `None` means it does.
 pub(in crate::turn) fn cannot_read(model: &Resolved, media: &Media, role: Role) -> Option<String> {
-    model.provider.cannot_read(&model.info, media, role)
+    model
+        .provider
+        .cannot_read(&model.info, media, role)
+        .or_else(|| media_limits::of(model.provider.service()).refuses(media))
 }
 
 /// Only words took the place of media: calls and results are as they were.
@@ -246,9 +318,12 @@ fn note(left_out: &LeftOut) -> PromptNote {
 
 /// The stored content that the model takes, newest first until there is no room for more, each with
 /// its length.
-fn newest(messages: &[Message], model: &Resolved, most: u64) -> BTreeMap<BlobId, u64> {
-    let mut wanted = BTreeMap::new();
-    let mut left = most;
+fn newest(messages: &[Message], model: &Resolved, most: u64) -> Wanted {
+    let limits = media_limits::of(model.provider.service());
+    let window = model.info.context_window.map(|limit| limit.tokens);
+    let mut left = limits.bytes().map_or(most, |bytes| bytes.min(most));
+    let mut wanted = Wanted::default();
+    let mut pictures: Vec<&Kept> = Vec::new();
     let media = messages.iter().rev().flat_map(|message| {
         let media: Vec<&Media> = message.media().collect();
         media.into_iter().rev().map(|media| (message.role, media))
@@ -257,14 +332,31 @@ fn newest(messages: &[Message], model: &Resolved, most: u64) -> BTreeMap<BlobId,
         let Source::Blob(kept) = &media.source else {
             continue;
         };
-        if wanted.contains_key(&kept.id) || cannot_read(model, media, role).is_some() {
+        let known = wanted.contents.contains_key(&kept.id) || wanted.too_many.contains(&kept.id);
+        if known || cannot_read(model, media, role).is_some() {
+            continue;
+        }
+        let is_picture = media.kind() == Kind::Image;
+        if is_picture && pictures.len() == limits.pictures(window) {
+            wanted.too_many.insert(kept.id.clone());
             continue;
         }
         let Some(rest) = left.checked_sub(kept.bytes) else {
             break;
         };
         left = rest;
-        wanted.insert(kept.id.clone(), kept.bytes);
+        wanted.contents.insert(kept.id.clone(), kept.bytes);
+        pictures.extend(is_picture.then_some(kept));
+    }
+    if let Some(most) = limits.side_of(pictures.len()) {
+        let is_wide = |kept: &&Kept| {
+            kept.pixels
+                .is_some_and(|pixels| pixels.width.max(pixels.height).get() > most)
+        };
+        for kept in pictures.into_iter().filter(is_wide) {
+            wanted.contents.remove(&kept.id);
+            wanted.too_many.insert(kept.id.clone());
+        }
     }
     wanted
 }

@@ -73,12 +73,16 @@ impl Engine {
     ) -> Result<(Rendered, PrepareReport), Error> {
         self.supervised(async move |engine| {
             let key = SessionKey::new(tenant, command.session.clone());
+            let media = engine.most_media(&key, command.shape).await?;
+            let memory = engine.memory_for(&key, media).await?;
             let (engine, key, command) = (&engine, &key, &command);
-            retry_with(Progress::default(), |mut so_far| async move {
+            let (rendered, report) = retry_with(Progress::default(), |mut so_far| async move {
                 let tried = Box::pin(engine.try_prepare(key, command, &mut so_far)).await?;
                 Ok(tried.map_or(Continue(so_far), Break))
             })
-            .await
+            .await?;
+            let memory = Some(memory);
+            Ok((Rendered { memory, ..rendered }, report))
         })
         .await
     }
@@ -142,7 +146,9 @@ impl Engine {
             return Ok(None);
         }
         let report = so_far.report(&size.count);
-        if let Some(trigger) = now.filter(|_| report.compaction.is_none())
+        // One that gained something is followed by others, for as long as the prompt cannot be sent.
+        let exceeds = !budget.assumed && size.count.tokens > budget.window;
+        if let Some(trigger) = now.filter(|_| report.compaction.is_none() || exceeds)
             && self
                 .compact_for(
                     key,
@@ -258,7 +264,7 @@ impl Engine {
         report: &mut PrepareReport,
     ) -> Result<bool, Error> {
         let survey = self.survey(key, view, model, budget).await?;
-        let order = Order::of_policy(policy, budget, trigger, None, report.prune.is_some());
+        let order = Order::of_policy(policy, &survey, trigger, None, report.prune.is_some());
         let timeout = self
             .limits(&view.session.config, &view.request)
             .turn_timeout;

@@ -6,7 +6,7 @@ use crate::{
     codec,
     context::{
         compact,
-        prune::{Pruning, choose, placeholder},
+        prune::{Pruning, choose, choose_all, placeholder},
     },
     model::{
         PruneReport, RequestId, Restored, Seq, SessionKey, TenantId,
@@ -38,6 +38,7 @@ impl Engine {
     ) -> Result<PruneReport, Error> {
         self.supervised(async move |engine| {
             let key = SessionKey::new(tenant, command.session.clone());
+            let _memory = engine.memory_for(&key, 0).await?;
             retry_on_change(|| engine.try_prune(&key, &command)).await
         })
         .await
@@ -63,7 +64,12 @@ impl Engine {
         }
         let policy = self.policy(&session.config)?.context.prune.with(overrides);
         let seen = self.store().transcript(key).await?;
-        let chosen = choose(&seen.messages, &policy);
+        let is_protected = policy.protect_tokens > 0 || policy.protect_turns > 0;
+        let chosen = if is_protected || session.current_turn.is_some() {
+            choose(&seen.messages, &policy)
+        } else {
+            choose_all(&seen.messages, &policy)
+        };
         let (Some(pruning), Some(version)) = (chosen, seen.context_version) else {
             let nothing = *dry_run || self.nothing(key, idempotency).await?;
             return Ok(nothing.then(PruneReport::default));

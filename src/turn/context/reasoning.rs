@@ -4,19 +4,42 @@
 use std::borrow::Cow;
 
 use crate::{
+    context::estimator::KeptReasoning,
     model::{
-        Content, Message, ModelResponse, Part, Role, Usage, message::StoredPart,
-        transcript::loop_begins,
+        Content, Message, ModelResponse, Part, Role,
+        message::StoredPart,
+        transcript::{calling_turns, loop_begins},
     },
-    provider::registry::Resolved,
+    provider::{PastReasoning, registry::Resolved},
 };
 
+/// Where a part of an answer is.
+#[derive(Debug, Clone, Copy)]
+pub(in crate::turn) struct Place {
+    /// The model wrote it.
+    pub(in crate::turn) own: bool,
+    /// The user has not spoken since.
+    pub(in crate::turn) in_loop: bool,
+    /// The answers between the user's messages before and after it call tools.
+    pub(in crate::turn) in_calling_turn: bool,
+}
+
+/// What a prompt that was sent holds of the tool loop that goes on with its answer.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(in crate::turn) struct SentLoop {
+    /// Tokens of reasoning that no later prompt holds once the user has spoken: as reported where
+    /// they were.
+    pub(in crate::turn) passing: u32,
+    /// It has calls.
+    pub(in crate::turn) calls: bool,
+}
+
 /// Whether a part is reasoning, or an item of a provider's own, that does not go with the next
-/// prompt. `own`: the model wrote it. `in_loop`: the user has not spoken since.
-pub(in crate::turn) fn is_unsent(model: &Resolved, part: &Part, own: bool, in_loop: bool) -> bool {
+/// prompt.
+pub(in crate::turn) fn is_unsent(model: &Resolved, part: &Part, place: Place) -> bool {
     match &part.content {
-        Content::Reasoning { .. } => !sends(model, part, own, in_loop),
-        Content::ProviderItem(item) => !model.provider.sends_item(&item.provider, own),
+        Content::Reasoning { .. } => !sends(model, part, place),
+        Content::ProviderItem(item) => !model.provider.sends_item(&item.provider, place.own),
         Content::Text(_)
         | Content::ToolCall(_)
         | Content::ToolResult(_)
@@ -26,20 +49,29 @@ pub(in crate::turn) fn is_unsent(model: &Resolved, part: &Part, own: bool, in_lo
     }
 }
 
-/// Tokens of an answer's reasoning, as reported, that do not go with the prompt that follows it.
-/// After an answer with calls that is one of the same loop, otherwise the user speaks first.
-pub(in crate::turn) fn dropped(model: &Resolved, answer: &[StoredPart], usage: &Usage) -> u32 {
+/// What of an answer's reasoning goes with the prompt that follows it. After an answer with calls
+/// that is one of the same loop, otherwise the user speaks first.
+pub(in crate::turn) fn kept(
+    model: &Resolved,
+    answer: &[StoredPart],
+    before: SentLoop,
+) -> KeptReasoning {
     let in_loop = !ends_loop(answer);
+    let place = Place {
+        own: true,
+        in_loop,
+        in_calling_turn: in_loop || before.calls,
+    };
     let mut reasoning = answer
         .iter()
         .map(|stored| &stored.part)
         .filter(|part| is_reasoning(part))
         .peekable();
     let hidden = reasoning.peek().is_none();
-    if hidden || reasoning.any(|part| !sends(model, part, true, in_loop)) {
-        usage.reasoning
+    if hidden || reasoning.any(|part| !sends(model, part, place)) {
+        KeptReasoning::Nothing
     } else {
-        0
+        KeptReasoning::All
     }
 }
 
@@ -50,14 +82,21 @@ pub(in crate::turn) fn ends_loop(answer: &[StoredPart]) -> bool {
         .any(|stored| matches!(stored.part.content, Content::ToolCall(_)))
 }
 
-/// Tokens of reasoning in a prompt that was sent, and that no later prompt holds once the user has
-/// spoken: as reported where they were.
-pub(in crate::turn) fn of_loop(model: &Resolved, sent: &[Message]) -> u32 {
+/// What a prompt that was sent holds of the loop.
+pub(in crate::turn) fn of_loop(model: &Resolved, sent: &[Message]) -> SentLoop {
     let begins = loop_begins(sent);
+    let calls = sent.iter().skip(begins).any(Message::calls);
     let passing = |message: &Message| {
         let own = is_own(model, message.response.as_ref());
+        let place = |in_loop| Place {
+            own,
+            in_loop,
+            in_calling_turn: calls,
+        };
         let passes = |part: &Part| {
-            is_reasoning(part) && sends(model, part, own, true) && !sends(model, part, own, false)
+            is_reasoning(part)
+                && sends(model, part, place(true))
+                && !sends(model, part, place(false))
         };
         let passing = || message.parts.iter().filter(|stored| passes(&stored.part));
         let estimated = passing()
@@ -77,11 +116,14 @@ pub(in crate::turn) fn of_loop(model: &Resolved, sent: &[Message]) -> u32 {
             0
         }
     };
-    sent.iter()
+    let answers = sent
+        .iter()
         .skip(begins + 1)
-        .filter(|message| message.role == Role::Assistant)
-        .map(passing)
-        .fold(0, u32::saturating_add)
+        .filter(|message| message.role == Role::Assistant);
+    SentLoop {
+        passing: answers.map(passing).fold(0, u32::saturating_add),
+        calls,
+    }
 }
 
 /// These messages as they go with the next prompt: what does not go with it is left out.
@@ -90,13 +132,14 @@ pub(in crate::turn) fn as_sent<'a>(
     messages: &'a [Message],
 ) -> Cow<'a, [Message]> {
     let loop_begins = loop_begins(messages);
+    let calling = calling_turns(messages.iter().map(|it| (it.role, it.calls())));
     let goes = |message: &Message, part: &Part, at: usize| {
-        !is_unsent(
-            model,
-            part,
-            is_own(model, message.response.as_ref()),
-            at > loop_begins,
-        )
+        let place = Place {
+            own: is_own(model, message.response.as_ref()),
+            in_loop: at > loop_begins,
+            in_calling_turn: calling[at],
+        };
+        !is_unsent(model, part, place)
     };
     let whole = |(at, message): (usize, &Message)| {
         message
@@ -122,10 +165,19 @@ pub(in crate::turn) fn as_sent<'a>(
     Cow::Owned(messages.iter().enumerate().map(without).collect())
 }
 
-fn sends(model: &Resolved, part: &Part, own: bool, in_loop: bool) -> bool {
-    model
-        .provider
-        .sends_reasoning(part.provider_metadata.is_some(), own, in_loop)
+fn sends(model: &Resolved, part: &Part, place: Place) -> bool {
+    let Place {
+        own,
+        in_loop,
+        in_calling_turn,
+    } = place;
+    let reasoning = PastReasoning {
+        attached: part.provider_metadata.is_some(),
+        own,
+        in_loop,
+        in_calling_turn,
+    };
+    model.provider.sends_reasoning(&model.info, reasoning)
 }
 
 fn is_reasoning(part: &Part) -> bool {
@@ -141,17 +193,18 @@ pub(in crate::turn) fn is_own(model: &Resolved, response: Option<&ModelResponse>
 
 #[cfg(test)]
 pub(in crate::turn) mod tests {
-    use std::{collections::BTreeMap, sync::Arc, time::Duration};
+    use std::{collections::BTreeMap, sync::Arc};
 
     use super::*;
     use crate::{
         context::testing::{calls, message, prompt, response, results, user},
-        model::{Category, Prompt, ProviderItem},
+        model::{Category, Prompt, ProviderItem, Usage},
         provider::{
             Provider, Registry,
             anthropic::Anthropic,
             http::Settings,
             openai::{OpenAi, dialect, dialect::Dialect},
+            responses::{self, Responses},
         },
         turn::context::size,
     };
@@ -159,12 +212,19 @@ pub(in crate::turn) mod tests {
     /// A model of a service that speaks a dialect.
     pub(in crate::turn) fn model(dialect: &'static Dialect) -> Resolved {
         let provider =
-            OpenAi::new("main", settings(), Some(dialect), BTreeMap::new()).expect("a provider");
+            OpenAi::new("main", Settings::nowhere(), dialect, BTreeMap::new()).expect("a provider");
+        resolved(Arc::new(provider))
+    }
+
+    fn responses(dialect: &'static responses::dialect::Dialect) -> Resolved {
+        let provider = Responses::new("main", Settings::nowhere(), dialect, BTreeMap::new())
+            .expect("a provider");
         resolved(Arc::new(provider))
     }
 
     fn anthropic() -> Resolved {
-        let provider = Anthropic::new("main", settings(), BTreeMap::new()).expect("a provider");
+        let provider =
+            Anthropic::new("main", Settings::nowhere(), BTreeMap::new()).expect("a provider");
         resolved(Arc::new(provider))
     }
 
@@ -175,26 +235,21 @@ pub(in crate::turn) mod tests {
             .expect("a model")
     }
 
-    fn settings() -> Settings {
-        let second = Duration::from_secs(1);
-        Settings {
-            base_url: "http://127.0.0.1:9/v1".to_owned(),
-            headers: Vec::new(),
-            connect_timeout: second,
-            first_byte_timeout: second,
-            stall_timeout: second,
-            max_request_bytes: None,
-        }
-    }
-
     /// Thoughts before an answer and before a call, by the model and by another one, with details
     /// of OpenRouter's and without.
     pub(in crate::turn) fn conversation() -> Vec<Message> {
-        let thought = |n: u32, details: bool| {
+        conversation_with(|text| {
+            format!(
+                r#"{{"openai":{{"reasoning_details":[{{"type":"reasoning.text","text":"{text}"}}]}}}}"#
+            )
+        })
+    }
+
+    /// The same with other details of a thought.
+    fn conversation_with(details: impl Fn(&str) -> String) -> Vec<Message> {
+        let thought = |n: u32, with_details: bool| {
             let text = format!("thought-{n}!");
-            let metadata = details.then(|| {
-                format!(r#"{{"openai":{{"reasoning_details":[{{"type":"reasoning.text","text":"{text}"}}]}}}}"#)
-            });
+            let metadata = with_details.then(|| details(&text));
             let content = Content::Reasoning {
                 text,
                 redacted: false,
@@ -237,9 +292,19 @@ pub(in crate::turn) mod tests {
 
     #[test]
     fn reasoning_is_counted_as_the_request_includes_it() {
-        for dialect in dialect::DIALECTS {
-            let model = model(dialect);
-            let messages = conversation();
+        let chat = dialect::DIALECTS
+            .iter()
+            .map(|dialect| (dialect.name, model(dialect), conversation()));
+        let encrypted =
+            |_: &str| r#"{"openai-responses":{"id":"rs_1","encrypted_content":"x"}}"#.to_owned();
+        let items = responses::dialect::DIALECTS.iter().map(|dialect| {
+            (
+                dialect.name,
+                responses(dialect),
+                conversation_with(encrypted),
+            )
+        });
+        for (name, model, messages) in chat.chain(items) {
             let sent = as_sent(&model, &messages);
             let prompt = Prompt {
                 model: "m".to_owned(),
@@ -252,7 +317,7 @@ pub(in crate::turn) mod tests {
                 let counted = sent.iter().flat_map(|message| &message.parts).any(
                     |stored| matches!(&stored.part.content, Content::Reasoning { text: known, .. } if *known == text),
                 );
-                assert_eq!(counted, body.contains(&text), "{} {text}", dialect.name);
+                assert_eq!(counted, body.contains(&text), "{name} {text}");
             }
             let all = |messages: &[Message]| {
                 let parts = messages.iter().flat_map(|message| &message.parts);
@@ -266,7 +331,7 @@ pub(in crate::turn) mod tests {
                 .get(&Category::Reasoning)
                 .copied()
                 .unwrap_or_default();
-            assert_eq!(unsent, all(&messages) - all(&sent), "{}", dialect.name);
+            assert_eq!(unsent, all(&messages) - all(&sent), "{}", name);
         }
     }
 
@@ -313,36 +378,42 @@ pub(in crate::turn) mod tests {
 
     #[test]
     fn reasoning_within_a_tool_loop_is_sent_back() {
+        let (all, nothing) = (KeptReasoning::All, KeptReasoning::Nothing);
         let table = [
-            ("deepseek", 3_000, 0, 1_000),
-            ("openrouter", 0, 1_000, 1_000),
-            ("openai", 0, 1_000, 1_000),
+            ("deepseek", 0, all, nothing),
+            ("zai", 2_000, all, nothing),
+            ("openrouter", 0, nothing, nothing),
+            ("openai", 0, nothing, nothing),
         ];
         let messages = conversation();
-        let usage = Usage {
-            reasoning: 1_000,
-            ..Usage::default()
-        };
         for (name, expected, within, after) in table {
             let model = model(dialect::named(name).expect("a dialect"));
-            assert_eq!(of_loop(&model, &messages), expected, "{name}");
+            let before = of_loop(&model, &messages);
+            let sent = SentLoop {
+                passing: expected,
+                calls: true,
+            };
+            assert_eq!(before, sent, "{name}");
             // One without details, before a call and before nothing.
             assert_eq!(
-                dropped(&model, &messages[4].parts, &usage),
+                kept(&model, &messages[4].parts, SentLoop::default()),
                 within,
                 "{name}"
             );
-            assert_eq!(dropped(&model, &messages[1].parts, &usage), after, "{name}");
+            let ends = |before| kept(&model, &messages[1].parts, before);
+            assert_eq!(ends(SentLoop::default()), after, "{name}");
+            let after_calls = if name == "deepseek" { all } else { after };
+            assert_eq!(ends(before), after_calls, "{name}");
         }
         let model = model(dialect::named("openrouter").expect("a dialect"));
         assert_eq!(
-            dropped(&model, &messages[2].parts, &usage),
-            0,
+            kept(&model, &messages[2].parts, SentLoop::default()),
+            all,
             "with details it always goes back"
         );
         assert_eq!(
-            dropped(&model, &user("Hidden.").parts, &usage),
-            1_000,
+            kept(&model, &user("Hidden.").parts, SentLoop::default()),
+            nothing,
             "what is hidden never does"
         );
     }

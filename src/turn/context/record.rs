@@ -7,12 +7,12 @@ use crate::{
     context::{
         media::leave_out,
         prune,
+        sent_prompt::SentPrompt,
         size::{ContextSize, Counters, ReportedCall, Size},
     },
     model::{
         Anchor, Content, FinishReason, Message, ModelResponse, Recorded, Role, Seq, SessionConfig,
-        SessionKey, TenantId, Usage, UsagePurpose, command::RecordUsage, event::Estimate,
-        ledger::ModelDependent,
+        SessionKey, TenantId, Usage, UsagePurpose, command::RecordUsage, ledger::ModelDependent,
     },
     provider::registry::Resolved,
     store::{
@@ -26,15 +26,31 @@ use crate::{
     turn::{
         Error,
         context::{
+            estimators::estimator,
             media::cannot_read,
             reasoning,
             size::{CalledModel, Excerpt, LATEST, SLACK, own_size, size_with, transcript_tokens},
+            stats::known_window,
         },
         engine::Engine,
         optimistic::retry_on_change,
-        run::measured::usage_event,
+        run::measured::{compared, is_believed, usage_event},
     },
 };
+
+/// What the first request under the same id recorded. `None` if this is the first.
+fn repeated(tail: &Tail, command: &RecordUsage) -> Result<Option<Recorded>, Error> {
+    let (Some(Remembered { hash, result }), Some(request)) =
+        (&tail.remembered, &command.idempotency.request)
+    else {
+        return Ok(None);
+    };
+    if *hash != command.idempotency.hash {
+        return Err(Error::IdempotencyMismatch(request.clone()));
+    }
+    let recorded = codec::receipt::read_recorded(result).map_err(store::Error::from)?;
+    Ok(Some(recorded))
+}
 
 /// The prompt that a report is about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -80,17 +96,9 @@ impl Engine {
         // nothing.
         let model = self.model(reference).ok();
         let reference = model.as_ref().map_or(reference, |model| &model.reference);
-        if let (Some(Remembered { hash, result }), Some(request)) =
-            (&tail.remembered, &command.idempotency.request)
-        {
-            if *hash != command.idempotency.hash {
-                return Err(Error::IdempotencyMismatch(request.clone()));
-            }
-            let recorded = codec::receipt::read_recorded(result).map_err(store::Error::from)?;
-            return Ok(Some((
-                recorded,
-                self.calibration(&key.tenant, reference).await?.ratio,
-            )));
+        if let Some(recorded) = repeated(&tail, command)? {
+            let calibration = self.calibration(&key.tenant, reference).await?;
+            return Ok(Some((recorded, calibration.ratio)));
         }
         crate::turn::session::append::refuse_live(key, &tail)?;
         let (message, since) = self.written_by(key, command).await?;
@@ -111,8 +119,11 @@ impl Engine {
             answer,
         };
         call.variable = self.variable(key, &call, since).await?;
+        let window = self.window_of(model.as_ref(), &config);
         let described = call.described(since);
+        let described = described.filter(|described| call.is_believed(described, window));
         let (recorded, measured) = call.outcome(described);
+        let ratio = self.ratio(&key.tenant, reference).await;
         let info = message
             .as_ref()
             .map(|message| info(message, reference, &command.usage));
@@ -125,7 +136,7 @@ impl Engine {
                 command.purpose,
                 reference,
                 &command.usage,
-                (recorded.estimate, self.ratio(&key.tenant, reference).await),
+                (recorded.estimate, ratio),
                 command.message.as_ref(),
             ),
             message: command.message.as_ref().zip(info.as_ref()),
@@ -147,6 +158,11 @@ impl Engine {
             recorded,
             self.calibration(&key.tenant, reference).await?.ratio,
         )))
+    }
+
+    fn window_of(&self, model: Option<&Resolved>, config: &SessionConfig) -> Option<u32> {
+        let policy = self.policy_or_default(config).ok()?;
+        known_window(&policy.context, model?)
     }
 
     /// The message that the call wrote, and how it stands to the end of the transcript.
@@ -274,7 +290,13 @@ impl HostCall<'_> {
     fn described(&self, since: Option<Since>) -> Option<Described> {
         let sent = self.command.version?;
         let now = self.tail.version.number();
-        if self.command.purpose != UsagePurpose::Turn || self.command.usage.input == 0 {
+        let Usage {
+            input,
+            provider_tool_calls,
+            ..
+        } = self.command.usage;
+        // What is reported of a call in which the provider's own tools ran is a sum over its rounds.
+        if self.command.purpose != UsagePurpose::Turn || input == 0 || provider_tool_calls > 0 {
             return None;
         }
         match (self.answer, since) {
@@ -299,6 +321,32 @@ impl HostCall<'_> {
         }
     }
 
+    /// Whether what is reported can be the size of the prompt.
+    fn is_believed(&self, described: &Described, window: Option<u32>) -> bool {
+        let [called, _] = self.models();
+        let counters = Counters {
+            transcript_tokens: described.transcript,
+            anchor: None,
+            ..self.tail.into()
+        };
+        let of_models_choice = sent(&self.variable.all, self.before())
+            .iter()
+            .map(prune::size)
+            .fold(0, u32::saturating_add);
+        let estimated = own_size(self.config, called, counters).size().count.tokens;
+        let prompt = SentPrompt {
+            estimated,
+            certain: estimated.saturating_sub(of_models_choice),
+            holds_unknown: self.tail.holds.media,
+            window,
+        };
+        is_believed(
+            self.reference,
+            prompt,
+            (self.command.usage.input, estimated),
+        )
+    }
+
     /// What is answered, and what the call measured.
     fn outcome(&self, described: Option<Described>) -> (Recorded, Option<Anchor>) {
         let usage = &self.command.usage;
@@ -320,27 +368,28 @@ impl HostCall<'_> {
         let size = self.size(named, counters, self.before());
         let predicted = size.size().count;
         let written = self.answer.map(|message| &message.parts);
+        let of_loop =
+            called.map(|model| reasoning::of_loop(model, sent(&self.variable.all, self.before())));
+        let of_loop = of_loop.unwrap_or_default();
         let measured = size.anchor_after(ReportedCall {
             model: self.reference,
             usage,
             message_tokens: answer.unwrap_or(0),
-            dropped_output: match (called, written) {
-                (_, None) => usage.output,
-                (Some(model), Some(parts)) => reasoning::dropped(model, parts, usage),
-                (None, Some(_)) => 0,
+            output: match (called, written) {
+                (_, None) => 0,
+                (Some(model), Some(parts)) => {
+                    let kept = reasoning::kept(model, parts, of_loop);
+                    estimator(model).answer(parts, usage, kept)
+                }
+                (None, Some(_)) => usage.output,
             },
             dropped_input: match (called, written) {
-                (Some(model), Some(parts)) if reasoning::ends_loop(parts) => {
-                    reasoning::of_loop(model, sent(&self.variable.all, self.before()))
-                }
+                (Some(_), Some(parts)) if reasoning::ends_loop(parts) => of_loop.passing,
                 (Some(_) | None, Some(_) | None) => 0,
             },
+            in_rounds: false,
         });
-        let estimate = Estimate {
-            estimated: predicted.tokens,
-            actual: usage.input,
-            basis: predicted.basis,
-        };
+        let estimate = compared(&predicted, usage);
         let size = self.next(Some(&measured)).count;
         (
             Recorded {

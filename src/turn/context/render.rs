@@ -1,28 +1,32 @@
 //! RenderContext: a session's next prompt as it would be sent, without sending it.
 
-use futures_util::future::try_join;
-
 use crate::{
-    context::{notes::notes, prompt},
+    context::{compact::trigger, notes::notes, prompt},
+    fair::FairPlace,
     model::{
-        Contents, Prompt, PromptNote, PromptShape, Seq, SessionKey, TenantId, Transcript,
+        Contents, Message, Prompt, PromptNote, PromptShape, Seq, SessionKey, TenantId, TokenCount,
+        Transcript,
         command::{RenderContext, TurnRequest},
+        message::{Pruned, StoredPart},
         transcript::NotClosed,
     },
     provider::{self, Request, registry::Resolved},
+    session::SessionState,
     store::{
         message::{Page, View},
-        session::SessionState,
         version::Version,
     },
     turn::{
-        Error, context::session_view::SessionView, engine::Engine, optimistic::retry_on_change,
+        Error,
+        context::{session_view::SessionView, stats::budget},
+        engine::Engine,
+        optimistic::retry_on_change,
         run::call_settings,
     },
 };
 
 /// A prompt as it is shown.
-#[derive(Debug, Clone)]
+#[derive(Debug)]
 pub struct Rendered {
     /// The model it is made for.
     pub model: String,
@@ -34,6 +38,8 @@ pub struct Rendered {
     pub version: i64,
     /// What is not in it, and why.
     pub notes: Vec<PromptNote>,
+    /// The memory that it takes.
+    pub memory: Option<FairPlace>,
 }
 
 impl Engine {
@@ -50,22 +56,75 @@ impl Engine {
             at,
         } = command;
         let key = SessionKey::new(tenant, session);
+        let media = self.most_media(&key, shape).await?;
+        let memory = Some(self.memory_for(&key, media).await?);
         match at {
             Some(at) => {
                 let view = self.standing_at(&key, at).await?;
                 let model = self.model(view.model(model.as_deref()))?;
-                let prompt = self.prompt(&view, &model)?;
+                let prompt = self.prompt_from(view, &model)?;
                 Ok(Rendered {
                     version: 0,
+                    memory,
                     ..self.rendered(&key.tenant, &model, prompt, shape).await?
                 })
             }
             None => {
                 let view = self.session_view(&key).await?;
                 let model = self.model(view.model(model.as_deref()))?;
-                self.shown(&key, &view, &model, shape).await
+                let version = view.version.number();
+                let (view, size) = self.as_sent_next(view, &model)?;
+                let prompt = Prompt {
+                    size,
+                    ..self.prompt_from(view, &model)?
+                };
+                Ok(Rendered {
+                    version,
+                    memory,
+                    ..self.rendered(&key.tenant, &model, prompt, shape).await?
+                })
             }
         }
+    }
+
+    /// The session as its next turn sends it, and the size of that: a turn clears old results before its first
+    /// call, where the policy says so.
+    fn as_sent_next(
+        &self,
+        mut view: SessionView,
+        model: &Resolved,
+    ) -> Result<(SessionView, TokenCount), Error> {
+        let size = view.size(model).size();
+        let policy = self.policy(&view.session.config)?.context;
+        let Ok(budget) = budget(&policy, model) else {
+            return Ok((view, size.count));
+        };
+        let compacts = trigger::due(
+            &policy.compaction,
+            budget,
+            size.at_most(),
+            model.provider.is_local(),
+        );
+        let due = view.due(&policy.prune, model, budget, compacts.is_some());
+        let Some((pruning, planned)) = due.filter(|_| view.session.current_turn.is_none()) else {
+            return Ok((view, size.count));
+        };
+        for output in &pruning.outputs {
+            let message = view.messages.iter_mut().find(|it| it.id == output.message);
+            if let Some(stored) = message.and_then(|it| it.parts.get_mut(output.position)) {
+                let pruned = Pruned {
+                    at: view.session.last_seq,
+                    time: None,
+                    original_tokens: stored.size.tokens,
+                };
+                *stored = StoredPart {
+                    pruned: Some(pruned),
+                    ..stored.clone()
+                }
+                .seen();
+            }
+        }
+        Ok((view, planned.pruned))
     }
 
     /// A prompt in its shape, its media as the model gets them. Their content is read where a
@@ -95,9 +154,8 @@ impl Engine {
             | PromptShape::OpenAiResponses
             | PromptShape::Anthropic
             | PromptShape::Gemini
-            | PromptShape::AiSdk => {
-                // No owner closes it.
-                let _place = self.renderings.acquire().await.ok();
+            | PromptShape::AiSdk
+            | PromptShape::AiSdk7 => {
                 let (transcript, carried) =
                     self.contents(tenant, model, prompt.transcript, &[]).await?;
                 let contents = carried.contents();
@@ -151,8 +209,8 @@ impl Engine {
             tail.map(|tail| tail.version).ok_or_else(not_found)
         };
         let before = version().await?;
-        let (session, seen) = try_join(self.store.session(key), self.store.transcript(key)).await?;
-        let session = session.ok_or_else(not_found)?;
+        let session = self.store.session(key).await?.ok_or_else(not_found)?;
+        let seen = self.store.transcript(key).await?;
         let (request, late, step) = match &session.current_turn {
             Some(turn) => match self.store.turn(key, turn).await? {
                 Some(turn) => {
@@ -221,21 +279,35 @@ impl Engine {
         view: &SessionView,
         model: &Resolved,
     ) -> Result<Prompt, Error> {
+        self.prompt_of(view, view.messages.clone(), model)
+    }
+
+    /// The same, without a second copy of the messages.
+    fn prompt_from(&self, mut view: SessionView, model: &Resolved) -> Result<Prompt, Error> {
+        let messages = std::mem::take(&mut view.messages);
+        self.prompt_of(&view, messages, model)
+    }
+
+    fn prompt_of(
+        &self,
+        view: &SessionView,
+        messages: Vec<Message>,
+        model: &Resolved,
+    ) -> Result<Prompt, Error> {
         let SessionView {
             session,
             request,
             step,
-            messages,
+            messages: _,
             late: _,
             version: _,
         } = view;
-        let transcript =
-            Transcript::new(messages.clone())
-                .close()
-                .map_err(|error| match error {
-                    NotClosed::Open(calls) => Error::TranscriptOpen(calls),
-                    NotClosed::Broken(_) => Error::Internal(error.to_string()),
-                })?;
+        let transcript = Transcript::new(messages)
+            .close()
+            .map_err(|error| match error {
+                NotClosed::Open(calls) => Error::TranscriptOpen(calls),
+                NotClosed::Broken(_) => Error::Internal(error.to_string()),
+            })?;
         let tools = view.tools();
         let (generation, _) = call_settings::fitting(model, &session.config, request, tools, *step);
         let asked = prompt::Asked {
@@ -265,7 +337,8 @@ fn rendered(
         | PromptShape::OpenAiResponses
         | PromptShape::Anthropic
         | PromptShape::Gemini
-        | PromptShape::AiSdk => own()
+        | PromptShape::AiSdk
+        | PromptShape::AiSdk7 => own()
             .filter(|own| own.shape == shape)
             .or_else(|| provider::request_in(shape, &prompt, &model.provider_name)),
     };
@@ -290,5 +363,6 @@ fn rendered(
         body,
         version: 0,
         notes,
+        memory: None,
     }
 }

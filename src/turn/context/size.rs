@@ -13,11 +13,12 @@ use crate::{
     model::{
         Category, Counted, InputMessage, Message, ModelResponse, Part, Role, Seq, SessionConfig,
         SessionKey, Tool, ToolSet, command::TurnRequest, ledger::ModelDependent,
+        transcript::calling_turns,
     },
     provider::registry::Resolved,
+    session::change::Answer,
     store::{
-        NewMessage, import::Tail, message::Placed, session::Session, stats::Stats,
-        submission::Answer, turn_read::Owned,
+        NewMessage, import::Tail, message::Placed, session::Session, stats::Stats, turn_read::Owned,
     },
     turn::{
         Error,
@@ -334,7 +335,7 @@ impl<'a> PromptMessage<'a> {
     pub(in crate::turn) fn sent_tokens(&self, model: &Resolved) -> i64 {
         self.tokens()
             - self
-                .unsupported(model, true)
+                .unsupported(model, true, true)
                 .map(|(_, tokens)| i64::from(tokens))
                 .sum::<i64>()
     }
@@ -348,20 +349,31 @@ impl<'a> PromptMessage<'a> {
                 .sum::<i64>()
     }
 
-    /// Tokens of its parts that the model is not sent. `in_loop`: the user has not spoken since.
+    /// Whether it calls a tool.
+    fn calls(&self) -> bool {
+        self.parts.iter().any(|(part, _)| part.is_call())
+    }
+
+    /// Tokens of its parts that the model is not sent. `in_loop`: the user has not spoken since;
+    /// `in_calling_turn`: the answers up to the user's messages before and after call tools.
     fn unsupported(
         &self,
         model: &Resolved,
         in_loop: bool,
+        in_calling_turn: bool,
     ) -> impl Iterator<Item = (Category, u32)> {
-        let is_own = reasoning::is_own(model, self.response);
+        let place = reasoning::Place {
+            own: reasoning::is_own(model, self.response),
+            in_loop,
+            in_calling_turn,
+        };
         let of_media = |part| {
             unsupported_tokens(part, self.role, |media, role| {
                 cannot_read(model, media, role).is_some()
             })
         };
         self.parts.iter().map(move |(part, size)| {
-            let unsent = reasoning::is_unsent(model, part, is_own, in_loop);
+            let unsent = reasoning::is_unsent(model, part, place);
             (
                 size.category,
                 if unsent { size.tokens } else { of_media(part) },
@@ -451,10 +463,14 @@ fn unsupported_from(
         .map(|at| before + at);
     let spoke = spoke.or_else(|| messages.iter().rposition(|message| of_user(&message.role)));
     let loop_starts = spoke.map_or(usize::from(!is_end), |at| at + 1);
+    let told = messages.iter().map(|it| (it.role, it.calls()));
+    let told = told.chain([(Role::Assistant, false)]);
+    let told = told.chain(following.iter().map(|it| (it.role, it.calls())));
+    let calling = calling_turns(told);
     let mut unsupported = BTreeMap::new();
     let mut add = |at: usize, message: &PromptMessage<'_>| {
         for (category, tokens) in message
-            .unsupported(model, at >= loop_starts)
+            .unsupported(model, at >= loop_starts, calling[at])
             .filter(|(_, tokens)| *tokens > 0)
         {
             let sum: &mut u32 = unsupported.entry(category).or_default();

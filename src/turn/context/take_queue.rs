@@ -5,10 +5,10 @@ use crate::{
     context::coalesce::coalesce,
     model::{Applied, InputMessage, SessionKey, derive, event::StepPosition},
     provider::registry::Resolved,
+    session::SessionState,
     store::{
         Rows,
         queue::{Which, Withdrawal},
-        session::SessionState,
     },
     turn::{
         Error,

@@ -35,6 +35,10 @@ struct LeaseTable {
     held: BTreeMap<SessionKey, Arc<Lease>>,
     /// Statements under way that may grant a turn, by session.
     requests: BTreeMap<SessionKey, usize>,
+    /// Those among them that begin one.
+    starts: BTreeMap<SessionKey, usize>,
+    /// Compactions that are made here, by tenant.
+    compactions: BTreeMap<TenantId, usize>,
     uncertain: BTreeMap<SessionKey, Uncertain>,
 }
 
@@ -64,6 +68,14 @@ pub struct GrantRequest {
     key: SessionKey,
     sent: Instant,
     answered: bool,
+    starts: bool,
+}
+
+/// A compaction that is made here, which counts as a running turn for as long as this is held.
+#[derive(Debug)]
+pub struct CompactionPlace {
+    leases: Arc<Leases>,
+    tenant: TenantId,
 }
 
 /// What to do about a turn that this replica owns by the database's account.
@@ -93,11 +105,9 @@ impl GrantRequest {
 impl Drop for GrantRequest {
     fn drop(&mut self) {
         let mut table = self.leases.lock();
-        if let Some(count) = table.requests.get_mut(&self.key) {
-            *count -= 1;
-            if *count == 0 {
-                table.requests.remove(&self.key);
-            }
+        take_one(&mut table.requests, &self.key);
+        if self.starts {
+            take_one(&mut table.starts, &self.key);
         }
         if !self.answered {
             table.mark_uncertain(&self.key, None, Instant::now());
@@ -105,7 +115,36 @@ impl Drop for GrantRequest {
     }
 }
 
+impl Drop for CompactionPlace {
+    fn drop(&mut self) {
+        take_one(&mut self.leases.lock().compactions, &self.tenant);
+    }
+}
+
+/// Takes one off a count, which ends at none.
+fn take_one<K: Ord>(counts: &mut BTreeMap<K, usize>, key: &K) {
+    if let Some(count) = counts.get_mut(key) {
+        *count -= 1;
+        if *count == 0 {
+            counts.remove(key);
+        }
+    }
+}
+
 impl LeaseTable {
+    /// How many turns run here or are about to, and compactions: of all tenants and of this one.
+    fn running(&self, tenant: &TenantId) -> (usize, usize) {
+        let starting = |key: &&SessionKey| !self.held.contains_key(key);
+        let sessions = || {
+            let starting = self.starts.keys().filter(starting);
+            self.held.keys().chain(starting)
+        };
+        let own = sessions().filter(|key| key.tenant == *tenant).count();
+        let compactions: usize = self.compactions.values().sum();
+        let own_compactions = self.compactions.get(tenant).copied().unwrap_or_default();
+        (sessions().count() + compactions, own + own_compactions)
+    }
+
     fn mark_uncertain(&mut self, key: &SessionKey, ran: Option<i64>, now: Instant) {
         let ran = ran.max(self.held.get(key).map(|lease| lease.epoch));
         if let Some(known) = self.uncertain.get_mut(key) {
@@ -192,15 +231,52 @@ impl Leases {
             .is_some_and(|lease| lease.is(turn, epoch))
     }
 
-    /// Notes that a statement is about to be sent that may grant a turn of the session.
+    /// Notes that a statement is about to be sent that may grant a turn of the session, and begins none.
     pub fn request(self: &Arc<Self>, key: &SessionKey) -> GrantRequest {
         *self.lock().requests.entry(key.clone()).or_default() += 1;
+        self.requested(key, false)
+    }
+
+    /// The same of a statement that begins a turn, if there is room for one more: `admit` is given how many
+    /// run, of all tenants and of this one, and none begins before it has decided.
+    pub fn request_start<E>(
+        self: &Arc<Self>,
+        key: &SessionKey,
+        admit: impl FnOnce(usize, usize) -> Result<(), E>,
+    ) -> Result<GrantRequest, E> {
+        let mut table = self.lock();
+        let (all, own) = table.running(&key.tenant);
+        admit(all, own)?;
+        *table.requests.entry(key.clone()).or_default() += 1;
+        *table.starts.entry(key.clone()).or_default() += 1;
+        drop(table);
+        Ok(self.requested(key, true))
+    }
+
+    fn requested(self: &Arc<Self>, key: &SessionKey, starts: bool) -> GrantRequest {
         GrantRequest {
             leases: Arc::clone(self),
             key: key.clone(),
             sent: Instant::now(),
             answered: false,
+            starts,
         }
+    }
+
+    /// Counts a compaction as running, if there is room for one more.
+    pub fn compact<E>(
+        self: &Arc<Self>,
+        tenant: &TenantId,
+        admit: impl FnOnce(usize, usize) -> Result<(), E>,
+    ) -> Result<CompactionPlace, E> {
+        let mut table = self.lock();
+        let (all, own) = table.running(tenant);
+        admit(all, own)?;
+        *table.compactions.entry(tenant.clone()).or_default() += 1;
+        Ok(CompactionPlace {
+            leases: Arc::clone(self),
+            tenant: tenant.clone(),
+        })
     }
 
     /// Notes that a turn which ran here under this epoch was given up, perhaps with its lease in
@@ -250,27 +326,22 @@ impl Leases {
         self.lock().held.len()
     }
 
-    /// How many turns run here or are about to, of all tenants and of this one.
+    /// How many turns run here or are about to, and compactions: of all tenants and of this one.
     pub fn running(&self, tenant: &TenantId) -> (usize, usize) {
-        let table = self.lock();
-        let sessions = || {
-            let requested = |key: &&SessionKey| !table.held.contains_key(key);
-            table
-                .held
-                .keys()
-                .chain(table.requests.keys().filter(requested))
-        };
-        let own = sessions().filter(|key| key.tenant == *tenant);
-        (sessions().count(), own.count())
+        self.lock().running(tenant)
     }
 
-    /// How many turns of each tenant run here.
+    /// How many turns and compactions of each tenant run here.
     pub fn running_by_tenant(&self) -> BTreeMap<TenantId, u64> {
-        let mut turns = BTreeMap::new();
-        for key in self.lock().held.keys() {
-            *turns.entry(key.tenant.clone()).or_default() += 1;
+        let table = self.lock();
+        let mut running = BTreeMap::new();
+        for key in table.held.keys() {
+            *running.entry(key.tenant.clone()).or_default() += 1;
         }
-        turns
+        for (tenant, compactions) in &table.compactions {
+            *running.entry(tenant.clone()).or_default() += *compactions as u64;
+        }
+        running
     }
 
     /// What a heartbeat has to renew.
@@ -437,6 +508,32 @@ mod tests {
             leases.forget(&key, if first <= second { &a } else { &b });
             assert_eq!(leases.count(), 1, "what is lost takes nothing with it");
         }
+    }
+
+    #[test]
+    fn what_begins_no_turn_does_not_count_as_running_and_compactions_do() {
+        let leases = Arc::new(Leases::default());
+        let one = |all: usize, own: usize| match (all, own) {
+            (0, 0) => Ok(()),
+            counted => Err(counted),
+        };
+        let tenant = &key("s").tenant;
+        let queueing = leases.request(&key("queue"));
+        let starting = leases.request_start(&key("s"), one).expect("there is room");
+        let refused = leases.request_start(&key("other"), one).map(drop);
+        assert_eq!(refused, Err((1, 1)));
+        drop(queueing);
+        let lease = leases.hold(&key("s"), &turn(), 1, starting.sent());
+        assert_eq!(leases.running(tenant), (1, 1), "counted once");
+        drop(starting);
+        assert_eq!(leases.compact(tenant, one).map(drop), Err((1, 1)));
+        leases.forget(&key("s"), &lease);
+        let compacting = leases.compact(tenant, one).expect("there is room");
+        assert_eq!(leases.running(tenant), (1, 1));
+        assert_eq!(leases.running_by_tenant().get(tenant), Some(&1));
+        drop(compacting);
+        assert_eq!(leases.running(tenant), (0, 0));
+        assert!(leases.running_by_tenant().is_empty());
     }
 
     #[test]

@@ -11,11 +11,11 @@ use futures_util::{StreamExt as _, stream};
 
 use crate::{
     model::{Seq, SessionKey},
+    session::SessionState,
     store::{
         grant::Grant,
         lease::{Candidate, Followed, Held, Interruption},
         lost_commits::{Mark, Verdict},
-        session::SessionState,
     },
     telemetry::metrics::Takeover,
     turn::{

@@ -28,10 +28,10 @@ use crate::{
         delta::{DeltaKind, Stretch},
         event::StepPosition,
     },
+    session::SessionState,
     store::{
         chunk::Elsewhere,
         lost_commits::{Mark, Verdict},
-        session::SessionState,
     },
 };
 

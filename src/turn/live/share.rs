@@ -12,7 +12,8 @@ use tokio::time::Instant;
 
 use crate::{
     model::SessionKey,
-    store::{chunk::Asked, session::SessionState},
+    session::SessionState,
+    store::chunk::Asked,
     turn::{
         Error,
         engine::Engine,

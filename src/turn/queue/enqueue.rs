@@ -11,12 +11,14 @@ use crate::{
         Delivery, InputMessage, Media, MessageId, Part, SessionKey, TenantId,
         command::{CancelQueuedMessage, ClearQueue, EnqueueMessage, Idempotency, TurnRequest},
     },
+    session::SessionState,
     store::{
         queue::{Enqueued, NewQueued, Place, QueueState, Queued, Unqueued, Which, Withdrawal},
-        session::{Session, SessionState},
+        session::Session,
     },
     turn::{
         Error,
+        context::memory::is_large,
         engine::Engine,
         lease::leases::GrantRequest,
         live::{hub::Announced, wakeups::Wakeup},
@@ -108,6 +110,9 @@ impl Engine {
         };
         let id = MessageId::new(Uuid::now_v7().to_string());
         let body = codec::queue::encode(message);
+        if is_large(body.len()) {
+            self.check_session_size(key).await?;
+        }
         let turn_request = execute.map(codec::turn::encode_request);
         let blobs: Vec<&str> = message
             .parts
@@ -120,6 +125,11 @@ impl Engine {
         let planned = (starts_turn && self.may_begin(&key.tenant))
             .then(|| self.plan(&id, idempotency.request.clone(), &wanted, start))
             .transpose()?;
+        let starting = planned.and_then(|planned| Some((planned, self.request_start(key).ok()?)));
+        let (planned, mut request) = match starting {
+            Some((planned, request)) => (Some(planned), request),
+            None => (None, self.leases.request(key)),
+        };
         let admission = planned
             .as_ref()
             .map(crate::turn::queue::following::Planned::admission);
@@ -134,7 +144,6 @@ impl Engine {
             limit,
             idempotency,
         };
-        let mut request = self.leases.request(key);
         let place =
             match request.answered(self.store.enqueue(key, &new, admission.as_ref()).await)? {
                 Enqueued::Queued(place) => place,

@@ -11,18 +11,29 @@ use crate::{
 const ROUND: u32 = 32;
 
 impl Engine {
-    /// Removes messages that waited until their time passed. A session in which that fails does not
-    /// hold up the others; the first error is returned.
+    /// Removes messages that waited until their time passed, round after round while there are more.
+    /// A session in which that fails does not hold up the others; the first error is returned.
     pub async fn expire_queued_messages(&self) -> Result<(), Error> {
         let mut first = Ok(());
-        for key in self.store.expiring(ROUND).await? {
-            let expired = self
-                .withdraw(&key, Which::All, Withdrawal::Expired, b"")
-                .await;
-            if let Err(error) = &expired {
-                tracing::warn!(session.id = %key.session, %error, "expired messages of a session were not removed");
+        while !self.draining.is_cancelled() {
+            let found = self.store.expiring(ROUND).await?;
+            let is_full = found.len() == ROUND as usize;
+            let mut removed = 0;
+            for key in found {
+                let expired = self
+                    .withdraw(&key, Which::All, Withdrawal::Expired, b"")
+                    .await;
+                match &expired {
+                    Ok(()) => removed += 1,
+                    Err(error) => {
+                        tracing::warn!(session.id = %key.session, %error, "expired messages of a session were not removed");
+                    }
+                }
+                first = first.and(expired);
             }
-            first = first.and(expired);
+            if !is_full || removed == 0 {
+                break;
+            }
         }
         first
     }

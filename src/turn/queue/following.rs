@@ -16,12 +16,12 @@ use crate::{
         DropReason, LimitsOverride, MessageId, RequestId, SessionKey, TenantId, TurnId,
         command::{Idempotency, TurnRequest},
     },
+    session::SessionState,
     store::{
         Reach, Rows,
         admission::Admission,
         following::{NextTurn, Starters},
         queue::Queued,
-        session::SessionState,
     },
     telemetry::Trace,
     turn::{
@@ -125,7 +125,9 @@ impl Engine {
         let Some(planned) = self.plan_for(key, &starter, start).await? else {
             return Ok(Continue(()));
         };
-        let mut request = self.leases.request(key);
+        let Ok(mut request) = self.request_start(key) else {
+            return Ok(Break(())); // others were quicker
+        };
         let started = self
             .store
             .start_idle(key, &planned.message, &planned.admission())
@@ -195,7 +197,7 @@ impl Engine {
         let StartingPoint {
             config, revision, ..
         } = start;
-        self.policy(config)?;
+        let policy = self.policy(config)?;
         let model = self.model(request.model.as_ref().unwrap_or(&config.model))?;
         let limits = self.limits(config, request);
         let turn = TurnId::new(Uuid::now_v7().to_string());
@@ -206,7 +208,9 @@ impl Engine {
             size: None,
             model: &model,
             limits,
-            budget: budget(&self.policy(start.config)?.context, &model).ok(),
+            // Where none may be assumed, the turn fails before its first call: a message that
+            // started none would wait without a word.
+            budget: budget(&policy.context, &model).ok(),
             start,
         });
         // Its time is set now: a session's turn_timeout that changes later is for later turns.

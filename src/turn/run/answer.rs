@@ -8,6 +8,7 @@ use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
+    fair::FairPlace,
     model::{
         CallId, Delta, FailurePhase, MessageId, Part, Prompt, Seq, Tally, TurnId, derive,
         event::StepPosition,
@@ -48,6 +49,8 @@ pub(in crate::turn) struct Call<'a> {
     pub(in crate::turn) flush: Duration,
     /// Who watches.
     pub(in crate::turn) audience: Audience<'a>,
+    /// Its part of the memory for prompts, given back when the answer begins: the request is sent then.
+    pub(in crate::turn) memory: &'a mut Option<FairPlace>,
 }
 
 /// Who watches an answer arrive.
@@ -109,18 +112,19 @@ pub(in crate::turn) struct Timing {
     pub(in crate::turn) total: Duration,
 }
 
-/// Makes the call.
+/// Makes the call. The tally is of what arrived, also of an answer that did not come to its end.
 pub(in crate::turn) async fn call(
     call: Call<'_>,
     lease: &Lease,
     aborting: &CancellationToken,
-) -> (End, Timing) {
+) -> (End, Timing, Tally) {
     let begun = Instant::now();
     let mut timing = Timing::default();
+    let mut written = Tally::default();
     call.audience.show(LiveKind::Thinking {
         model: call.model.reference.clone(),
     });
-    let answer = call.model.provider.call(call.prompt);
+    let answer = call.model.call(call.prompt);
     let assembly = Assembly::new(call.message.clone(), call.taken, call.max_bytes);
     let arriving = Arriving {
         provider: &call.model.provider_name,
@@ -134,13 +138,14 @@ pub(in crate::turn) async fn call(
         begun,
         timing: &mut timing,
         room: call.room,
-        written: Tally::default(),
+        written: &mut written,
+        memory: call.memory,
     };
     let end = arriving
         .until(answer, assembly, begun + call.time_left, lease, aborting)
         .await;
     timing.total = begun.elapsed();
-    (end, timing)
+    (end, timing, written)
 }
 
 /// An answer on its way.
@@ -151,7 +156,8 @@ struct Arriving<'a> {
     begun: Instant,
     timing: &'a mut Timing,
     room: Option<u32>,
-    written: Tally,
+    written: &'a mut Tally,
+    memory: &'a mut Option<FairPlace>,
 }
 
 impl Arriving<'_> {
@@ -184,6 +190,7 @@ impl Arriving<'_> {
                 Some(Err(error)) => return self.failed(error, phase),
                 None => return self.failed(broke_off(self.provider), phase),
             };
+            *self.memory = None;
             calls += 1;
             match assembly.apply(chunk, || derive::call(self.message, calls)) {
                 Ok(Progress::Quiet) => {}
@@ -191,7 +198,7 @@ impl Arriving<'_> {
                     self.timing
                         .first
                         .get_or_insert_with(|| self.begun.elapsed());
-                    self.written = self.written.plus(&delta.text);
+                    *self.written = self.written.plus(&delta.text);
                     self.outbox.push(delta);
                     if self.room.is_some_and(|room| self.written.tokens() > room) {
                         return End::Cut(Cut::Full, Vec::new());

@@ -3,12 +3,13 @@
 use std::{sync::Arc, time::Duration};
 
 use crate::{
-    context::prompt,
+    context::{prompt, sent_prompt::SentPrompt},
     model::{
-        CancelOutcome, Closed, CompletionReason, Ending, Failure, FinishReason, MessageId, Part,
-        Payload, derive, event::TurnRetrying,
+        CancelOutcome, Closed, CompletionReason, Ending, Failure, FailurePhase, FinishReason,
+        MessageId, Part, Payload, Prompt, Tally, Usage, derive,
+        event::{Estimate, TurnRetrying},
     },
-    provider::{Finish, assemble::Assembled, error::Kind},
+    provider::{self, Finish, assemble::Assembled, error::Kind},
     store::{Rows, turn::StepCost, written::Written},
     telemetry::Trace,
     turn::{
@@ -19,7 +20,7 @@ use crate::{
             call_settings,
             decide::{Step, ending_of},
             fallback::Fallback,
-            measured::{assistant, call_ids, response, usage_recorded},
+            measured::{assistant, call_ids, compared, response, usage_recorded},
             retry::Failed,
             spans,
             state::{Flow, Run, StepContext},
@@ -30,6 +31,16 @@ use crate::{
     },
 };
 
+/// What the service reported of a call, and what that is good for.
+struct Reported {
+    /// What calls of the model had taught before.
+    ratio: f64,
+    /// The report of the prompt's size, if there is one that is believed.
+    size_report: Option<Usage>,
+    /// The prediction beside the report of the prompt that was sent.
+    estimate: Option<Estimate>,
+}
+
 impl Run<'_> {
     /// Calls the model and commits what it said.
     pub(super) async fn call(
@@ -37,6 +48,12 @@ impl Run<'_> {
         scene: &StepContext<'_>,
         transcript: Closed,
     ) -> Result<Flow, Error> {
+        let predicted = scene.size.count.tokens;
+        let quotas = &self.engine.quotas;
+        let Ok(mut tokens) = quotas.reserve(&self.key.tenant, predicted, scene.most_output())
+        else {
+            return Ok(Flow::On); // another call of the tenant has taken them meanwhile
+        };
         let message = derive::answer(self.turn, scene.at);
         self.writing = Some(message.clone());
         self.calls = (
@@ -64,9 +81,16 @@ impl Run<'_> {
         };
         let prompt = self.prompt(scene, transcript, &asked).await?;
         let of_loop = reasoning::of_loop(scene.model, prompt.transcript.messages());
+        let sent = window::sent(scene, &prompt);
+        // A large prompt is not kept while the answer arrives; it would teach nothing.
+        let teaches = self.memory.is_none().then(|| Arc::clone(&prompt));
+        if self.memory.is_some() {
+            self.carried.let_go();
+            self.media = 0;
+        }
         let call = answer::Call {
             model: scene.model,
-            prompt: Arc::clone(&prompt),
+            prompt,
             message: message.clone(),
             taken,
             max_bytes: self.engine.rules.max_answer_bytes,
@@ -79,36 +103,79 @@ impl Run<'_> {
                 after: self.seq,
                 at: scene.at,
             },
+            memory: &mut self.memory,
         };
         self.watch.call(&self.engine.metrics);
         let span = Trace::current().model_call(model_call(scene.model));
         let called = answer::call(call, self.lease, &self.engine.aborting);
-        let (end, timing) = span.trace().clone().scope(called).await;
+        let (end, timing, written) = span.trace().clone().scope(called).await;
+        tokens.charge(tokens_used(&end, predicted, written));
+        drop(tokens);
         spans::answered(&span, &end, timing);
         drop(span);
-        let call = (model_call(scene.model), scene.size.count.tokens);
+        let metrics = &self.engine.metrics;
         self.watch
-            .answered(&self.engine.metrics, call, &end, timing);
+            .answered(metrics, model_call(scene.model), &end, timing);
+        // A prompt that was too long is read again at once.
+        if !matches!(&end, End::Failed(broken) if broken.error.kind == Kind::TooLong) {
+            self.memory = None;
+        }
         match end {
             End::Complete(assembled) => {
-                // Before the call teaches: what it reports is compared with what was known when it
-                // was made.
-                let ratio = self
-                    .engine
-                    .ratio(&self.key.tenant, &scene.model.reference)
-                    .await;
-                if let Some(usage) = &assembled.finish.usage {
-                    let tokens = u64::from(usage.input) + u64::from(usage.output);
-                    self.engine.quotas.spent(&self.key.tenant, tokens);
-                    self.engine
-                        .learn(&self.key.tenant, scene.model, prompt, usage.input);
-                }
-                self.commit(scene, &message, assembled, timing, (of_loop, ratio))
+                self.answered(scene, teaches, &message, assembled, (of_loop, sent, timing))
                     .await
             }
             End::Failed(broken) => self.failed(scene, &message, broken).await,
             End::Cut(cut, partial) => self.cut(scene, &message, cut, partial, timing).await,
         }
+    }
+
+    /// Takes a complete answer in: commits it, or calls the model again where it says nothing.
+    async fn answered(
+        &mut self,
+        scene: &StepContext<'_>,
+        prompt: Option<Arc<Prompt>>,
+        message: &MessageId,
+        answer: Assembled,
+        (of_loop, sent, timing): (reasoning::SentLoop, SentPrompt, Timing),
+    ) -> Result<Flow, Error> {
+        // Before the call teaches: what it reports is compared with what was known when it was made.
+        let ratio = self
+            .engine
+            .ratio(&self.key.tenant, &scene.model.reference)
+            .await;
+        let size_report = window::size_report(scene, sent, &answer.finish).cloned();
+        let estimate = self.learn(scene, prompt, &answer.finish, size_report.as_ref());
+        let reported = Reported {
+            ratio,
+            size_report,
+            estimate,
+        };
+        if self.calls_again(scene, &answer) {
+            return self.call_again(scene, message, &answer, &reported).await;
+        }
+        self.commit(scene, message, answer, timing, (of_loop, &reported))
+            .await
+    }
+
+    /// Learns from a report how the model counts the prompt that was sent, if that is still there, and compares
+    /// both. `None` if nothing is reported of that prompt.
+    fn learn(
+        &self,
+        scene: &StepContext<'_>,
+        prompt: Option<Arc<Prompt>>,
+        finish: &Finish,
+        size_report: Option<&Usage>,
+    ) -> Option<Estimate> {
+        let usage = size_report.filter(|_| !finish.ran_in_rounds())?;
+        let (engine, predicted) = (self.engine, &scene.size.count);
+        if let Some(prompt) = prompt {
+            engine.learn(&self.key.tenant, scene.model, prompt, usage.input);
+        }
+        engine
+            .metrics
+            .estimated(&scene.model.reference, predicted.tokens, usage.input);
+        Some(compared(predicted, usage))
     }
 
     /// Commits an answer: with calls the turn waits for their results or goes on, without any it
@@ -119,30 +186,31 @@ impl Run<'_> {
         message: &MessageId,
         answer: Assembled,
         timing: Timing,
-        (of_loop, ratio): (u32, f64),
+        (of_loop, reported): (reasoning::SentLoop, &Reported),
     ) -> Result<Flow, Error> {
         let Assembled {
-            parts,
+            mut parts,
             calls,
+            pictures,
             finish,
         } = answer;
+        self.engine
+            .keep_made(&self.key.tenant, &mut parts, &pictures)
+            .await?;
         let mut rows = self.told(scene);
         let response = response(scene.model, &finish, timing);
         let answer = assistant(message, parts.clone(), response, scene.estimator);
-        let measured = finish
-            .usage
-            .as_ref()
-            .map(|usage| window::measured(scene, usage, &answer, of_loop));
+        let measured = reported.size_report.as_ref().map(|usage| {
+            let usage = (usage, finish.ran_in_rounds());
+            window::measured(scene, usage, &answer, of_loop)
+        });
         if !parts.is_empty() {
             rows.message(answer, scene.at);
         }
         let written = (!parts.is_empty()).then_some(message);
-        let usage = finish
-            .usage
-            .as_ref()
-            .map(|usage| (usage, &scene.size.count));
+        let usage = (finish.usage.as_ref(), reported.estimate);
         rows.event(
-            &usage_recorded(scene.model, usage, ratio, written),
+            &usage_recorded(scene.model, usage, reported.ratio, written),
             scene.at,
         );
         self.last_usage.clone_from(&finish.usage);
@@ -163,21 +231,10 @@ impl Run<'_> {
             return self.after(written);
         }
         if calls.is_empty() {
-            return match ending_of(finish.reason) {
-                Step::Finish if scene.owned.late => {
-                    let ending = Ending::Completed(CompletionReason::Deadline);
-                    self.stop(scene, rows, Some(cost), ending, Some(finish.reason))
-                        .await
-                }
-                Step::Stop(ending) => {
-                    self.stop(scene, rows, Some(cost), ending, Some(finish.reason))
-                        .await
-                }
-                Step::Call | Step::Begin | Step::Take { .. } | Step::Finish => {
-                    self.finish(scene, rows, Some(cost), Some(finish.reason))
-                        .await
-                }
-            };
+            let is_silent = parts.iter().all(Part::is_silent);
+            return self
+                .end_after(scene, rows, cost, (finish.reason, is_silent))
+                .await;
         }
         let handing = Handing {
             tools: scene.tools,
@@ -194,10 +251,99 @@ impl Run<'_> {
             .store
             .append(self.key, self.right(), &rows, &cost, Some(&batch))
             .await?;
-        if matches!(written, Written::Applied(_)) {
+        // A turn that is being cancelled closes its calls, and runs none.
+        if matches!(written, Written::Applied(ack) if !ack.cancelled) {
             self.engine.run_mcp_calls(self.key, &batch.requested());
         }
         self.after(written)
+    }
+
+    /// Ends the turn after an answer without calls, which may say nothing.
+    async fn end_after(
+        &mut self,
+        scene: &StepContext<'_>,
+        rows: Rows,
+        cost: StepCost<'_>,
+        (finish, is_silent): (FinishReason, bool),
+    ) -> Result<Flow, Error> {
+        match ending_of(finish) {
+            Step::Finish if scene.is_over() => {
+                let ending = Ending::Completed(CompletionReason::Deadline);
+                self.stop(scene, rows, Some(cost), ending, Some(finish))
+                    .await
+            }
+            Step::Stop(ending) => {
+                self.stop(scene, rows, Some(cost), ending, Some(finish))
+                    .await
+            }
+            Step::Call | Step::Begin | Step::Take { .. } | Step::Finish => {
+                let reason = if is_silent {
+                    CompletionReason::Empty
+                } else {
+                    CompletionReason::Stop
+                };
+                self.finish(scene, rows, Some(cost), (reason, Some(finish)))
+                    .await
+            }
+        }
+    }
+
+    /// Whether the model is called once more because it stopped without saying anything: once for each
+    /// step, where another attempt at it is allowed and there is time.
+    fn calls_again(&self, scene: &StepContext<'_>, answer: &Assembled) -> bool {
+        let stopped = matches!(
+            answer.finish.reason,
+            FinishReason::Stop | FinishReason::ToolCalls
+        );
+        let tried = self.called_again == Some(scene.at.step);
+        stopped
+            && !tried
+            && answer.parts.iter().all(Part::is_silent)
+            && self.retry_delay(scene, &empty(scene)).is_some()
+    }
+
+    /// Begins the next attempt at a step whose answer said nothing; the reasoning that readers were
+    /// shown of it is void, and its tokens count.
+    async fn call_again(
+        &mut self,
+        scene: &StepContext<'_>,
+        message: &MessageId,
+        answer: &Assembled,
+        Reported {
+            ratio, estimate, ..
+        }: &Reported,
+    ) -> Result<Flow, Error> {
+        self.called_again = Some(scene.at.step);
+        let error = empty(scene);
+        tracing::warn!(
+            session.id = %self.key.session, turn.id = %self.turn, step = scene.at.step, attempt = scene.at.attempt,
+            "calling a model again that stopped without an answer"
+        );
+        self.engine.metrics.call_retried(error.kind.name());
+        let mut rows = Self::no_rows(scene);
+        let reported = answer.finish.usage.as_ref();
+        let usage = (reported, *estimate);
+        rows.event(&usage_recorded(scene.model, usage, *ratio, None), scene.at);
+        let cost = StepCost {
+            model: &scene.model.reference,
+            call: Some(reported),
+            message: None,
+            measured: None,
+        };
+        let failure = error.to_failure(FailurePhase::Stream);
+        let voided = (!answer.parts.is_empty()).then(|| message.clone());
+        self.begin_attempt(scene, rows, &cost, (failure, Duration::ZERO, voided))
+            .await
+    }
+
+    /// How long to wait before the call is made again that failed so. `None` means it is not.
+    fn retry_delay(&self, scene: &StepContext<'_>, error: &provider::Error) -> Option<Duration> {
+        self.engine.rules.retries.wait(Failed {
+            error,
+            calls: self.calls.1,
+            time_left: scene.time_left().saturating_sub(scene.read.elapsed()),
+            jitter: derive::share(self.turn, scene.at),
+        })
     }
 
     /// A call that failed: the step is repeated where that may help, else the turn ends.
@@ -219,13 +365,7 @@ impl Run<'_> {
         if error.kind == Kind::TooLong {
             return self.recover(scene, failure, voided, rows, cost).await;
         }
-        let wait = self.engine.rules.retries.wait(Failed {
-            error: &error,
-            calls: self.calls.1,
-            time_left: scene.time_left().saturating_sub(scene.read.elapsed()),
-            jitter: derive::share(self.turn, scene.at),
-        });
-        let Some(delay) = wait else {
+        let Some(delay) = self.retry_delay(scene, &error) else {
             return match self.instead_of(scene, &error) {
                 Some(to) => {
                     let from = &scene.model.reference;
@@ -351,6 +491,7 @@ impl Run<'_> {
                 provider_model: String::new(),
                 response_id: String::new(),
                 metadata: None,
+                prompt_usage: None,
                 prompt_fingerprint: None,
             };
             let response = response(scene.model, &finish, timing);
@@ -378,12 +519,35 @@ impl Run<'_> {
     ) -> StepCost<'s> {
         let model = &scene.model.reference;
         let ratio = self.engine.ratio(&self.key.tenant, model).await;
-        rows.event(&usage_recorded(scene.model, None, ratio, message), scene.at);
+        rows.event(
+            &usage_recorded(scene.model, (None, None), ratio, message),
+            scene.at,
+        );
         StepCost {
             model,
             call: Some(None),
             message,
             measured: None,
         }
+    }
+}
+
+/// The failure of a call whose model stopped without saying anything.
+fn empty(scene: &StepContext<'_>) -> provider::Error {
+    let message = "the answer was empty: the model stopped without a text or a call";
+    provider::Error::new(Kind::Broken, &scene.model.provider_name, message)
+}
+
+/// The tokens that a call took, by its own report, or else by the prediction and what arrived. A call
+/// that its service refused, or did not answer, took none.
+fn tokens_used(end: &End, predicted: u32, written: Tally) -> u64 {
+    let counted = u64::from(predicted) + u64::from(written.tokens());
+    match end {
+        End::Complete(assembled) => match &assembled.finish.usage {
+            Some(usage) => u64::from(usage.input) + u64::from(usage.output),
+            None => counted,
+        },
+        End::Failed(_) if written == Tally::default() => 0,
+        End::Failed(_) | End::Cut(..) => counted,
     }
 }

@@ -26,7 +26,17 @@ pub(in crate::turn) fn fitting(
         .provider
         .fitted(&model.info, &request.generation.or(&config.generation));
     let told = tools.visible().filter(|_| model.info.supports_tools);
-    let mut refused = model.provider.cannot_take(&model.info, &wanted);
+    // A forced call holds for the first step only, and so does what the model does not take beside it.
+    let in_step = fit_settings::in_step(&wanted, step);
+    let mut refused = model.provider.cannot_take(&model.info, &in_step);
+    let has_tools = tools.visible().next().is_some() || !tools.provider_tools.is_empty();
+    if has_tools && model.info.supports_tools {
+        let beside = model
+            .provider
+            .cannot_take_beside_tools(&model.info, &in_step);
+        let known: BTreeSet<Setting> = refused.iter().map(|it| it.setting).collect();
+        refused.extend(beside.into_iter().filter(|it| !known.contains(&it.setting)));
+    }
     refused.extend(tools_of_others(model, tools));
     fit_settings::fit(&wanted, step, told, refused)
 }

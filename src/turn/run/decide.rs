@@ -47,6 +47,8 @@ pub struct Last {
     pub step: u32,
     /// Why the model stopped that wrote it, or made the calls that it answers.
     pub finish: Option<FinishReason>,
+    /// It is an answer that says nothing: reasoning at most.
+    pub is_silent: bool,
 }
 
 /// What to do.
@@ -87,7 +89,18 @@ impl Last {
             role: message.role,
             step,
             finish: response.map(|response| response.finish),
+            is_silent: message.role == Role::Assistant
+                && message.parts.iter().all(|stored| stored.part.is_silent()),
         })
+    }
+
+    /// How a turn is completed whose model stopped with it.
+    pub fn completion(self) -> CompletionReason {
+        if self.step > 0 && self.is_silent {
+            CompletionReason::Empty
+        } else {
+            CompletionReason::Stop
+        }
     }
 
     /// Whether a model has nothing to say to it.
@@ -255,7 +268,12 @@ mod tests {
     }
 
     fn last(role: Role, step: u32, finish: Option<FinishReason>) -> Option<Last> {
-        Some(Last { role, step, finish })
+        Some(Last {
+            role,
+            step,
+            finish,
+            is_silent: false,
+        })
     }
 
     #[test]

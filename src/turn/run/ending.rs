@@ -6,18 +6,18 @@ use crate::{
     context::estimator::Estimator,
     model::{
         CompletionReason, Ending, Failure, FailureReason, FinishReason, MessageId, TurnResult,
-        event::CallCancelReason,
+        event::{CallCancelReason, StepPosition},
     },
+    session::{CancelRequest, SessionState},
     store::{
         Rows,
         admission::Admission,
         following::{NextTurn, Starters},
         grant::Grant,
-        session::SessionState,
         turn::{End, StepCost},
-        turn_read::CancelRequest,
         written::Written,
     },
+    telemetry::failure_reason,
     turn::{
         Error,
         lease::leases::GrantRequest,
@@ -54,10 +54,10 @@ impl Run<'_> {
         scene: &StepContext<'_>,
         rows: Rows,
         cost: Option<StepCost<'_>>,
-        finish: Option<FinishReason>,
+        (reason, finish): (CompletionReason, Option<FinishReason>),
     ) -> Result<Flow, Error> {
         let cost = cost.unwrap_or_default();
-        let ending = Ending::Completed(CompletionReason::Stop);
+        let ending = Ending::Completed(reason);
         let result = self.result(scene, &cost, finish);
         let end = End {
             ending: &ending,
@@ -82,7 +82,7 @@ impl Run<'_> {
             .finish_and_start(self.key, self.right(), &rows, &cost, &end, next.as_ref())
             .await;
         let ended = request.answered(ended)?;
-        self.ended(&ending, ended, next.is_some(), &request)
+        self.ended(scene, &ending, ended, (next.is_some(), &request))
     }
 
     /// Ends the turn, whatever waits.
@@ -118,7 +118,7 @@ impl Run<'_> {
             .stop_and_start(self.key, self.right(), &rows, &cost, &end, next.as_ref())
             .await;
         let ended = request.answered(ended)?;
-        self.ended(&ending, ended, next.is_some(), &request)
+        self.ended(scene, &ending, ended, (next.is_some(), &request))
     }
 
     /// What the end of the turn has to reckon with: messages that hold it up, and the turn that
@@ -155,16 +155,19 @@ impl Run<'_> {
     /// Takes in what the end of the turn answered, and runs what follows it.
     fn ended(
         &mut self,
+        scene: &StepContext<'_>,
         ending: &Ending,
         (written, grant): (Written, Option<Grant>),
-        planned: bool,
-        request: &GrantRequest,
+        (planned, request): (bool, &GrantRequest),
     ) -> Result<Flow, Error> {
         let idle = matches!(written, Written::Applied(ack) if ack.state == SessionState::Idle);
         let flow = self.after(written)?;
         if idle {
             self.engine.metrics.turn_ended(ending);
             self.spans.turn_ended(ending);
+            if let Ending::Failed(failure) = ending {
+                self.log_failure(failure, scene.at, None);
+            }
         }
         match grant {
             Some(grant) => {
@@ -210,6 +213,14 @@ impl Run<'_> {
             self.engine
                 .leases
                 .abandon(self.key, self.fence.epoch, Instant::now());
+            // No later round of this replica does it.
+            if self.engine.draining.is_cancelled()
+                && let Err(error) = self.hand_over().await
+            {
+                tracing::warn!(
+                    session.id = %self.key.session, turn.id = %self.turn, %error, "turn not handed over"
+                );
+            }
             return;
         }
         if self.lease.lost().is_cancelled() {
@@ -219,24 +230,30 @@ impl Run<'_> {
             );
             return;
         }
-        let failure = if let Error::ModelNotFound(model) = error {
-            let message = format!("no configured provider has the model {model} any more");
-            Failure::local(FailureReason::ModelNotFound, message, false)
+        let failure = if let Error::ModelNotFound(missing) = error {
+            Failure::local(FailureReason::ModelNotFound, missing.to_string(), false)
         } else if let Error::PolicyNotFound(policy) = error {
             let message = format!("the configuration no longer names the policy {policy}");
             Failure::local(FailureReason::PolicyNotFound, message, false)
+        } else if let Error::ContextWindowUnknown(model) = error {
+            let message = format!(
+                "the context window of {model} is not known, and the policy refuses such a model: set policy_overrides.context_window"
+            );
+            Failure::local(FailureReason::ContextOverflow, message, false)
         } else {
             let message = "an internal error ended the turn; the server's log has it";
             Failure::local(FailureReason::Internal, message, true)
         };
-        tracing::error!(session.id = %self.key.session, turn.id = %self.turn, %error, "turn failed");
-        if let Err(error) = self.fail(failure).await {
-            tracing::error!(session.id = %self.key.session, turn.id = %self.turn, %error, "turn not ended");
+        if let Err(not_ended) = self.fail(failure, error).await {
+            tracing::error!(
+                session.id = %self.key.session, turn.id = %self.turn, tenant.id = %self.key.tenant, %error,
+                end.error = %not_ended, "turn not ended"
+            );
         }
     }
 
     /// Ends the turn as failed without looking at what it was doing.
-    async fn fail(&mut self, failure: Failure) -> Result<(), Error> {
+    async fn fail(&mut self, failure: Failure, error: &Error) -> Result<(), Error> {
         let Some(owned) = self
             .engine
             .store
@@ -245,7 +262,11 @@ impl Run<'_> {
         else {
             return Ok(());
         };
-        let ending = Ending::Failed(failure);
+        let at = StepPosition {
+            step: owned.step,
+            attempt: owned.attempt,
+        };
+        let ending = Ending::Failed(failure.clone());
         let estimator = Estimator::Characters;
         let result = TurnResult {
             step_count: owned.step,
@@ -269,8 +290,30 @@ impl Run<'_> {
         if self.is_over {
             self.engine.metrics.turn_ended(&ending);
             self.spans.turn_ended(&ending);
+            self.log_failure(&failure, at, Some(error));
         }
         Ok(())
+    }
+
+    /// The one line about a turn that failed. What was said, a provider's words about it included,
+    /// is not in it; the failure of the turn has those.
+    fn log_failure(&self, failure: &Failure, at: StepPosition, error: Option<&Error>) {
+        let Failure {
+            reason,
+            recoverable,
+            provider,
+            provider_status,
+            provider_code,
+            provider_request_id,
+            ..
+        } = failure;
+        tracing::error!(
+            session.id = %self.key.session, turn.id = %self.turn, tenant.id = %self.key.tenant,
+            step = at.step, attempt = at.attempt, reason = failure_reason(*reason), recoverable,
+            provider, provider.status = provider_status, provider.code = provider_code,
+            provider.request_id = provider_request_id, error = error.map(tracing::field::display),
+            "turn failed"
+        );
     }
 
     /// What came of the turn, this step included.

@@ -19,6 +19,7 @@ use crate::{
         Error,
         context::{
             estimators::estimator,
+            memory::is_large,
             size::{PromptCall, PromptMessage, size_with},
             stats::budget,
         },
@@ -32,7 +33,7 @@ use crate::{
             opening::{Opening, opening},
             starting_point::StartingPoint,
         },
-        session::create::{new_session_id, sized},
+        session::create::{in_unused_session, sized},
     },
 };
 
@@ -122,30 +123,54 @@ impl Engine {
         mut command: ExecuteTurn,
         caller: Caller,
     ) -> Result<Admitted, Error> {
-        let request = command.idempotency.request.as_ref();
-        let id = command
-            .session
-            .clone()
-            .unwrap_or_else(|| new_session_id(&tenant, request));
-        let key = SessionKey::new(tenant, id);
-        self.keep(&key.tenant, &command.contents).await?;
-        if let Err(error) = self.resolve_named(&mut command).await {
-            // What the same request started needs no server any more.
-            return self.known(&key, &command).await?.ok_or(error);
+        self.keep(&tenant, &command.contents).await?;
+        // What the same request started needs no server any more.
+        let unresolved = self.resolve_named(&tenant, &mut command).await.err();
+        let (named, request) = (
+            command.session.as_ref(),
+            command.idempotency.request.as_ref(),
+        );
+        let Some(error) = unresolved else {
+            let command = &command;
+            return in_unused_session(&tenant, named, request, |key| async move {
+                retry_on_change(|| self.try_admit(&key, command, caller)).await
+            })
+            .await;
+        };
+        let known = |key| self.known_or_expired(key, &command);
+        let known = in_unused_session(&tenant, named, request, known).await?;
+        known.ok_or(error)
+    }
+
+    /// What the same request started before. `None` means nothing; `SessionExists`, that an
+    /// expired request made this session.
+    async fn known_or_expired(
+        &self,
+        key: SessionKey,
+        command: &ExecuteTurn,
+    ) -> Result<Option<Admitted>, Error> {
+        match self.known(&key, command).await? {
+            None if command.session.is_none() && self.store.session(&key).await?.is_some() => {
+                Err(Error::SessionExists(key.session))
+            }
+            known => Ok(known),
         }
-        retry_on_change(|| self.try_admit(&key, &command, caller)).await
     }
 
     /// Fills in the tools that MCP servers list: those of the turn, and of a new session.
-    async fn resolve_named(&self, command: &mut ExecuteTurn) -> Result<(), Error> {
+    async fn resolve_named(
+        &self,
+        tenant: &TenantId,
+        command: &mut ExecuteTurn,
+    ) -> Result<(), Error> {
         let ExecuteTurn {
             request, create, ..
         } = command;
         if let Some(tools) = &mut request.tools {
-            self.resolve_tools(tools).await?;
+            self.resolve_tools(tenant, tools).await?;
         }
         if let Some(draft) = create {
-            self.resolve_tools(&mut draft.config.tools).await?;
+            self.resolve_tools(tenant, &mut draft.config.tools).await?;
         }
         Ok(())
     }
@@ -198,6 +223,10 @@ impl Engine {
             return Err(Error::DeadlinePassed);
         }
         match (session, &command.create) {
+            // The same request made it, or one that had its request_id before.
+            (Some(_), _) if command.session.is_none() => {
+                Err(Error::SessionExists(key.session.clone()))
+            }
             (Some(session), _) if session.state.is_live() => self.busy(key, command, session).await,
             // Calls that the host appended: the model is asked once their results are there.
             (Some(session), _) if session.open_calls > 0 => {
@@ -396,9 +425,11 @@ impl Engine {
         let StartingPoint {
             config, revision, ..
         } = start;
-        self.policy(config)?;
+        let policy = self.policy(config)?;
         let model = command.request.model.as_ref().unwrap_or(&config.model);
         let model = self.model_to_call(model, config).await?;
+        // A turn that may not assume a window is refused where none is known.
+        let budget = budget(&policy.context, &model)?;
         let limits = self.limits(config, &command.request);
         let turn = TurnId::new(Uuid::now_v7().to_string());
         let input = match &command.start {
@@ -409,6 +440,7 @@ impl Engine {
             )),
             Start::Queue | Start::Transcript => None,
         };
+        self.check_room_for(key, input.as_ref()).await?;
         let continues = input.is_none();
         let size = match session.filter(|session| session.queued > 0) {
             Some(_) => None,
@@ -424,7 +456,7 @@ impl Engine {
             size,
             model: &model,
             limits,
-            budget: budget(&self.policy(start.config)?.context, &model).ok(),
+            budget: Some(budget),
             start,
         });
         // Its time is set now: a session's turn_timeout that changes later is for later turns.
@@ -446,8 +478,7 @@ impl Engine {
             model: &model.reference,
             continues,
         };
-        self.check_room(&key.tenant)?;
-        let mut asked = self.leases.request(key);
+        let mut asked = self.request_start(key)?;
         let created = session.is_none();
         let granted = if created {
             self.store.admit_new(key, &admission, &sized(config)).await
@@ -471,6 +502,20 @@ impl Engine {
             after,
             news,
         }))
+    }
+
+    /// A large input is refused where the session has grown too large for it.
+    async fn check_room_for(
+        &self,
+        key: &SessionKey,
+        input: Option<&NewMessage>,
+    ) -> Result<(), Error> {
+        let texts = input.iter().flat_map(|input| &input.parts);
+        let texts = texts.filter_map(|part| part.part.content.as_text());
+        if is_large(texts.map(str::len).sum()) {
+            self.check_session_size(key).await?;
+        }
+        Ok(())
     }
 
     /// The size of the prompt of a turn's first step.

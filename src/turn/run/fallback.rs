@@ -85,7 +85,7 @@ impl Run<'_> {
         else {
             return Err(error);
         };
-        let message = format!("no configured provider has the model {from} any more");
+        let message = error.to_string();
         let rows = Rows::new(&estimator(&to).name(), 0);
         let fallback = Fallback {
             from,
@@ -167,7 +167,7 @@ impl Run<'_> {
             delay: Duration::ZERO,
             voided,
         });
-        let tools = tools_in_force(&owned.request, config, owned.late);
+        let tools = tools_in_force(&owned.request, config, owned.is_late());
         let (_, unsupported) =
             call_settings::fitting(to, config, &owned.request, tools, owned.step);
         let left_out = unsupported

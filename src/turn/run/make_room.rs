@@ -4,10 +4,7 @@
 use std::time::Duration;
 
 use crate::{
-    context::{
-        budget::Budget,
-        compact::trigger::{due, is_ahead, room_for_answer},
-    },
+    context::compact::trigger::{due, is_ahead, room_for_answer},
     model::{CompactionState, Failure, FailureReason, Message, MessageId, compaction::Trigger},
     turn::{
         Error,
@@ -111,6 +108,7 @@ impl Run<'_> {
     /// What a compaction would be made from.
     async fn survey(&self, scene: &StepContext<'_>, messages: &[Message]) -> Result<Survey, Error> {
         Ok(Survey {
+            tenant: self.key.tenant.clone(),
             messages: messages.to_vec(),
             version: scene.owned.context_version,
             in_force: self.engine.in_force(self.key).await?,
@@ -118,20 +116,21 @@ impl Run<'_> {
             budget: budget(&scene.policy.context, scene.model)?,
             non_transcript_tokens: scene.context.non_transcript_tokens(),
             size: scene.size.count.clone(),
+            lesson: scene.context.lesson(),
         })
     }
 
     fn order(
         &self,
         scene: &StepContext<'_>,
-        budget: Budget,
+        survey: &Survey,
         trigger: Trigger,
         target: Option<u32>,
     ) -> Order {
         let was_pruned = self.making.pruned == Some(scene.at.step);
         Order::of_policy(
             &scene.policy.context.compaction,
-            budget,
+            survey,
             trigger,
             target,
             was_pruned,
@@ -151,7 +150,7 @@ impl Run<'_> {
         }
         let survey = self.survey(scene, messages).await?;
         Ok(survey
-            .plan(&self.order(scene, survey.budget, trigger, Some(target)))
+            .plan(&self.order(scene, &survey, trigger, Some(target)))
             .is_some())
     }
 
@@ -164,7 +163,7 @@ impl Run<'_> {
         target: Option<u32>,
     ) -> Result<bool, Error> {
         let survey = self.survey(scene, messages).await?;
-        let order = self.order(scene, survey.budget, trigger, target);
+        let order = self.order(scene, &survey, trigger, target);
         let tried = self
             .engine
             .compact_now(self.key, &survey, &order, self.called_away(scene))
@@ -197,7 +196,7 @@ impl Run<'_> {
             return Ok(());
         }
         let survey = self.survey(scene, messages).await?;
-        let order = self.order(scene, survey.budget, Trigger::Threshold, None);
+        let order = self.order(scene, &survey, Trigger::Threshold, None);
         self.engine
             .compact_beside(self.key, survey, order, scene.limits.turn_timeout)
             .await

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use tokio::runtime::{Handle, RuntimeFlavor};
 
 use crate::{
-    context::estimator::Estimator,
+    context::{estimator::Estimator, sent_prompt::SentPrompt},
     model::{
         CallId, Category, Content, Counted, InputMessage, Message, MessageId, ModelResponse, Part,
         Payload, Role, TokenCount, Usage, UsagePurpose,
@@ -171,23 +171,46 @@ pub(in crate::turn) fn message_tokens(message: &NewMessage) -> u32 {
     parts.fold(message.overhead, u32::saturating_add)
 }
 
-/// A call as it is accounted for; `usage` comes with the prediction that was made.
+/// What was predicted for a prompt beside what was reported of it.
+pub(in crate::turn) fn compared(predicted: &TokenCount, reported: &Usage) -> Estimate {
+    Estimate {
+        estimated: predicted.tokens,
+        actual: reported.input,
+        basis: predicted.basis,
+    }
+}
+
+/// Whether a report can be the size of the prompt. Why it cannot is logged.
+pub(in crate::turn) fn is_believed(
+    model: &str,
+    prompt: SentPrompt,
+    (reported, predicted): (u32, u32),
+) -> bool {
+    let doubt = prompt.doubt(reported);
+    if let Some(doubt) = doubt {
+        tracing::warn!(
+            model,
+            reason = doubt.name(),
+            tokens.reported = reported,
+            tokens.predicted = predicted,
+            "reported input tokens cannot be the size of the prompt; not used for it"
+        );
+    }
+    doubt.is_none()
+}
+
+/// A call as it is accounted for.
 pub(in crate::turn) fn usage_recorded(
     model: &Resolved,
-    usage: Option<(&Usage, &TokenCount)>,
+    (usage, estimate): (Option<&Usage>, Option<Estimate>),
     ratio: f64,
     message: Option<&MessageId>,
 ) -> Payload {
-    let estimate = usage.map(|(usage, predicted)| Estimate {
-        estimated: predicted.tokens,
-        actual: usage.input,
-        basis: predicted.basis,
-    });
     log_estimate(&model.reference, estimate);
     Payload::UsageRecorded(UsageRecorded {
         purpose: UsagePurpose::Turn,
         model: model.reference.clone(),
-        usage: usage.map(|(usage, _)| usage.clone()),
+        usage: usage.cloned(),
         estimate,
         ratio,
         message: message.cloned(),
@@ -202,8 +225,8 @@ fn log_estimate(model: &str, estimate: Option<Estimate>) {
         model,
         tokens.estimated = estimate.estimated,
         tokens.actual = estimate.actual,
-        tokens.error = estimate.error(),
-        tokens.error_percent = format_args!("{:+.1}", estimate.error_ratio() * 100.0),
+        tokens.deviation = estimate.error(),
+        tokens.deviation_percent = format_args!("{:+.1}", estimate.error_ratio() * 100.0),
         "model call measured"
     );
 }

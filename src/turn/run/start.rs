@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Instant};
 
 use crate::{
     model::SessionKey,
-    store::{Reach, grant::Grant},
+    store::{AdmittedAt, Reach, grant::Grant},
     telemetry::{Trace, metrics::TurnOrigin},
     turn::{engine::Engine, lease::leases::Lease, live::wakeups::Wakeup, run::cause::Cause},
 };
@@ -31,6 +31,7 @@ impl Engine {
         // them.
         self.wake(Wakeup::News(key.clone()));
         let reach = Reach::Tenant(key.tenant.clone());
+        let admitted = AdmittedAt(self.quotas.last_read().at());
         let running = Running {
             engine: Arc::clone(self),
             key,
@@ -47,7 +48,8 @@ impl Engine {
             ))
             .await;
         };
-        self.tasks.spawn(reach.scope(Trace::current().scope(doing)));
+        let doing = admitted.scope(Trace::current().scope(doing));
+        self.tasks.spawn(reach.scope(doing));
     }
 }
 

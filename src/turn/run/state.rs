@@ -8,10 +8,12 @@ use std::{
 
 use crate::{
     context::{
+        budget::ASSUMED,
         estimator::Estimator,
         prune::Pruning,
         size::{ContextSize, Size},
     },
+    fair::FairPlace,
     model::{
         Category, Ending, Fence, Limits, MessageId, Seq, SessionKey, ToolSet, TurnId, Usage,
         compaction::Trigger, config::Policy, event::StepPosition,
@@ -59,11 +61,17 @@ pub(super) struct Run<'a> {
     pub(super) calls: (u32, u32),
     /// The step whose prompt was made smaller because the provider found it too long.
     pub(super) recovered: Option<u32>,
+    /// The step whose model was called once more because its answer said nothing.
+    pub(super) called_again: Option<u32>,
     pub(super) making: Making,
     /// It came to its end here.
     pub(super) is_over: bool,
     /// The transcript is as large as what has to be saved at least.
     pub(super) is_worth_pruning: bool,
+    /// Its part of the memory for prompts, if its messages or their media are large.
+    pub(super) memory: Option<FairPlace>,
+    /// Bytes of media that this part is for, beside the messages, or that it waits for one for.
+    pub(super) media: u64,
     /// The media of its prompts.
     pub(super) carried: Carried,
     pub(super) watch: Watch,
@@ -109,12 +117,19 @@ impl StepContext<'_> {
 
     /// How much of the time after the turn's own is left.
     pub(super) fn grace_left(&self) -> Duration {
-        self.limits.grace.saturating_sub(self.owned.overtime)
+        self.owned.grace_left(self.limits.grace)
     }
 
     /// How long a call may take.
     pub(super) fn time_left(&self) -> Duration {
-        self.owned.time_left + self.grace_left()
+        self.owned.time_with_grace(self.limits.grace)
+    }
+
+    /// The most tokens that an answer may take, as far as that is known.
+    pub(super) fn most_output(&self) -> u32 {
+        let of_model = self.model.info.max_output.map(|limit| limit.tokens);
+        let limit = self.limits.max_output_tokens.or(of_model);
+        limit.unwrap_or(ASSUMED.1)
     }
 
     /// Whether the turn's time is up by now: no tool is asked for any more.

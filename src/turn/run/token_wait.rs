@@ -10,6 +10,7 @@ impl Run<'_> {
         let Some(delay) = engine.quotas.token_wait(tenant) else {
             return false;
         };
+        self.memory = None; // others may use it meanwhile
         tracing::info!(
             session.id = %self.key.session, turn.id = %self.turn, ?delay,
             "the tenant has used up its tokens per minute: the next model call waits"

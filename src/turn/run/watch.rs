@@ -60,7 +60,7 @@ impl Watch {
     pub(super) fn answered(
         &mut self,
         metrics: &Metrics,
-        (call, predicted): (ModelCall<'_>, u32),
+        call: ModelCall<'_>,
         end: &End,
         timing: Timing,
     ) {
@@ -81,7 +81,6 @@ impl Watch {
                 self.answered = Some(Instant::now());
                 if let Some(usage) = &answer.finish.usage {
                     metrics.tokens_used(call, usage);
-                    metrics.estimated(call.model, predicted, usage.input);
                 }
             }
             End::Cut(Cut::Cancelled | Cut::Deadline, _) => self.answered = Some(Instant::now()),

@@ -6,7 +6,8 @@ use std::{sync::Arc, time::Duration};
 use crate::{
     context::{
         prompt::{self, Asked},
-        prune::{choose, is_due},
+        prune::{self, choose, is_due},
+        sent_prompt::{SentPrompt, uncertain_tokens},
         size::ReportedCall,
         stats::{Whole, breakdown},
     },
@@ -14,17 +15,19 @@ use crate::{
         Anchor, Closed, Ending, Failure, FailureReason, MessageId, Prompt, SessionConfig, Usage,
         compaction::Trigger, config::PrunePolicy, ledger::Share,
     },
+    provider::Finish,
     store::{NewMessage, Rows, turn::StepCost},
     turn::{
         Error,
         context::{
             compact::TriedLast,
+            estimators::estimator,
             prune::{report, unasked},
             reasoning,
             stats::{budget, known_window},
         },
         run::{
-            measured::message_tokens,
+            measured::{is_believed, message_tokens},
             state::{Flow, Run, StepContext},
         },
     },
@@ -210,15 +213,52 @@ impl Run<'_> {
     }
 }
 
+/// The report of a call that tells the size of its prompt. `None` if it tells nothing of that, or something that
+/// cannot be: it is recorded, and neither taken for the size of the next prompt nor learnt from.
+pub(super) fn size_report<'f>(
+    scene: &StepContext<'_>,
+    sent: SentPrompt,
+    finish: &'f Finish,
+) -> Option<&'f Usage> {
+    let usage = finish.size_report()?;
+    let sent = SentPrompt {
+        holds_unknown: sent.holds_unknown || finish.ran_in_rounds(),
+        ..sent
+    };
+    let numbers = (usage.input, scene.size.count.tokens);
+    let is_believed = is_believed(&scene.model.reference, sent, numbers);
+    (is_believed && usage.input > 0).then_some(usage)
+}
+
+/// What is known of the size of a prompt, whatever earlier calls reported.
+pub(super) fn sent(scene: &StepContext<'_>, prompt: &Prompt) -> SentPrompt {
+    let messages = prompt.transcript.messages();
+    let shows = messages
+        .iter()
+        .any(|message| message.media().next().is_some());
+    let stored = messages
+        .iter()
+        .map(prune::size)
+        .fold(scene.context.non_transcript_tokens(), u32::saturating_add);
+    let of_characters = prompt.size.tokens;
+    SentPrompt {
+        estimated: stored.max(of_characters),
+        certain: of_characters.saturating_sub(uncertain_tokens(messages)),
+        holds_unknown: shows,
+        window: known_window(&scene.policy.context, scene.model),
+    }
+}
+
 /// What a call measured. Reasoning that goes with no later prompt is no part of it: the answer's
 /// own, and what the prompt held of the loop that an answer without calls ends.
 pub(super) fn measured(
     scene: &StepContext<'_>,
-    usage: &Usage,
+    (usage, in_rounds): (&Usage, bool),
     answer: &NewMessage,
-    of_loop: u32,
+    of_loop: reasoning::SentLoop,
 ) -> Anchor {
     let was_appended = !answer.parts.is_empty();
+    let kept = reasoning::kept(scene.model, &answer.parts, of_loop);
     let ends_loop = reasoning::ends_loop(&answer.parts);
     scene.context.anchor_after(ReportedCall {
         model: &scene.model.reference,
@@ -228,8 +268,9 @@ pub(super) fn measured(
         } else {
             0
         },
-        dropped_output: reasoning::dropped(scene.model, &answer.parts, usage),
-        dropped_input: if ends_loop { of_loop } else { 0 },
+        output: estimator(scene.model).answer(&answer.parts, usage, kept),
+        dropped_input: if ends_loop { of_loop.passing } else { 0 },
+        in_rounds,
     })
 }
 

@@ -1,7 +1,7 @@
 //! AppendMessages: a host's own messages, cut as in a turn and appended to the transcript while no
 //! turn runs.
 
-use std::{collections::BTreeSet, sync::Arc};
+use std::{borrow::Cow, collections::BTreeSet, sync::Arc};
 
 use uuid::Uuid;
 
@@ -14,7 +14,7 @@ use crate::{
     model::{
         BlobId, CallId, Content, InputMessage, MessageId, SessionConfig, SessionKey, TenantId,
         TokenCount,
-        append::{Fit, Misfit, Place, fit},
+        append::{Fit, Misfit, OpenCall, Place, fit, with_unique_calls},
         command::AppendMessages,
         derive,
     },
@@ -97,8 +97,12 @@ impl Engine {
             return Ok(Some(self.receipt(&led, command.messages.len(), &config)));
         }
         self.quotas.check_storage(&key.tenant)?;
+        self.check_session_size(key).await?;
         refuse(&tail, key, command)?;
-        let fit = match self.fit(key, &tail, &command.messages).await {
+        let append = Uuid::now_v7().to_string();
+        let before = self.calls_before(key, &tail, &command.messages).await?;
+        let appended = before.with_unique_calls(command, &append);
+        let fit = match before.fit(&appended) {
             Ok(fit) => fit,
             // What cannot follow a transcript that has moved on may be there already: the same
             // request was quicker.
@@ -113,13 +117,12 @@ impl Engine {
             }
             Err(_) => return Ok(None),
         };
-        let append = Uuid::now_v7().to_string();
         // A model that is no longer configured has no provider.
         let estimator = self
             .model(&config.model)
             .map_or(Estimator::Characters, |model| estimator(&model));
         let Prepared { messages, blobs } = self
-            .prepare_messages(key, &append, command, &config, &fit, estimator)
+            .prepare_messages(key, &append, &appended, &config, &fit, estimator)
             .await?;
         let context = self.size_after(key, &tail, &config, &messages).await?;
         let size = context.size().count;
@@ -160,13 +163,13 @@ impl Engine {
         Ok(Some(self.receipt(&led, messages.len(), &config)))
     }
 
-    /// Checks whether the messages can follow what the session has.
-    async fn fit(
+    /// The calls of the session that matter for these messages.
+    async fn calls_before(
         &self,
         key: &SessionKey,
         tail: &Tail,
         messages: &[InputMessage],
-    ) -> Result<Fit, Error> {
+    ) -> Result<CallsBefore, Error> {
         let named: BTreeSet<CallId> = messages.iter().flat_map(calls_of).collect();
         let named: Vec<CallId> = named.into_iter().collect();
         let known = if named.is_empty() {
@@ -183,10 +186,7 @@ impl Engine {
             .into_keys()
             .chain(open.iter().map(|call| call.id.clone()))
             .collect();
-        fit(&open, &known, messages).map_err(|misfit| match misfit {
-            Misfit::Open(calls) => Error::TranscriptOpen(calls),
-            Misfit::Flawed(flaws) => Error::Misfit(flaws),
-        })
+        Ok(CallsBefore { open, known })
     }
 
     /// The messages as they are written: results under their tool's name and cut to its limits,
@@ -195,14 +195,14 @@ impl Engine {
         &self,
         key: &SessionKey,
         append: &str,
-        command: &AppendMessages,
+        messages: &[InputMessage],
         config: &SessionConfig,
         fit: &Fit,
         estimator: Estimator,
     ) -> Result<Prepared, Error> {
         let policy = self.policy(config)?;
         let mut prepared = Prepared::default();
-        for (index, appended) in command.messages.iter().enumerate() {
+        for (index, appended) in messages.iter().enumerate() {
             let id = derive::appended(append, index);
             let mut message = appended.clone();
             for (position, part) in message.parts.iter_mut().enumerate() {
@@ -277,6 +277,39 @@ impl Engine {
             version: led.version,
             size,
         }
+    }
+}
+
+/// Calls that a session has before messages are appended.
+struct CallsBefore {
+    /// Those it ends in.
+    open: Vec<OpenCall>,
+    /// Those that the messages name, and the open ones.
+    known: BTreeSet<CallId>,
+}
+
+impl CallsBefore {
+    /// The messages to append. Where they may repeat ids of calls, these get new ids.
+    fn with_unique_calls<'a>(
+        &self,
+        command: &'a AppendMessages,
+        append: &str,
+    ) -> Cow<'a, [InputMessage]> {
+        if !command.renames_calls {
+            return Cow::Borrowed(&command.messages);
+        }
+        with_unique_calls(&self.known, &command.messages, |place| {
+            let message = derive::appended(append, place.message);
+            derive::call(&message, place.part)
+        })
+    }
+
+    /// Checks whether the messages can follow what the session has.
+    fn fit(&self, messages: &[InputMessage]) -> Result<Fit, Error> {
+        fit(&self.open, &self.known, messages).map_err(|misfit| match misfit {
+            Misfit::Open(calls) => Error::TranscriptOpen(calls),
+            Misfit::Flawed(flaws) => Error::Misfit(flaws),
+        })
     }
 }
 

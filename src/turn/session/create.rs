@@ -1,6 +1,6 @@
 //! Sessions: what a client leaves open is filled in by the server's defaults.
 
-use std::sync::Arc;
+use std::{future::Future, sync::Arc};
 
 use uuid::Uuid;
 
@@ -14,6 +14,10 @@ use crate::{
     store::session::{NewConfig, Session},
     turn::{Error, engine::Engine, settings::DEFAULT_POLICY},
 };
+
+/// How often a request_id may be used again after it expired, while all sessions that it made are
+/// kept: for two years, at one use a week.
+const MOST_USES: u32 = 100;
 
 impl Engine {
     /// Creates a session, or returns the one that the same request made before.
@@ -29,18 +33,20 @@ impl Engine {
                 idempotency,
             } = command;
             let mut config = engine.complete(draft)?;
-            engine.resolve_tools(&mut config.tools).await?;
-            let id =
-                session.unwrap_or_else(|| new_session_id(&tenant, idempotency.request.as_ref()));
-            let key = SessionKey::new(tenant, id);
-            if !engine
-                .store
-                .create_session(&key, &sized(&config), &idempotency)
-                .await?
-            {
-                engine.made_by(&key, &idempotency).await?;
-            }
-            engine.session(&key).await
+            engine.resolve_tools(&tenant, &mut config.tools).await?;
+            let (new, idempotency, engine) = (&sized(&config), &idempotency, &engine);
+            let request = idempotency.request.as_ref();
+            in_unused_session(&tenant, session.as_ref(), request, |key| async move {
+                if let Err(exceeded) = engine.quotas.check_storage(&key.tenant) {
+                    // What the same request created before is found all the same.
+                    engine.store.session(&key).await?.ok_or(exceeded)?;
+                    engine.made_by(&key, idempotency).await?;
+                } else if !engine.store.create_session(&key, new, idempotency).await? {
+                    engine.made_by(&key, idempotency).await?;
+                }
+                engine.session(&key).await
+            })
+            .await
         })
         .await
     }
@@ -91,11 +97,30 @@ impl Engine {
     }
 }
 
-/// An id for a session that the client did not name.
-pub(in crate::turn) fn new_session_id(tenant: &TenantId, request: Option<&RequestId>) -> SessionId {
-    match request {
-        Some(request) => derive::session(tenant, request),
-        None => SessionId::new(Uuid::now_v7().to_string()),
+/// Makes a session: the one that the client named, or one whose id follows from its request_id. Where
+/// a request that has expired had the same request_id, and its session is still there
+/// (`SessionExists`), the next id is tried.
+pub(in crate::turn) async fn in_unused_session<T, F>(
+    tenant: &TenantId,
+    named: Option<&SessionId>,
+    request: Option<&RequestId>,
+    make: impl Fn(SessionKey) -> F,
+) -> Result<T, Error>
+where
+    F: Future<Output = Result<T, Error>>,
+{
+    let key = |id| SessionKey::new(tenant.clone(), id);
+    let (None, Some(request)) = (named, request) else {
+        let id = named.cloned();
+        let id = id.unwrap_or_else(|| SessionId::new(Uuid::now_v7().to_string()));
+        return make(key(id)).await;
+    };
+    let mut use_number = 0;
+    loop {
+        match make(key(derive::session(tenant, request, use_number))).await {
+            Err(Error::SessionExists(_)) if use_number < MOST_USES => use_number += 1,
+            made => return made,
+        }
     }
 }
 

@@ -14,9 +14,9 @@ use crate::{
         command::{DeleteSession, Idempotency},
         event::CallCancelReason,
     },
+    session::SessionState,
     store::{
         delete::{DELETED, Deletion, Doomed},
-        session::SessionState,
         turn::End,
     },
     turn::{

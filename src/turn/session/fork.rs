@@ -12,10 +12,10 @@ use crate::{
     },
     store::{
         self,
-        fork::{Claimed, Copying, Piece},
+        fork::{Batch, Claimed, Copying, Piece, Source},
         session::Session,
     },
-    turn::{Error, engine::Engine, session::create::new_session_id},
+    turn::{Error, engine::Engine, session::create::in_unused_session},
 };
 
 /// What is copied in one statement. A longer session is copied in batches of this size.
@@ -25,10 +25,9 @@ const PIECE: Piece = Piece {
 };
 /// Calls that are copied in one statement.
 const CALLS: u32 = 2_000;
-/// How long a batch may take before the copy counts as abandoned; far longer than a statement may.
-const LEASE: Duration = Duration::from_mins(2);
-/// How long a repeated request waits for the copy that the first one makes, and how often it looks.
-const PATIENCE: Duration = Duration::from_secs(30);
+/// How long a repeated request waits for the copy that the first one makes, beyond the time after which
+/// one whose replica is gone counts as abandoned; and how often it looks.
+const PATIENCE: Duration = Duration::from_secs(10);
 const LOOK: Duration = Duration::from_millis(100);
 
 impl Engine {
@@ -40,25 +39,34 @@ impl Engine {
         tenant: TenantId,
         command: ForkSession,
     ) -> Result<Session, Error> {
-        self.supervised(async move |engine| engine.try_fork(tenant, command).await)
+        self.supervised(async move |engine| {
+            let request = command.idempotency.request.as_ref();
+            let source = SessionKey::new(tenant.clone(), command.session.clone());
+            in_unused_session(&tenant, command.new.as_ref(), request, |fork| {
+                engine.try_fork(&source, fork, &command)
+            })
             .await
+        })
+        .await
     }
 
-    async fn try_fork(&self, tenant: TenantId, command: ForkSession) -> Result<Session, Error> {
+    async fn try_fork(
+        &self,
+        source: &SessionKey,
+        fork: SessionKey,
+        command: &ForkSession,
+    ) -> Result<Session, Error> {
         let ForkSession {
-            session,
+            session: _,
             at,
             new,
             idempotency,
         } = command;
-        let id = new.unwrap_or_else(|| new_session_id(&tenant, idempotency.request.as_ref()));
-        let source = SessionKey::new(tenant.clone(), session);
-        let fork = SessionKey::new(tenant, id);
         let begun = Instant::now();
         loop {
             if self.store.session(&fork).await?.is_some() {
                 // Made by this request, whatever happened to its source since.
-                self.made_by(&fork, &idempotency).await?;
+                self.made_by(&fork, idempotency).await?;
                 return self.session(&fork).await;
             }
             match self
@@ -71,26 +79,27 @@ impl Engine {
                     abandoned: true, ..
                 }) => self.store.purge(&fork).await?,
                 Some(Claimed { hash, .. }) if hash.as_ref() != Some(&idempotency.hash) => {
-                    return Err(Error::SessionExists(fork.session));
+                    return Err(match (new, &idempotency.request) {
+                        (None, Some(request)) => Error::IdempotencyMismatch(request.clone()),
+                        (Some(_), _) | (None, None) => Error::SessionExists(fork.session),
+                    });
                 }
-                Some(_) if begun.elapsed() > PATIENCE => {
-                    return Err(Error::Store(store::Error::Conflict(
-                        "the fork is still being copied".to_owned(),
-                    )));
+                Some(_) if begun.elapsed() > self.store.fork_lease() + PATIENCE => {
+                    return Err(Error::ForkInProgress(fork.session));
                 }
                 Some(_) => {
                     sleep(LOOK).await;
                     continue;
                 }
             }
-            if self.copy(&source, at, &fork, &idempotency).await? {
+            if self.copy(source, *at, &fork, idempotency).await? {
                 return self.session(&fork).await;
             }
             // The id was taken in the meantime: by this request, as the next look shows, or for
             // another session.
-            self.session(&source).await?;
+            self.session(source).await?;
             if self.store.claimed_fork(&fork, None).await?.is_none() {
-                self.made_by(&fork, &idempotency).await?;
+                self.made_by(&fork, idempotency).await?;
             }
         }
     }
@@ -103,8 +112,9 @@ impl Engine {
         fork: &SessionKey,
         idempotency: &Idempotency,
     ) -> Result<bool, Error> {
-        self.quotas.check_storage(&fork.tenant)?;
-        let last = self.session(source).await?.last_seq;
+        let bytes = self.bytes_of_fork(source, &fork.tenant).await?;
+        let seen = self.session(source).await?;
+        let last = seen.last_seq;
         let at = at.unwrap_or(last);
         if at > last {
             return Err(Error::AtSeqAhead { last });
@@ -113,35 +123,67 @@ impl Engine {
         if !open.is_empty() {
             return Err(Error::TranscriptOpen(open));
         }
-        if !self.store.is_longer(source, at, PIECE).await? {
-            return Ok(self
-                .store
-                .fork(source, at, &fork.session, idempotency)
-                .await?);
+        let is_longer = self.store.is_longer(source, at, PIECE).await?;
+        // What was looked at so far was of this session.
+        let source = Source {
+            key: source,
+            created: seen.created_at,
+            at,
+        };
+        if !is_longer {
+            let forked = self.store.fork(source, &fork.session, idempotency).await?;
+            if forked {
+                self.quotas.copied(&fork.tenant, bytes);
+            }
+            return Ok(forked);
         }
         let claim = Uuid::now_v7().to_string();
+        let lease = self.store.fork_lease();
         let claimed = self
             .store
-            .claim_fork(source, at, &fork.session, &claim, LEASE, idempotency)
+            .claim_fork(source, &fork.session, &claim, lease, idempotency)
             .await?;
         let Some(mut copying) = claimed else {
             return Ok(false);
         };
         let copied = self.copy_in_batches(&mut copying).await;
-        if !matches!(copied, Ok(true)) {
+        if matches!(copied, Ok(true)) {
+            self.quotas.copied(&fork.tenant, bytes);
+        } else {
             self.clear_fork(fork, &copying).await;
         }
         Ok(copied?)
     }
 
+    /// The bytes that a fork may take, which the tenant has to have left. None where they are not
+    /// limited.
+    async fn bytes_of_fork(&self, source: &SessionKey, tenant: &TenantId) -> Result<u64, Error> {
+        self.quotas.check_storage(tenant)?;
+        if self.quotas.limits(tenant).stored_bytes.is_none() {
+            return Ok(0);
+        }
+        let bytes = self.store.session_bytes(source).await?;
+        let bytes = u64::try_from(bytes).unwrap_or_default();
+        self.quotas.check_storage_for(tenant, bytes)?;
+        Ok(bytes)
+    }
+
     async fn copy_in_batches(&self, copying: &mut Copying) -> Result<bool, store::Error> {
         let mut copied = Seq(0);
-        while let Some(last) = self.store.copy_messages(copying, copied, PIECE).await? {
-            copied = last;
+        loop {
+            match self.store.copy_messages(copying, copied, PIECE).await? {
+                Batch::UpTo(last) => copied = last,
+                Batch::Done => break,
+                Batch::SourceGone => return Ok(false),
+            }
         }
         let mut call = String::new();
-        while let Some(last) = self.store.copy_calls(copying, &call, CALLS).await? {
-            call = last;
+        loop {
+            match self.store.copy_calls(copying, &call, CALLS).await? {
+                Batch::UpTo(last) => call = last,
+                Batch::Done => break,
+                Batch::SourceGone => return Ok(false),
+            }
         }
         self.store.open_fork(copying).await
     }

@@ -16,16 +16,27 @@ impl Engine {
         self.store.lease().min(LONGEST_STAY)
     }
 
-    /// Removes what deleted sessions left, once no reader can be following them any more.
+    /// Removes what deleted sessions left, once no reader can be following them any more: round after
+    /// round while there are more, each after a pause as long as the one before took.
     pub async fn purge(&self) -> Result<(), Error> {
-        for key in self.store.purgeable(ROUND).await? {
-            if self.draining.is_cancelled() {
-                break;
+        let purged = self.batches((), |()| async move {
+            let found = self.store.purgeable(ROUND).await?;
+            let is_full = found.len() == ROUND as usize;
+            let mut purged = 0;
+            for key in found {
+                if self.draining.is_cancelled() {
+                    break;
+                }
+                match self.store.purge(&key).await {
+                    Ok(()) => purged += 1,
+                    Err(error) => {
+                        tracing::warn!(session.id = %key.session, %error, "deleted session not purged");
+                    }
+                }
             }
-            if let Err(error) = self.store.purge(&key).await {
-                tracing::warn!(session.id = %key.session, %error, "deleted session not purged");
-            }
-        }
-        Ok(())
+            // Where none could be purged the next round would find the same.
+            Ok((purged, (is_full && purged > 0).then_some(())))
+        });
+        purged.await.map(drop)
     }
 }

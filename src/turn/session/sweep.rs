@@ -60,10 +60,10 @@ impl Engine {
                 break;
             };
             swept += round.swept;
+            self.metrics.removed("blobs", round.swept);
             walk = round.next;
         }
         if swept > 0 {
-            self.metrics.removed("blobs", swept);
             tracing::info!(blobs = swept, "removed unreferenced blobs");
         }
         Ok(())
@@ -76,9 +76,11 @@ impl Engine {
     {
         let removed = self.batches((), |()| async {
             let swept = batch().await?;
+            // As it goes: a sweep of many rows takes hours.
+            self.metrics.removed(what, swept.rows);
             Ok((swept.rows, swept.more.then_some(())))
         });
-        self.removed(what, removed.await?);
+        log_removed(what, removed.await?);
         Ok(())
     }
 
@@ -88,17 +90,12 @@ impl Engine {
         } = self.rules.retention;
         let removed = self.batches(ToolSetWalk::default(), |walk| async move {
             let swept = self.store.sweep_tool_sets(&walk, tool_sets, batch).await?;
-            Ok(swept.map_or((0, None), |(rows, next)| (rows, Some(next))))
+            let (rows, next) = swept.map_or((0, None), |(rows, next)| (rows, Some(next)));
+            self.metrics.removed("tool_sets", rows);
+            Ok((rows, next))
         });
-        self.removed("tool_sets", removed.await?);
+        log_removed("tool_sets", removed.await?);
         Ok(())
-    }
-
-    fn removed(&self, what: &'static str, rows: u64) {
-        if rows > 0 {
-            self.metrics.removed(what, rows);
-            tracing::info!(what, rows, "removed rows older than their retention");
-        }
     }
 
     /// Works out what sessions are found by whose configurations an older program stored.
@@ -118,7 +115,11 @@ impl Engine {
     /// Does batch after batch, each from where the one before stopped, until one says that there is
     /// no more; the rows of all. In between it waits for as long as the last one took, so that it
     /// takes at most half a connection.
-    async fn batches<W, F>(&self, mut from: W, batch: impl Fn(W) -> F) -> Result<u64, Error>
+    pub(super) async fn batches<W, F>(
+        &self,
+        mut from: W,
+        batch: impl Fn(W) -> F,
+    ) -> Result<u64, Error>
     where
         F: Future<Output = Result<(u64, Option<W>), store::Error>>,
     {
@@ -183,5 +184,11 @@ impl Engine {
         tracing::info!(session.id = %key.session, "deleted a session unused for its time to live");
         self.forget(key, seen.fence.epoch, last);
         Ok(true)
+    }
+}
+
+fn log_removed(what: &'static str, rows: u64) {
+    if rows > 0 {
+        tracing::info!(what, rows, "removed rows older than their retention");
     }
 }

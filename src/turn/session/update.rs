@@ -31,7 +31,7 @@ impl Engine {
             let mut command = command;
             let key = SessionKey::new(tenant, command.session.clone());
             engine
-                .resolve_tools(&mut command.change.values.tools)
+                .resolve_tools(&key.tenant, &mut command.change.values.tools)
                 .await?;
             let revision = retry_on_change(|| engine.try_update(&key, &command)).await?;
             let session = engine.store.session_at(&key, revision).await?;
@@ -60,6 +60,7 @@ impl Engine {
             return Ok(Some(revision));
         }
         check_etag(key, etag.as_deref(), session.revision)?;
+        self.quotas.check_storage(&key.tenant)?;
         let Some((config, events)) = self.changed(&session, change)? else {
             return self
                 .unchanged(key, session.revision, idempotency)

@@ -50,7 +50,11 @@ impl Engine {
 
     /// Takes away what is left of uploads whose replica was lost, a bounded piece at a time.
     pub async fn sweep_uploads(&self) -> Result<(), Error> {
-        let swept = self.store.sweep_uploads(ABANDONED).await?;
+        let round = self.batches((), |()| async move {
+            let (swept, more) = self.store.sweep_uploads(ABANDONED).await?;
+            Ok((swept, more.then_some(())))
+        });
+        let swept = round.await?;
         if swept > 0 {
             tracing::info!(blob.chunks = swept, "removed chunks of abandoned uploads");
         }
@@ -66,8 +70,8 @@ impl Engine {
         self.quotas.check_storage(tenant)?;
         let _place = self
             .uploads
-            .try_acquire()
-            .map_err(|_| Error::TooManyUploads)?;
+            .try_enter(tenant)
+            .ok_or(Error::TooManyUploads)?;
         let upload = derive::upload(Uuid::now_v7());
         let mut arriving = Arriving {
             engine: self,
@@ -76,6 +80,7 @@ impl Engine {
             limit: self.rules.uploads.max_bytes,
             hash: ContentHash::default(),
             bytes: 0,
+            written: 0,
             pending: Vec::new(),
             chunks: 0,
         };
@@ -83,10 +88,13 @@ impl Engine {
             Ok(()) => arriving.keep(command).await,
             Err(error) => Err(error),
         };
-        if kept.is_err()
-            && let Err(error) = self.store.discard_upload(tenant, &upload).await
-        {
-            tracing::warn!(upload.id = %upload, %error, "an upload's chunks will be removed later");
+        if kept.is_err() {
+            match self.store.discard_upload(tenant, &upload).await {
+                Ok(()) => self.quotas.removed(tenant, arriving.written),
+                Err(error) => {
+                    tracing::warn!(upload.id = %upload, %error, "an upload's chunks will be removed later");
+                }
+            }
         }
         kept
     }
@@ -100,6 +108,8 @@ struct Arriving<'a> {
     limit: u64,
     hash: ContentHash,
     bytes: u64,
+    /// Of these, those that are stored.
+    written: u64,
     pending: Vec<u8>,
     chunks: u32,
 }
@@ -142,11 +152,14 @@ impl Arriving<'_> {
 
     async fn write(&mut self, batch: &[u8]) -> Result<(), Error> {
         self.engine.check_tenant(self.tenant)?;
+        let quotas = &self.engine.quotas;
+        quotas.check_storage_for(self.tenant, batch.len() as u64)?;
         let chunks: Vec<&[u8]> = batch.chunks(CHUNK_BYTES).collect();
         self.engine
             .store
             .write_upload(self.tenant, self.upload, self.chunks, &chunks)
             .await?;
+        self.written += batch.len() as u64;
         self.chunks = self
             .chunks
             .saturating_add(u32::try_from(chunks.len()).unwrap_or(u32::MAX));
@@ -154,7 +167,7 @@ impl Arriving<'_> {
     }
 
     /// Checks the whole and makes it a blob.
-    async fn keep(mut self, command: &PutBlob) -> Result<Blob, Error> {
+    async fn keep(&mut self, command: &PutBlob) -> Result<Blob, Error> {
         let id = std::mem::take(&mut self.hash).finish();
         let bytes = command
             .bytes
@@ -186,10 +199,7 @@ impl Arriving<'_> {
             .keep_upload(self.tenant, &arrived, &idempotency)
             .await?
         {
-            Kept::Blob(blob) => {
-                self.engine.quotas.stored(self.tenant, self.bytes);
-                Ok(blob)
-            }
+            Kept::Blob(blob) => Ok(blob),
             Kept::Mismatch(request) => Err(Error::IdempotencyMismatch(request)),
         }
     }

@@ -7,14 +7,15 @@ use std::{collections::BTreeSet, sync::Arc, time::Duration};
 use tokio::time::{Instant, MissedTickBehavior, interval_at, sleep, timeout_at};
 
 use crate::{
-    context::sanitize::clean,
-    mcp::{CallError, Output},
+    context::{picture_size::pixels, sanitize::clean},
+    mcp::{CallError, Output, Piece},
     model::{
-        CallId, Given, McpTool, SessionKey, ToolExecutor, ToolOutcome, ToolSet,
+        CallId, Given, McpTool, Media, SessionKey, TenantId, ToolExecutor, ToolOutcome, ToolSet,
         command::{Idempotency, SubmitToolResults, SubmittedResult},
         event::WaitsFor,
+        media::{Kept, NewContent, Source},
     },
-    store::{self, Reach, tool_call::OpenCall},
+    store::{self, AdmittedAt, Reach, tool_call::OpenCall},
     telemetry::{ToolResult, Trace},
     turn::{Error, engine::Engine, tools::result_words::UNKNOWN_WORDS},
 };
@@ -33,9 +34,13 @@ const LANDS_WITHIN: Duration = Duration::from_mins(1);
 const MOST_PATIENCE: Duration = Duration::from_hours(1);
 
 impl Engine {
-    /// A set with the tools that its MCP servers list.
-    pub(in crate::turn) async fn resolve_tools(&self, set: &mut ToolSet) -> Result<(), Error> {
-        Ok(self.mcp.resolve(set).await?)
+    /// A tenant's set with the tools that its MCP servers list.
+    pub(in crate::turn) async fn resolve_tools(
+        &self,
+        tenant: &TenantId,
+        set: &mut ToolSet,
+    ) -> Result<(), Error> {
+        Ok(self.mcp.resolve(tenant, set).await?)
     }
 
     /// Runs those of these calls, which were requested just now, that MCP servers run.
@@ -49,9 +54,10 @@ impl Engine {
         }
         let (engine, key, requested) = (Arc::clone(self), key.clone(), requested.clone());
         let reach = Reach::Tenant(key.tenant.clone());
+        let admitted = AdmittedAt(self.quotas.last_read().at());
         let running = async move { engine.begin_mcp_calls_patiently(&key, &requested).await };
-        self.tasks
-            .spawn(reach.scope(Trace::current().scope(running)));
+        let running = admitted.scope(Trace::current().scope(running));
+        self.tasks.spawn(reach.scope(running));
     }
 
     /// Runs the calls that a submission requested whose answer was lost. No other replica does: the
@@ -119,6 +125,7 @@ impl Engine {
                 let pending = &open.pending;
                 pending.executor == ToolExecutor::Mcp
                     && !open.overdue
+                    && !open.cancelled
                     && matches!(pending.waits_for, WaitsFor::Result { .. })
                     && requested.contains(&pending.call.id)
             })
@@ -144,7 +151,8 @@ impl Engine {
                 open,
             };
             let reach = Reach::Tenant(key.tenant.clone());
-            let running = Trace::current().scope(run.run());
+            let admitted = AdmittedAt(self.quotas.last_read().at());
+            let running = admitted.scope(Trace::current().scope(run.run()));
             self.tasks.spawn(reach.scope(running));
         }
         Ok(())
@@ -161,54 +169,87 @@ struct McpCall {
     end: Instant,
 }
 
+/// The result of a call, with the content of its media.
+struct Finished {
+    result: SubmittedResult,
+    contents: Vec<NewContent>,
+}
+
 impl McpCall {
     async fn run(self) {
-        let result = tokio::select! {
-            result = self.result() => result,
+        let finished = tokio::select! {
+            finished = self.finished() => finished,
             () = self.closed() => return,
-            () = self.engine.aborting.cancelled() => {
-                self.told(ToolOutcome::Error, vec![UNKNOWN_WORDS.to_owned()])
-            }
+            () = self.engine.aborting.cancelled() => self.failed(UNKNOWN_WORDS.to_owned()),
         };
-        self.submit(result).await;
+        self.submit(finished).await;
     }
 
     /// What the model reads of the call.
-    async fn result(&self) -> SubmittedResult {
+    async fn finished(&self) -> Finished {
         let Some(McpTool { server, tool }) = &self.tool else {
             let error = CallError::NotRun("the turn has no such tool".to_owned());
-            return self.told(ToolOutcome::Error, vec![format!("[{error}]")]);
+            return self.failed(format!("[{error}]"));
         };
         let arguments = &self.open.pending.call.arguments;
         let (span, begun) = (Trace::current().tool_call(server, tool), Instant::now());
-        let calling = self.engine.mcp.call(server, tool, arguments);
+        let calling = self
+            .engine
+            .mcp
+            .call(&self.key.tenant, server, tool, arguments);
         let called = timeout_at(self.end, span.trace().clone().scope(calling)).await;
         let result = measured(&called);
         span.tool_answered(result);
         let metrics = self.engine.metrics();
         metrics.tool_called(server, result, begun.elapsed());
         match called {
-            Ok(Ok(Output { texts, is_error })) => {
-                let outcome = if is_error {
-                    ToolOutcome::Error
-                } else {
-                    ToolOutcome::Success
-                };
-                self.told(outcome, texts)
-            }
-            Ok(Err(error)) => self.told(ToolOutcome::Error, vec![format!("[{error}]")]),
-            Err(_) => self.told(ToolOutcome::Error, vec![UNKNOWN_WORDS.to_owned()]),
+            Ok(Ok(output)) => self.gave(output),
+            Ok(Err(error)) => self.failed(format!("[{error}]")),
+            Err(_) => self.failed(UNKNOWN_WORDS.to_owned()),
         }
     }
 
-    fn told(&self, outcome: ToolOutcome, texts: Vec<String>) -> SubmittedResult {
-        let texts: Vec<_> = texts.iter().map(|text| clean(text)).collect();
-        SubmittedResult {
-            call: self.open.pending.call.id.clone(),
-            sanitized: texts.iter().any(|text| text.replaced),
-            parts: texts.into_iter().map(|it| Given::Text(it.text)).collect(),
-            outcome,
+    fn failed(&self, words: String) -> Finished {
+        self.gave(Output {
+            pieces: vec![Piece::Text(words)],
+            display_text: String::new(),
+            is_error: true,
+        })
+    }
+
+    fn gave(&self, output: Output) -> Finished {
+        let Output {
+            pieces,
+            display_text,
+            is_error,
+        } = output;
+        let (mut parts, mut contents, mut sanitized) = (Vec::new(), Vec::new(), false);
+        for piece in pieces {
+            parts.push(match piece {
+                Piece::Text(text) => {
+                    let text = clean(&text);
+                    sanitized |= text.replaced;
+                    Given::Text(text.text)
+                }
+                Piece::Media { content, filename } => {
+                    let medium = medium(&content, filename);
+                    contents.push(content);
+                    Given::Media(medium)
+                }
+            });
         }
+        let result = SubmittedResult {
+            call: self.open.pending.call.id.clone(),
+            sanitized,
+            parts,
+            outcome: if is_error {
+                ToolOutcome::Error
+            } else {
+                ToolOutcome::Success
+            },
+            display_text: clean(&display_text).text,
+        };
+        Finished { result, contents }
     }
 
     /// Ends when the call no longer waits for a result: its turn was cancelled or ended, or the host
@@ -228,15 +269,20 @@ impl McpCall {
         }
     }
 
-    /// Stores the result, again and again until the call's deadline, at which it is closed anyway.
-    async fn submit(&self, result: SubmittedResult) {
+    /// Stores the result, again and again until the call's deadline, at which it is closed anyway. Media that
+    /// cannot be stored are named by words.
+    async fn submit(&self, finished: Finished) {
+        let Finished {
+            mut result,
+            mut contents,
+        } = finished;
         loop {
             let command = SubmitToolResults {
                 session: self.key.session.clone(),
                 idempotency: Idempotency::none(),
                 results: vec![result.clone()],
                 decisions: Vec::new(),
-                contents: Vec::new(),
+                contents: contents.clone(),
             };
             let tenant = self.key.tenant.clone();
             let Err(error) = self.engine.submit(tenant, command).await else {
@@ -244,19 +290,45 @@ impl McpCall {
             };
             let over = Instant::now() >= self.end || self.engine.aborting.is_cancelled();
             tracing::warn!(session.id = %self.key.session, %error, over, "the result of an MCP server was not stored");
-            if over || !matches!(error, Error::Store(_)) {
+            if over {
                 return;
             }
-            sleep(PAUSE).await;
+            if matches!(error, Error::Store(_)) {
+                sleep(PAUSE).await;
+            } else if contents.is_empty() {
+                return;
+            } else {
+                contents.clear();
+                result.parts.iter_mut().for_each(leave_out);
+            }
         }
+    }
+}
+
+fn medium(content: &NewContent, filename: String) -> Media {
+    Media {
+        media_type: content.media_type().to_owned(),
+        source: Source::Blob(Kept {
+            id: content.id().clone(),
+            bytes: u64::try_from(content.bytes().len()).unwrap_or(u64::MAX),
+            pixels: pixels(content.bytes()),
+        }),
+        filename,
+    }
+}
+
+/// Names a medium by words.
+fn leave_out(part: &mut Given) {
+    if let Given::Media(media) = part {
+        *part = Given::Text(format!("[Left out: {}]", media.title()));
     }
 }
 
 /// How a call came out, for its span and metric.
 fn measured<T>(called: &Result<Result<Output, CallError>, T>) -> ToolResult {
     match called {
-        Ok(Ok(Output { is_error, texts: _ })) if *is_error => ToolResult::Error,
-        Ok(Ok(Output { .. })) => ToolResult::Success,
+        Ok(Ok(output)) if output.is_error => ToolResult::Error,
+        Ok(Ok(_)) => ToolResult::Success,
         Ok(Err(CallError::NotRun(_))) => ToolResult::NotRun,
         Ok(Err(CallError::Refused(_))) => ToolResult::Refused,
         Ok(Err(CallError::Unknown(_))) | Err(_) => ToolResult::Unknown,

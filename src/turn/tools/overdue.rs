@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use crate::{
     model::{CallId, SessionKey, command::Idempotency},
-    store::{submission::AnswerKind, tool_call::OpenCall},
+    session::change::AnswerKind,
+    store::tool_call::OpenCall,
     turn::{
         Error,
         engine::Engine,
@@ -29,7 +30,7 @@ impl Engine {
             return Ok(false);
         };
         let parties = self.parties(key, &call.turn).await?;
-        let addressee = self.addressee(key, &parties, call.step).await?;
+        let addressee = self.addressee(key, &parties, call.step, call.batch).await?;
         let late: Vec<OpenCall> = open
             .into_iter()
             .filter(|open| open.overdue || addressee.concludes)

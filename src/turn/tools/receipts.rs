@@ -6,7 +6,7 @@ use crate::{
         command::{AnswerStatus, Idempotency},
     },
     store::{
-        submission::{FirstSubmission, Submitted},
+        answers::{FirstSubmission, Submitted},
         tool_call::{CallState, KnownCall},
     },
     turn::Error,
@@ -110,6 +110,7 @@ mod tests {
             state,
             edited: Some("{}".to_owned()),
             answer,
+            batch: crate::store::tool_call::Batch::default(),
         }
     }
 

@@ -43,6 +43,7 @@ pub(super) fn overdue(pending: &PendingCall) -> SubmittedResult {
         parts: vec![words.into()],
         outcome: ToolOutcome::TimedOut,
         sanitized: false,
+        display_text: String::new(),
     }
 }
 
@@ -59,6 +60,7 @@ pub(super) fn denial(call: CallId, reason: String) -> SubmittedResult {
         parts,
         outcome: ToolOutcome::Denied,
         sanitized: false,
+        display_text: String::new(),
     }
 }
 
@@ -82,6 +84,7 @@ pub(in crate::turn) fn not_run(call: CallId, name: String, reason: CallCancelRea
         parts: vec![words.into()],
         outcome,
         truncation: None,
+        display_text: String::new(),
     }))
 }
 

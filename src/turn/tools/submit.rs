@@ -10,17 +10,18 @@ use std::{
 use uuid::Uuid;
 
 use crate::{
+    codec,
     context::{
         budget::Budget,
         estimator::Estimator,
         media,
-        room::{fitting, for_results},
+        room::{fitting, for_results, share},
         size::{ContextSize, tokens},
         template::Pictures,
         truncate::{cut_texts, join},
     },
     model::{
-        BlobId, CallId, Content, Given, Limits, Part, Payload, Role, SessionKey, TenantId,
+        BlobId, CallId, Content, Given, Limits, Media, Part, Payload, Role, SessionKey, TenantId,
         ToolOutcome, ToolResult, Truncation, TurnId,
         command::{
             AnswerStatus, Decision, Idempotency, SubmitToolResults, SubmittedResult, Verdict,
@@ -28,13 +29,18 @@ use crate::{
         config::Policy,
         derive,
         event::WaitsFor,
+        media::Source,
     },
     provider::registry::Resolved,
+    session::{
+        answers::{Approval, NextStep},
+        change::{Answer, AnswerKind},
+    },
     store::{
+        answers::{Submission, Submitted},
         import::NO_TURN,
         session::Session,
-        submission::{Answer, AnswerKind, Approval, NextStep, Submission, Submitted},
-        tool_call::{KnownCall, OpenCall},
+        tool_call::{Batch, KnownCall, OpenCall},
         turn_read::Turn,
     },
     turn::{
@@ -92,8 +98,10 @@ pub(super) struct Addressee<'a> {
     policy: Policy,
     /// The step that follows the last answer. `None` if the turn takes no further step.
     next: Option<Following<'a>>,
-    /// Tokens that results may have together.
+    /// Tokens that the results of the open calls may have together.
     room: u32,
+    /// How many calls are open.
+    open: u32,
     /// Its time is up, and some is left to conclude: nothing is waited for any more.
     pub(super) concludes: bool,
 }
@@ -144,7 +152,7 @@ impl Addressee<'_> {
         let results = PromptMessage::of_answers(answers, self.estimator.overhead(Role::Tool, []));
         let size = size_with(*size, model.into(), excerpt, &[results]);
         let started = step_started(model, revision, size.size().count, *budget);
-        let started = Some(crate::codec::event::encode(&started).payload);
+        let started = Some(codec::event::encode(&started).payload);
         NextStep {
             started,
             size_offset: size.offset(),
@@ -183,16 +191,15 @@ impl Engine {
         }
         let known = self.store.calls(key, &named(&command)).await?;
         check_named(&command, &known)?;
-        let open = known
-            .values()
-            .find(|call| call.state.is_open())
-            .map(|call| (call.turn.clone(), call.step));
-        let parties = match &open {
-            Some((turn, _)) => Some(self.parties(key, turn).await?),
+        let open = known.values().find(|call| call.state.is_open());
+        let parties = match open {
+            Some(call) => Some(self.parties(key, &call.turn).await?),
             None => None,
         };
         let addressee = match (&parties, open) {
-            (Some(parties), Some((_, step))) => Some(self.addressee(key, parties, step).await?),
+            (Some(parties), Some(call)) => {
+                Some(self.addressee(key, parties, call.step, call.batch).await?)
+            }
             (None, _) | (_, None) => None,
         };
         let SubmitToolResults {
@@ -238,7 +245,8 @@ impl Engine {
         })
     }
 
-    /// The results as they are written, each within the room that those before it left.
+    /// The results as they are written. Each has an equal share of the room that is left for those
+    /// of the calls that are open; small ones come first, and leave theirs to the others.
     async fn answers(
         &self,
         asked: &Asked<'_>,
@@ -246,19 +254,35 @@ impl Engine {
         results: Vec<SubmittedResult>,
         sent: &mut Vec<(CallId, Sent)>,
     ) -> Result<Vec<Answer>, Error> {
-        let mut answers = Vec::with_capacity(results.len());
         let mut room = addressee.map_or(u32::MAX, |addressee| addressee.room);
-        for result in results {
-            let call = result.call.clone();
+        let is_open = |call: &CallId| asked.known.get(call).is_some_and(|it| it.state.is_open());
+        let named: BTreeSet<&CallId> = results.iter().map(|result| &result.call).collect();
+        let named = named.into_iter().filter(|call| is_open(call)).count();
+        let open = addressee.map_or(0, |addressee| addressee.open);
+        let others = open.saturating_sub(u32::try_from(named).unwrap_or(u32::MAX));
+        let mut left = u32::try_from(results.len()).unwrap_or(u32::MAX);
+        let bytes = |result: &SubmittedResult| {
+            let texts = result.parts.iter().filter_map(Given::text);
+            texts.map(str::len).sum::<usize>()
+        };
+        let mut by_size: Vec<(usize, SubmittedResult)> = results.into_iter().enumerate().collect();
+        by_size.sort_by_key(|(at, result)| (bytes(result), *at));
+        let mut answers = Vec::with_capacity(by_size.len());
+        for (at, result) in by_size {
             let edited = edited(&result.call, asked.known);
-            let within = addressee.map(|addressee| (addressee, room));
+            let share = share(room, others.saturating_add(left));
+            let within = addressee.map(|addressee| (addressee, share));
             let kind = AnswerKind::Result { edited };
             let answer = self.prepare(asked, result, kind, within).await?;
             let tokens = addressee.map_or(0, |addressee| addressee.sent_tokens(&answer));
             room = room.saturating_sub(tokens);
-            sent.push((call, Sent::Result(answer.hash.clone())));
-            answers.push(answer);
+            left = left.saturating_sub(1);
+            answers.push((at, answer));
         }
+        answers.sort_by_key(|(at, _)| *at);
+        let answers: Vec<Answer> = answers.into_iter().map(|(_, answer)| answer).collect();
+        let prepared = answers.iter();
+        sent.extend(prepared.map(|it| (it.call.clone(), Sent::Result(it.hash.clone()))));
         Ok(answers)
     }
 
@@ -281,8 +305,11 @@ impl Engine {
                     approvals.extend(approval(&open, &call, edited.clone()));
                     sent.push((call, Sent::Approval(edited)));
                 }
-                Verdict::Deny { reason } => {
-                    let denial = denial(call.clone(), reason);
+                Verdict::Deny { sanitized, reason } => {
+                    let denial = SubmittedResult {
+                        sanitized,
+                        ..denial(call.clone(), reason)
+                    };
                     let answer = self
                         .prepare(asked, denial, AnswerKind::Denial, None)
                         .await?;
@@ -313,6 +340,7 @@ impl Engine {
         key: &SessionKey,
         parties: &'a Parties,
         step: u32,
+        Batch { open, waiting }: Batch,
     ) -> Result<Addressee<'a>, Error> {
         let Parties { turn, session } = parties;
         // The results are those of a step that was made for its own configuration; the next one is
@@ -336,6 +364,7 @@ impl Engine {
                 model: None,
                 estimator,
                 room: u32::MAX,
+                open,
                 concludes,
             });
         };
@@ -352,7 +381,9 @@ impl Engine {
         let excerpt = self.excerpt(key, &size, call.model, session.holds).await?;
         let stored = size_with(size, call.model, &excerpt, &[]).size();
         let budget = budget(&in_force.context, &model).ok();
-        let room = budget.map_or(u32::MAX, |budget| for_results(budget, stored.at_most()));
+        let room = budget.map_or(u32::MAX, |budget| {
+            for_results(budget, stored.at_most(), waiting)
+        });
         let goes_on = after_step(step, &turn.so_far.total_usage, &limits).is_none();
         let next = goes_on.then_some(Following {
             budget,
@@ -367,6 +398,7 @@ impl Engine {
             model: Some(model),
             estimator,
             room,
+            open,
             concludes,
         })
     }
@@ -385,6 +417,7 @@ impl Engine {
             parts,
             outcome,
             sanitized,
+            display_text,
         } = result;
         let hash = fingerprint(&parts, outcome);
         let known = asked.known.get(&call);
@@ -395,6 +428,7 @@ impl Engine {
             parts,
             outcome,
             truncation: None,
+            display_text,
         };
         if let Some((
             Addressee {
@@ -641,30 +675,50 @@ fn approval(open: &[OpenCall], call: &CallId, edited: Option<String>) -> Option<
     (open.pending.waits_for == WaitsFor::Approval).then(|| Approval {
         call: call.clone(),
         edited,
-        request,
+        request: codec::event::encode(&request).payload,
     })
 }
 
-/// What makes two answers the same.
+/// What makes two answers the same. It is stored, and compared after an upgrade too: no word of it
+/// may change, and nothing is in it that this program derives from the content.
 fn fingerprint(parts: &[Given], outcome: ToolOutcome) -> String {
-    // No text has a NUL.
     let given = parts.iter().map(|given| match given {
         Given::Text(text) => Cow::Borrowed(text.as_str()),
-        Given::Media(media) => Cow::Owned(format!("\0{media:?}")),
+        Given::Media(media) => Cow::Owned(medium_text(media)),
     });
-    let pieces: Vec<_> = std::iter::once(Cow::Owned(format!("{outcome:?}")))
+    let outcome = match outcome {
+        ToolOutcome::Success => "Success",
+        ToolOutcome::Error => "Error",
+        ToolOutcome::Denied => "Denied",
+        ToolOutcome::TimedOut => "TimedOut",
+        ToolOutcome::Cancelled => "Cancelled",
+    };
+    let pieces: Vec<_> = std::iter::once(Cow::Borrowed(outcome))
         .chain(given)
         .collect();
     derive::fingerprint(pieces.iter().map(Cow::as_ref))
 }
 
+/// What identifies a medium of an answer. No text of an answer has a NUL, so none equals it.
+fn medium_text(media: &Media) -> String {
+    let Media {
+        media_type,
+        source,
+        filename,
+    } = media;
+    let (kind, place) = match source {
+        Source::Blob(kept) => ("blob", kept.id.as_str()),
+        Source::Url(url) => ("url", url.as_str()),
+    };
+    [kind, place, media_type, filename]
+        .map(|field| format!("\0{field}"))
+        .concat()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::{
-        Media,
-        media::{Kept, Source},
-    };
+    use crate::model::media::{Kept, Pixels};
 
     fn result(parts: Vec<Given>) -> ToolResult {
         let call = CallId::new("c");
@@ -675,6 +729,7 @@ mod tests {
             parts,
             outcome: ToolOutcome::Success,
             truncation: None,
+            display_text: String::new(),
         }
     }
 
@@ -722,6 +777,47 @@ mod tests {
         ]);
         assert_eq!(blobs_of(&shown), [BlobId::new("a"), BlobId::new("b")]);
         assert_eq!(blobs_of(&result(vec!["text".into()])), [] as [BlobId; 0]);
+    }
+
+    /// Stored hashes are compared with those that later versions compute.
+    #[test]
+    fn the_hash_of_a_result_is_the_same_in_every_version() {
+        let link = Given::Media(Media {
+            media_type: "image/png".to_owned(),
+            source: Source::Url("https://a.example/b".to_owned()),
+            filename: "b.png".to_owned(),
+        });
+        let table = [
+            (
+                fingerprint(&["seen".into()], ToolOutcome::Success),
+                "aac19952dcf6bf3da4849d6de5d2615312ebd5600149c7024d8d23f35b0fca22",
+            ),
+            (
+                fingerprint(&[picture("a")], ToolOutcome::Error),
+                "3f857561a046b81382030b044355f72231785f24a9ff45f3020a33c0d475c068",
+            ),
+            (
+                fingerprint(&["x".into(), link], ToolOutcome::Success),
+                "e1181c1e63d9f00c37d56a23580520753cb6133d67110461ecd3a09adf62be08",
+            ),
+        ];
+        for (hash, expected) in table {
+            assert_eq!(hash, expected);
+        }
+        let mut measured = picture("a");
+        if let Given::Media(Media {
+            source: Source::Blob(kept),
+            ..
+        }) = &mut measured
+        {
+            kept.pixels = Pixels::new(2, 3);
+        }
+        let of = |given| fingerprint(&[given], ToolOutcome::Success);
+        assert_eq!(
+            of(measured),
+            of(picture("a")),
+            "what is derived does not count"
+        );
     }
 
     #[test]

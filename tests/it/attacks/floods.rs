@@ -31,8 +31,8 @@ async fn repeated(name: &'static str, opening: Vec<u8>, again: Vec<u8>) -> Tally
 }
 
 /// Each connection opens one stream after another, with what `make` writes about it.
-async fn streams(name: &'static str, make: fn(u32) -> Vec<u8>) -> Tally {
-    let siege = Siege::begin(name, "").await;
+async fn streams(name: &'static str, settings: &'static str, make: fn(u32) -> Vec<u8>) -> Tally {
+    let siege = Siege::begin(name, settings).await;
     siege
         .attacked(move |target| async move {
             let connection = || {
@@ -46,7 +46,7 @@ async fn streams(name: &'static str, make: fn(u32) -> Vec<u8>) -> Tally {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn requests_that_are_cancelled_at_once_end_the_connection() {
-    let tally = streams("rapid reset", |id| {
+    let tally = streams("rapid reset", "[server]\nmax_pending_resets = 20\n", |id| {
         let request = frame(HEADERS, END_HEADERS | END_STREAM, id, &call(LIST));
         [request, frame(RST_STREAM, 0, id, &CANCEL)].concat()
     })
@@ -129,7 +129,7 @@ async fn headers_that_unpack_to_megabytes_end_the_connection() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn malformed_frames_that_make_the_server_reset_streams_end_the_connection() {
-    let tally = streams("resets by malformed frames", |id| {
+    let tally = streams("resets by malformed frames", "", |id| {
         let overflow = 0x7fff_ffff_u32.to_be_bytes();
         [
             frame(HEADERS, END_HEADERS, id, &call(PUT)),

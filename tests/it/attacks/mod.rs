@@ -4,6 +4,9 @@
 
 mod bombs;
 mod floods;
+mod memory;
+mod quotas;
+mod requests;
 mod siege;
 mod slow;
 mod wire;

@@ -8,14 +8,19 @@ use std::{
     time::Duration,
 };
 
-use contextd::pb::{
-    self, event::Payload, session_service_client::SessionServiceClient,
-    turn_service_client::TurnServiceClient,
+use contextd::{
+    auth::secret,
+    model::derive::hex,
+    pb::{
+        self, event::Payload, session_service_client::SessionServiceClient,
+        turn_service_client::TurnServiceClient,
+    },
 };
 use serde_json::json;
+use tempfile::TempDir;
 use tokio::{
     task::JoinSet,
-    time::{Instant, MissedTickBehavior, interval, sleep, sleep_until},
+    time::{Instant, MissedTickBehavior, interval, sleep},
 };
 use tokio_util::sync::CancellationToken;
 use tonic::{Request, Status, transport::Channel};
@@ -38,12 +43,20 @@ const PAUSE: Duration = Duration::from_millis(2);
 const GROWTH: usize = 64;
 /// From this length on, what the other client gets done is compared.
 const FULL: Duration = Duration::from_secs(20);
+/// How long a probe waits for its answer, and between two of them.
+const PROBE_PATIENCE: Duration = Duration::from_secs(5);
+const BETWEEN_PROBES: Duration = Duration::from_millis(100);
 const VICTIM: &str = "scripted/brief";
 
 /// A server, and another client of it.
 pub(super) struct Siege {
     name: &'static str,
     growth: usize,
+    /// Where `/livez` is asked, if it is.
+    admin: Option<u16>,
+    /// Of its keys, if it has any.
+    files: Option<TempDir>,
+    returns_to: Option<usize>,
     served: Served,
     client: Client,
     _place: Place,
@@ -101,12 +114,18 @@ impl Client {
 /// What the other client experienced.
 #[derive(Default)]
 struct Experience {
+    took: Duration,
     calls: Vec<Duration>,
     turns: usize,
     failures: Vec<String>,
 }
 
 impl Experience {
+    fn turns_per_second(&self) -> f64 {
+        let turns = u32::try_from(self.turns).unwrap();
+        f64::from(turns) / self.took.as_secs_f64()
+    }
+
     fn p99(&self) -> Duration {
         let mut calls = self.calls.clone();
         calls.sort_unstable();
@@ -153,6 +172,9 @@ impl Siege {
         Self {
             name,
             growth: GROWTH,
+            admin: None,
+            files: None,
+            returns_to: None,
             served,
             client,
             _place: place,
@@ -160,10 +182,70 @@ impl Siege {
         }
     }
 
+    /// A server whose callers need keys, with these settings of `[server]`. Its other client is a tenant of
+    /// its own; the key is the attacker's, and allows reading.
+    pub(super) async fn guarded(name: &'static str, server: &str) -> (Self, String) {
+        Self::guarded_from(name, server, "read").await
+    }
+
+    /// The same where the attacker's key gives this access, with settings of `[server]` and further
+    /// tables.
+    pub(super) async fn guarded_from(
+        name: &'static str,
+        settings: &str,
+        access: &str,
+    ) -> (Self, String) {
+        let files = TempDir::new().unwrap();
+        let keys = files.path().join("keys.toml");
+        let mut entries = String::new();
+        let [attacker, victim] = [("attacker", access), ("victim", "write")].map(|(tenant, access)| {
+            let (key, hash) = secret::generate().unwrap();
+            let hash = hex(&hash.0);
+            entries += &format!(
+                "[[keys]]\nname = '{tenant}'\ntenant = '{tenant}'\naccess = '{access}'\nsha256 = '{hash}'\n"
+            );
+            key
+        });
+        fs::write(&keys, entries).unwrap();
+        let admin = {
+            let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+            listener.local_addr().unwrap().port()
+        };
+        let place = place(&format!(
+            "[server]\nadmin_listen = '127.0.0.1:{admin}'\n{settings}\n\
+             [auth]\nrequired = true\nkeys_file = '{}'\n",
+            keys.display()
+        ));
+        let database = TestDatabase::new().await;
+        let served = place.serve_over(&database).await;
+        let client = Client {
+            channel: served.channel().await,
+            key: Some(victim),
+        };
+        let mut siege = Self::of(name, place, database, served, client);
+        siege.admin = Some(admin);
+        siege.files = Some(files);
+        (siege, attacker)
+    }
+
     /// The server may grow by so many MiB.
     pub(super) fn growing(mut self, mib: usize) -> Self {
         self.growth = mib;
         self
+    }
+
+    /// After the attack the server gives memory back until it holds so many MiB more than before.
+    pub(super) fn returning_to(mut self, mib: usize) -> Self {
+        self.returns_to = Some(mib);
+        self
+    }
+
+    /// A client with a key, on a connection of its own.
+    pub(super) async fn client_with(&self, key: &str) -> Client {
+        Client {
+            channel: self.served.channel().await,
+            key: Some(key.to_owned()),
+        }
     }
 
     /// Attacks; the attack ends by itself at its target's time.
@@ -187,14 +269,14 @@ impl Siege {
         let attack = tokio::spawn(attack(target));
         let ((tally, peak), besieged) = self
             .live(async {
-                let peak = peak(pid, target.until).await;
-                (attack.await.unwrap(), peak)
+                let (peak, tally) = peak(pid, attack).await;
+                (tally.unwrap(), peak)
             })
             .await;
         self.client.turn("after").await.unwrap();
         let after = resident(pid);
         eprintln!(
-            "{:<34} connections {:>5}, ended {:>5} ({}); resets {:>6}; RSS {} -> {} -> {} MiB; turns {} then {}; p99 {:.1} then {:.1} ms",
+            "{:<34} connections {:>5}, ended {:>5} ({}); resets {:>6}; RSS {} -> {} -> {} MiB; turns/s {:.0} then {:.0}; p99 {:.1} then {:.1} ms",
             self.name,
             tally.connections,
             tally.ended(),
@@ -203,8 +285,8 @@ impl Siege {
             before,
             peak,
             after,
-            calm.turns,
-            besieged.turns,
+            calm.turns_per_second(),
+            besieged.turns_per_second(),
             calm.p99().as_secs_f64() * 1e3,
             besieged.p99().as_secs_f64() * 1e3,
         );
@@ -212,15 +294,31 @@ impl Siege {
             assert_eq!(experience.failures, [""; 0], "of the other client");
         }
         if length() >= FULL {
-            // Twice as long: at least a tenth of the rate before.
-            let (calm, besieged) = (calm.turns, besieged.turns);
-            assert!(besieged * 5 >= calm, "{besieged} turns after {calm}");
+            let (before, during) = (calm.turns_per_second(), besieged.turns_per_second());
+            assert!(during * 10.0 >= before, "{during} turns/s after {before}");
+            if self.admin.is_some() {
+                let (before, during) = (calm.p99(), besieged.p99());
+                assert!(during <= before * 5, "p99 {during:?} after {before:?}");
+            }
         }
         let grown = peak.saturating_sub(before);
         assert!(grown <= self.growth, "it grew by {grown} MiB");
+        if let Some(mib) = self.returns_to {
+            let ended = Instant::now();
+            until("the memory to be given back", || async {
+                resident(pid) <= before + mib
+            })
+            .await;
+            eprintln!(
+                "{:<34} gave its memory back within {:.1?}",
+                self.name,
+                ended.elapsed()
+            );
+        }
         let said = self.served.said();
         assert!(!said.contains("panicked"), "{said}");
         self.served.stop().await;
+        drop(self.files);
         tally
     }
 
@@ -239,6 +337,10 @@ impl Siege {
             Arc::clone(&experience),
             stop.clone(),
         ));
+        if let Some(admin) = self.admin {
+            tasks.spawn(probes(admin, Arc::clone(&experience), stop.clone()));
+        }
+        let begun = Instant::now();
         let outcome = something.await;
         // A machine that is busy with other tests may need longer for a turn.
         until("the other client's turn", || async {
@@ -247,7 +349,8 @@ impl Siege {
         .await;
         stop.cancel();
         tasks.join_all().await;
-        let experience = std::mem::take(&mut *experience.lock().unwrap());
+        let mut experience = std::mem::take(&mut *experience.lock().unwrap());
+        experience.took = begun.elapsed();
         (outcome, experience)
     }
 }
@@ -279,17 +382,35 @@ async fn turns(client: Client, experience: Arc<Mutex<Experience>>, stop: Cancell
     }
 }
 
-/// The most memory that a process holds until then, in MiB.
-async fn peak(pid: i32, until: Instant) -> usize {
+/// Asks whether the process lives, each time on a new connection, as probes do.
+async fn probes(admin: u16, experience: Arc<Mutex<Experience>>, stop: CancellationToken) {
+    let client = reqwest::Client::builder()
+        .pool_max_idle_per_host(0)
+        .timeout(PROBE_PATIENCE)
+        .build()
+        .unwrap();
+    while !stop.is_cancelled() {
+        let answer = client.get(format!("http://127.0.0.1:{admin}/livez")).send();
+        let failed = match answer.await {
+            Ok(answer) => (!answer.status().is_success()).then(|| answer.status().to_string()),
+            Err(error) => Some(format!("{error:?}")),
+        };
+        let failed = failed.map(|why| format!("/livez: {why}"));
+        experience.lock().unwrap().failures.extend(failed);
+        sleep(BETWEEN_PROBES).await;
+    }
+}
+
+/// The most memory that a process holds during an attack, in MiB.
+async fn peak<T>(pid: i32, attack: impl Future<Output = T>) -> (usize, T) {
     let mut ticks = interval(Duration::from_millis(20));
     ticks.set_missed_tick_behavior(MissedTickBehavior::Skip);
     let mut peak = 0;
-    let end = sleep_until(until);
-    tokio::pin!(end);
+    tokio::pin!(attack);
     loop {
         peak = peak.max(resident(pid));
         tokio::select! {
-            () = &mut end => return peak,
+            ended = &mut attack => return (peak, ended),
             _ = ticks.tick() => {}
         }
     }

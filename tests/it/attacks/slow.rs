@@ -23,7 +23,7 @@ use super::{
         frame, message, setting,
     },
 };
-use crate::harness::{TestDatabase, transcripts::says};
+use crate::harness::{TestDatabase, host::until, transcripts::says};
 
 /// Time for the server to close what it is going to close.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -187,6 +187,60 @@ async fn connections_without_calls_are_closed() {
     let settings = "[server]\nmax_connection_idle = '500ms'\n";
     let siege = Siege::begin("idle connections", settings).await;
     siege.attacked(silent_connections).await;
+}
+
+/// A call with a key: its caller is known from then on.
+fn authenticated_call(key: &str) -> Vec<u8> {
+    let authorization = field("authorization", &format!("Bearer {key}"));
+    let headers = [call("contextd.v1.SessionService/GetSession"), authorization].concat();
+    let headers = frame(HEADERS, END_HEADERS, 1, &headers);
+    [headers, frame(DATA, END_STREAM, 1, &message(&[]))].concat()
+}
+
+/// Waits until so many connections were closed by the server.
+async fn closed(wires: &[Wire], number: usize) {
+    let closed = || wires.iter().filter(|wire| wire.hears(|heard| heard.closed));
+    until("connections to be closed", || async {
+        closed().count() >= number
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn connections_without_an_authenticated_call_are_closed_and_others_are_not() {
+    let settings = "unauthenticated_connection_timeout = '2s'\n";
+    let (siege, key) = Siege::guarded("connections of strangers", settings).await;
+    let attack = |target: Target| async move {
+        let mut known = Wire::connect(target.address, &[]).await.unwrap();
+        let call = authenticated_call(&key);
+        known.send(&call, Instant::now() + LONG_PATIENCE).await;
+        let tally = silent_connections(target).await;
+        assert!(!known.hears(|heard| heard.closed), "of a known caller");
+        tally
+    };
+    siege.attacked(attack).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_peer_has_few_connections_without_an_authenticated_call() {
+    const MOST: usize = 10;
+    const CONNECTIONS: usize = 50;
+    let settings = "max_unauthenticated_connections_per_peer = 10\n";
+    let (siege, _) = Siege::guarded("strangers of one peer", settings).await;
+    let attack = |target: Target| async move {
+        let mut wires = Vec::new();
+        for _ in 0..CONNECTIONS {
+            wires.push(Wire::connect(target.address, &[]).await.unwrap());
+        }
+        closed(&wires, CONNECTIONS - MOST).await;
+        let mut tally = Tally::default();
+        for wire in wires {
+            tally.note(&wire.ended(Duration::ZERO).await);
+        }
+        assert_eq!(tally.ended(), CONNECTIONS - MOST, "{tally:?}");
+        tally
+    };
+    siege.attacked(attack).await;
 }
 
 /// The first bytes of a TLS handshake, of which the rest never comes.

@@ -122,6 +122,8 @@ pub(super) struct Heard {
     pub(super) resets: BTreeMap<u32, usize>,
     /// Bytes of answers.
     pub(super) bytes: usize,
+    /// How often it opened a window further.
+    pub(super) windows: usize,
     /// Why it ends the connection: the code, and what it adds.
     pub(super) goaway: Option<(u32, String)>,
     /// Whether the connection is closed.
@@ -209,6 +211,7 @@ impl Heard {
             HEADERS if flags & END_STREAM == 0 => self.answers += 1,
             HEADERS => self.refusals += 1,
             DATA => self.bytes += payload.len(),
+            WINDOW_UPDATE => self.windows += 1,
             RST_STREAM => *self.resets.entry(number(0)).or_default() += 1,
             SETTINGS if flags & ACK == 0 => {
                 let settings = payload.chunks(6).map(|it| {

@@ -82,7 +82,7 @@ async fn each_access_level_may_call_its_rpcs_and_no_others() {
         "GetTenantDeletion",
     ];
     let operator = ["SetTenantLimits", "DeleteTenant"];
-    let reads = ["Get", "List", "Watch", "Count", "Render"];
+    let reads = ["Get", "List", "Watch", "Count", "Render", "Export"];
     for (rpc, _) in rpcs() {
         let name = rpc.rsplit_once('/').unwrap().1;
         let needed = if operator.contains(&name) {
@@ -210,8 +210,8 @@ async fn the_log_has_one_line_per_call_and_no_content() {
                 field("rpc.code"),
                 field("tenant"),
                 field("subject"),
-                field("session"),
-                field("turn"),
+                field("session.id"),
+                field("turn.id"),
                 field("reason"),
                 audit,
             )

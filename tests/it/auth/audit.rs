@@ -1,5 +1,7 @@
 //! The lines of a log that say who changed what, as the built program writes them.
 
+use std::time::Instant;
+
 use contextd::{
     model::Access,
     pb::{self, admin_service_client::AdminServiceClient},
@@ -29,15 +31,22 @@ fn admin(channel: &Channel, key: &Key) -> AdminServiceClient<Keyed> {
     AdminServiceClient::new(InterceptedService::new(channel.clone(), key.clone()))
 }
 
-/// Stops the server; its lines about calls, in order.
-async fn lines(mut served: Served) -> Vec<Value> {
+/// Stops the server; its lines, in order.
+async fn all_lines(mut served: Served) -> Vec<Value> {
     served.terminate();
     served.ended().await;
     let said = served.said();
     let lines = said.lines().map(|line| {
         serde_json::from_str::<Value>(line).unwrap_or_else(|error| panic!("{error}: {line}"))
     });
-    lines.filter(|line| line["message"] == "call").collect()
+    lines.collect()
+}
+
+/// The same of those about one call each.
+async fn lines(served: Served) -> Vec<Value> {
+    let mut lines = all_lines(served).await;
+    lines.retain(|line| line["message"] == "call");
+    lines
 }
 
 fn text<'a>(line: &'a Value, field: &str) -> &'a str {
@@ -165,4 +174,40 @@ async fn the_json_line_of_a_call_has_every_field_also_without_a_collector() {
         assert!(is_hex(trace) && is_hex(span), "{line}");
     }
     assert_ne!(lines[0]["trace_id"], lines[1]["trace_id"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn calls_without_a_credential_get_ten_lines_a_second_and_one_with_the_number_of_the_others() {
+    const CALLS: u64 = 200;
+    const LINES_PER_SECOND: u64 = 10;
+    let mut keys = KeysFile::new();
+    keys.add("acme", Access::Read);
+    let (_place, served) = serve(&keys, "info").await;
+    let channel = served.channel().await;
+    let begun = Instant::now();
+    for _ in 0..CALLS {
+        let mut admin = AdminServiceClient::new(channel.clone());
+        let refused = admin.get_server_info(pb::GetServerInfoRequest {}).await;
+        assert_eq!(refused.unwrap_err().code(), Code::Unauthenticated);
+    }
+    let seconds = begun.elapsed().as_secs() + 2;
+    let lines = all_lines(served).await;
+    let of_calls: Vec<_> = lines.iter().filter(|it| it["message"] == "call").collect();
+    let each = u64::try_from(of_calls.len()).unwrap();
+    assert!(each >= LINES_PER_SECOND, "{of_calls:?}");
+    assert!(
+        each <= LINES_PER_SECOND * seconds && each < CALLS,
+        "{each} lines in {seconds} s"
+    );
+    let others = lines.iter().filter(|it| it["message"] == "calls refused");
+    let mut number = 0;
+    for line in others {
+        assert_eq!(
+            (&line["reason"], &line["audit"]),
+            (&"unauthenticated".into(), &true.into()),
+            "{line}"
+        );
+        number += line["calls"].as_u64().unwrap();
+    }
+    assert_eq!(each + number, CALLS);
 }

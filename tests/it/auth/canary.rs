@@ -136,8 +136,8 @@ fn settings(scene: &Scene, admin: u16) -> String {
          [telemetry.otlp]\nendpoint = '{}'\nmetrics_interval = '200ms'\n\
          [models]\ndefault_model = 'main/gpt-4o'\n\
          [providers.main]\nkind = 'openai'\nbase_url = '{}'\napi_key = '{KEY}'\n\
-         [mcp.played]\nurl = '{}'\ntoken = '{TOKEN}'\n\
-         [mcp.broken]\nurl = 'http://{}/mcp'\ntoken = '{TOKEN}'\n",
+         [mcp.played]\nurl = '{}'\ntoken = '{TOKEN}'\ntenants = ['*']\n\
+         [mcp.broken]\nurl = 'http://{}/mcp'\ntoken = '{TOKEN}'\ntenants = ['*']\n",
         scene.keys.0.path().display(),
         scene.collector.endpoint(),
         scene.upstream.base_url(),

@@ -11,11 +11,12 @@ use contextd::{
     },
     store::erasure::tables,
 };
+use nix::sys::signal::Signal;
 use serde_json::json;
 use tokio_postgres::Client;
-use tonic::{Code, Status, Streaming};
+use tonic::{Code, Status, Streaming, service::interceptor::InterceptedService};
 
-use super::{Keyed, KeysFile, connect};
+use super::{Key, Keyed, KeysFile, connect};
 use crate::harness::{
     Options, Replica, TestDatabase,
     errors::refusal,
@@ -269,6 +270,96 @@ async fn a_deleted_tenant_leaves_no_row_but_that_of_its_deletion_and_can_begin_a
     .await;
     assert_eq!(acme.list().await.unwrap(), []);
     assert_eq!(other.list().await.unwrap().len(), 2);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn once_a_deletion_is_done_every_replica_takes_calls_of_the_tenant_at_once() {
+    let mut file = KeysFile::new();
+    let operator = file.add("ops", Access::Operator);
+    let key = file.add("acme", Access::Admin);
+    let database = TestDatabase::new().await;
+    let client = database.client().await;
+    let here = Replica::start(&database, options(&file)).await;
+    // It reads what is being deleted when it is told to, as one does whose next round is to come.
+    let idle = Options {
+        workers: false,
+        ..options(&file)
+    };
+    let there = Replica::start(&database, idle).await;
+    let operator = Tenant::of(&here, &operator).await;
+    let acme_there = Tenant::of(&there, &key).await;
+    delete(&operator.admin, "acme").await;
+    let quotas = there.engine.quotas();
+    crate::harness::as_worker(quotas.read_limits())
+        .await
+        .unwrap();
+    assert!(acme_there.list().await.is_err());
+    until("the deletion to be done", || async {
+        time_passes(&client).await;
+        let read = deletion(&operator.admin, "acme").await.unwrap();
+        read.done_time.is_some()
+    })
+    .await;
+    assert_eq!(acme_there.list().await.unwrap(), []);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_replica_that_stood_still_during_a_deletion_creates_nothing_of_the_tenant() {
+    const CALLS: usize = 15;
+    let mut file = KeysFile::new();
+    let operator = file.add("ops", Access::Operator);
+    let database = TestDatabase::new().await;
+    let client = database.client().await;
+    let here = Replica::start(&database, options(&file)).await;
+    let settings = format!(
+        "{SHORT_LEASE}[auth]\nrequired = true\nkeys_file = '{}'\n",
+        file.0.path().display()
+    );
+    let place = Place::new(&settings);
+    let there = place.serve_over(&database).await;
+    let operator = Tenant::of(&here, &operator).await;
+    let key = pb::CreateKeyRequest {
+        tenant_id: "acme".to_owned(),
+        access: pb::Access::Write.into(),
+        ..pb::CreateKeyRequest::default()
+    };
+    let created = operator.admin.clone().create_key(key).await.unwrap();
+    let key = Key(created.into_inner().secret);
+    let channel = InterceptedService::new(there.channel().await, key);
+    let acme = SessionServiceClient::new(channel);
+    let create = |acme: &SessionServiceClient<Keyed>| {
+        let mut acme = acme.clone();
+        async move {
+            acme.create_session(pb::CreateSessionRequest::default())
+                .await
+        }
+    };
+    until("the other replica to know the key", || async {
+        create(&acme).await.is_ok()
+    })
+    .await;
+
+    there.signal(Signal::SIGSTOP);
+    let calls: Vec<_> = (0..CALLS).map(|_| tokio::spawn(create(&acme))).collect();
+    delete(&operator.admin, "acme").await;
+    until("the deletion to be done", || async {
+        time_passes(&client).await;
+        let read = deletion(&operator.admin, "acme").await.unwrap();
+        read.done_time.is_some()
+    })
+    .await;
+    there.signal(Signal::SIGCONT);
+    let mut made = 0;
+    for call in calls {
+        made += usize::from(call.await.unwrap().is_ok());
+    }
+    let left = rows_of(&client, "acme").await;
+    assert_eq!(made, 0, "{left:?}");
+    assert_eq!(left, BTreeMap::from([(STUB.to_owned(), 1)]));
+    until("the other replica to answer again", || async {
+        refusal(&create(&acme).await.unwrap_err()).reason == "UNAUTHENTICATED"
+    })
+    .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

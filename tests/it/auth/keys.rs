@@ -1,20 +1,27 @@
 //! API keys: made, used, listed, expired, revoked, on all replicas.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use contextd::{
     clock::{Clock as _, ManualClock, SystemClock},
     model::Access,
     pb::{
-        self, admin_service_client::AdminServiceClient,
-        session_service_client::SessionServiceClient,
+        self, admin_service_client::AdminServiceClient, blob_service_client::BlobServiceClient,
+        session_service_client::SessionServiceClient, turn_service_client::TurnServiceClient,
     },
+    store::admitted::{KNOWN_FOR, LastRead, Read},
 };
 use tokio::time::timeout;
+use tokio_stream::StreamExt as _;
 use tonic::Code;
 
 use super::{Key, Keyed, KeysFile, connect};
-use crate::harness::{Options, Replica, TestDatabase, errors::refusal, events::PATIENCE};
+use crate::harness::{
+    Options, Replica, TestDatabase, as_worker, errors::refusal, events::PATIENCE,
+};
 
 /// Within what time a change of a key takes effect on every replica.
 const PROMISED: Duration = Duration::from_secs(5);
@@ -166,6 +173,160 @@ async fn an_expired_key_is_refused() {
     assert!(accepts(&replica, &key).await);
     clock.advance(jiff::SignedDuration::from_secs(3700));
     assert!(!accepts(&replica, &key).await);
+}
+
+/// Puts back when something was last read, to a time that is too long ago.
+fn age(last: &LastRead) {
+    let too_old = KNOWN_FOR + Duration::from_secs(1);
+    last.note(Read {
+        at: last.at().expect("it was read"),
+        asked: Instant::now().checked_sub(too_old).unwrap(),
+    });
+}
+
+#[tokio::test]
+async fn a_replica_that_has_not_read_keys_or_limits_for_their_period_refuses_calls() {
+    for table in ["api_keys_version", "tenant_limits_version"] {
+        let mut file = KeysFile::new();
+        let key = file.add("acme", Access::Read);
+        let (database, replica) = Replica::alone(file.required()).await;
+        let client = database.client().await;
+        let sessions = SessionServiceClient::new(connect(&replica, &key).await);
+        let list = || {
+            let mut sessions = sessions.clone();
+            async move {
+                let request = pb::ListSessionsRequest::default();
+                sessions.list_sessions(request).await.map(drop)
+            }
+        };
+        // Reads that are under way end before the next one of the kind.
+        let read = || async {
+            let keys = as_worker(replica.auth.refresh_keys()).await.is_ok();
+            let limits = as_worker(replica.engine.quotas().read_limits()).await;
+            keys && limits.is_ok()
+        };
+        list().await.unwrap();
+        let hide = format!("alter table {table} rename to hidden");
+        client.batch_execute(&hide).await.unwrap();
+        assert!(!read().await, "{table}");
+        list().await.expect("what was read is recent");
+        if table == "api_keys_version" {
+            age(replica.auth.last_read().unwrap());
+        } else {
+            age(replica.engine.quotas().last_read());
+        }
+        let refused = list().await.unwrap_err();
+        assert_eq!(
+            (refused.code(), refusal(&refused).reason.as_str()),
+            (Code::Unavailable, "DATABASE_UNAVAILABLE"),
+            "{table}"
+        );
+        assert!(refused.message().contains("10 s"), "{refused}");
+        let show = format!("alter table hidden rename to {table}");
+        client.batch_execute(&show).await.unwrap();
+        assert!(read().await, "{table}");
+        list().await.unwrap();
+    }
+}
+
+/// A stream of events, and an upload that goes on, of a key.
+async fn open_calls(
+    replica: &Replica,
+    key: &Key,
+) -> (
+    tonic::Streaming<pb::WatchEventsResponse>,
+    tokio::task::JoinHandle<Code>,
+) {
+    let channel = connect(replica, key).await;
+    let session = pb::CreateSessionRequest {
+        session: Some(pb::Session {
+            session_id: "watched".to_owned(),
+            ..pb::Session::default()
+        }),
+        ..pb::CreateSessionRequest::default()
+    };
+    let mut sessions = SessionServiceClient::new(channel.clone());
+    // The second caller finds it.
+    let _ = sessions.create_session(session).await;
+    let watch = pb::WatchEventsRequest {
+        session_id: "watched".to_owned(),
+        follow: true,
+        ..pb::WatchEventsRequest::default()
+    };
+    let mut client = TurnServiceClient::new(channel.clone());
+    let events = client.watch_events(watch).await.unwrap().into_inner();
+    let header = pb::PutBlobRequest {
+        data: Some(pb::put_blob_request::Data::Header(pb::BlobHeader {
+            media_type: "image/png".to_owned(),
+            size_bytes: 1_000,
+            ..pb::BlobHeader::default()
+        })),
+    };
+    let pieces = tokio_stream::once(header).chain(tokio_stream::pending());
+    let mut blobs = BlobServiceClient::new(channel);
+    let upload = tokio::spawn(async move { blobs.put_blob(pieces).await.unwrap_err().code() });
+    (events, upload)
+}
+
+/// How a stream ends.
+pub(super) async fn end(mut events: tonic::Streaming<pb::WatchEventsResponse>) -> Code {
+    let ended = async {
+        loop {
+            match events.message().await {
+                Ok(Some(_)) => {}
+                Ok(None) => return Code::Ok,
+                Err(status) => return status.code(),
+            }
+        }
+    };
+    timeout(PROMISED, ended).await.expect("the stream goes on")
+}
+
+#[tokio::test]
+async fn streams_and_long_calls_end_when_their_key_is_revoked_or_expires() {
+    let mut file = KeysFile::new();
+    let root = file.add("acme", Access::Admin);
+    let database = TestDatabase::new().await;
+    let clock = Arc::new(ManualClock::new(SystemClock.now()));
+    let options = || Options {
+        clock: Arc::<ManualClock>::clone(&clock),
+        ..file.required()
+    };
+    let here = Replica::start(&database, options()).await;
+    let there = Replica::start(&database, options()).await;
+    let mut admin = admin(&here, &root).await;
+    let hour = prost_types::Duration {
+        seconds: 3600,
+        nanos: 0,
+    };
+    for expires in [false, true] {
+        let request = pb::CreateKeyRequest {
+            ttl: expires.then_some(hour),
+            ..wanted(pb::Access::Write)
+        };
+        let created = admin.create_key(request).await.unwrap().into_inner();
+        let key = Key(created.secret);
+        until(&there, &key, true).await;
+        let (events, upload) = open_calls(&there, &key).await;
+        let (others, _upload) = open_calls(&there, &root).await;
+        if expires {
+            clock.advance(jiff::SignedDuration::from_secs(3700));
+            // The keys are looked at again when one of them changes.
+            admin.create_key(wanted(pb::Access::Read)).await.unwrap();
+        } else {
+            let revoke = pb::RevokeKeyRequest {
+                key_id: created.key.unwrap().key_id,
+                tenant_id: String::new(),
+            };
+            admin.revoke_key(revoke).await.unwrap();
+        }
+        assert_eq!(end(events).await, Code::Unauthenticated, "{expires}");
+        let upload = timeout(PROMISED, upload).await.expect("the upload goes on");
+        assert_eq!(upload.unwrap(), Code::Unauthenticated, "{expires}");
+        // Those of another key go on.
+        let other = timeout(Duration::from_millis(100), end(others)).await;
+        assert!(other.is_err(), "{other:?}");
+    }
 }
 
 #[tokio::test]

@@ -124,6 +124,9 @@ fn requests(rpc: &str, ids: &Ids) -> Vec<Value> {
         "GetSession" | "ListMessages" | "ListEvents" | "GetContextStats" | "ListCompactions"
         | "ListQueuedMessages" | "PruneToolOutputs" | "PrepareContext" | "RenderContext"
         | "ListTurns" => vec![json!({"session_id": session})],
+        "ExportMessages" => {
+            vec![json!({"session_id": session, "format": "PROMPT_FORMAT_OPENAI_CHAT"})]
+        }
         "WatchEvents" => vec![
             json!({"session_id": session}),
             json!({"session_id": session, "turn_id": turn}),

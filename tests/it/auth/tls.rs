@@ -275,5 +275,8 @@ async fn the_admin_port_tells_probes_health_in_plain_text_beside_tls_and_keys() 
     replica.begin_shutdown();
     while watched.message().await.unwrap().unwrap().status() != ServingStatus::NotServing {}
     becomes(&replica, "/readyz", (503, "the server is shutting down\n")).await;
+    let checked = health.check(HealthCheckRequest::default()).await.unwrap();
+    let why = checked.metadata().get("contextd-not-ready").unwrap();
+    assert_eq!(why, "the server is shutting down");
     assert_eq!(page(&replica, "/livez").await.0, 200);
 }

@@ -13,7 +13,10 @@ use contextd::{
     clock::{Clock as _, SystemClock},
     config::{AuthConfig, JwtConfig},
     model::Access,
-    pb::{self, admin_service_client::AdminServiceClient},
+    pb::{
+        self, admin_service_client::AdminServiceClient,
+        session_service_client::SessionServiceClient, turn_service_client::TurnServiceClient,
+    },
 };
 use http_body_util::Full;
 use hyper::{Response, body::Bytes, server::conn::http1, service::service_fn};
@@ -24,12 +27,15 @@ use tokio::net::TcpListener;
 use tonic::{Code, service::interceptor::InterceptedService};
 
 use super::{
-    Key, KeysFile,
-    keys::{admin, until, wanted},
+    Key, KeysFile, connect,
+    keys::{admin, end, until, wanted},
 };
 use crate::harness::{Options, Replica, TestDatabase, host::until as eventually};
 
 const AUDIENCE: &str = "contextd";
+
+/// Seconds that a token is valid beyond its time.
+const LEEWAY: i64 = 30;
 
 /// An issuer of tokens, whose keys can be fetched.
 #[derive(Clone)]
@@ -92,13 +98,19 @@ impl Issuer {
 
     /// A token that one of the keys signs.
     fn token(&self, id: &str, claims: &Value) -> Key {
-        let keys = self.keys.lock().unwrap();
-        let signing = EncodingKey::from_ec_der(&keys[id].serialize_der());
         let header = Header {
             kid: Some(id.to_owned()),
             ..Header::new(Algorithm::ES256)
         };
-        Key(encode(&header, claims, &signing).unwrap())
+        Key(self.signed(&header, claims))
+    }
+
+    /// The same with a header that names the key.
+    fn signed(&self, header: &Header, claims: &Value) -> String {
+        let keys = self.keys.lock().unwrap();
+        let id = header.kid.as_deref().unwrap();
+        let signing = EncodingKey::from_ec_der(&keys[id].serialize_der());
+        encode(header, claims, &signing).unwrap()
     }
 
     /// Callers have to have one of its tokens.
@@ -212,6 +224,13 @@ async fn tokens_that_are_not_the_issuers_for_this_service_are_refused() {
     };
     let secret = EncodingKey::from_secret(public.as_bytes());
     let confused = encode(&shared, &issuer.claims(&json!({})), &secret).unwrap();
+    // An extension that must be understood, and is not.
+    let critical = Header {
+        kid: Some("k1".to_owned()),
+        crit: Some(vec!["exp".to_owned()]),
+        ..Header::new(Algorithm::ES256)
+    };
+    let critical = issuer.signed(&critical, &issuer.claims(&json!({})));
     let another = Issuer::start().await;
     another.add("k1");
     let stolen = another.token("k1", &issuer.claims(&json!({})));
@@ -224,7 +243,7 @@ async fn tokens_that_are_not_the_issuers_for_this_service_are_refused() {
             .nth(1)
             .unwrap()
     );
-    for forged in [none, confused, stolen.0, altered] {
+    for forged in [none, confused, critical, stolen.0, altered] {
         assert_eq!(
             caller(&replica, &Key(forged.clone())).await,
             Err(Code::Unauthenticated),
@@ -232,6 +251,49 @@ async fn tokens_that_are_not_the_issuers_for_this_service_are_refused() {
         );
     }
     assert!(caller(&replica, &good).await.is_ok());
+}
+
+#[tokio::test]
+async fn a_stream_ends_when_its_token_expires() {
+    let issuer = Issuer::start().await;
+    issuer.add("k1");
+    let (_database, replica) = Replica::alone(issuer.required()).await;
+    let lasting = issuer.token("k1", &issuer.claims(&json!({})));
+    let create = pb::CreateSessionRequest {
+        session: Some(pb::Session {
+            session_id: "watched".to_owned(),
+            ..pb::Session::default()
+        }),
+        ..pb::CreateSessionRequest::default()
+    };
+    let mut sessions = SessionServiceClient::new(connect(&replica, &lasting).await);
+    sessions.create_session(create).await.unwrap();
+    let watch = async |token: &Key| {
+        let request = pb::WatchEventsRequest {
+            session_id: "watched".to_owned(),
+            follow: true,
+            ..pb::WatchEventsRequest::default()
+        };
+        let mut turns = TurnServiceClient::new(connect(&replica, token).await);
+        turns.watch_events(request).await
+    };
+    let others = watch(&lasting).await.unwrap().into_inner();
+    let (events, expires_at) = loop {
+        let expires_at = SystemClock.now().as_second() + 2;
+        let exp = expires_at - LEEWAY;
+        let token = issuer.token("k1", &issuer.claims(&json!({ "exp": exp })));
+        // On a busy machine it may have expired before the call arrives.
+        if let Ok(events) = watch(&token).await {
+            break (events.into_inner(), expires_at);
+        }
+    };
+    assert_eq!(end(events).await, Code::Unauthenticated);
+    assert!(
+        SystemClock.now().as_second() >= expires_at,
+        "it ended early"
+    );
+    let other = tokio::time::timeout(Duration::from_millis(100), end(others)).await;
+    assert!(other.is_err(), "{other:?}");
 }
 
 #[tokio::test]

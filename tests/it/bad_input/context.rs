@@ -92,6 +92,11 @@ fn about_compactions(s: &Scene) -> Vec<Row> {
                 ("summary_model", F::TooLarge),
             ],
         ),
+        invalid(
+            "a summary by what names no model",
+            compact(s, |it| it.summary_model = "notes".into()),
+            &[("summary_model", F::Invalid)],
+        ),
         missing(
             "a summary by nobody",
             compact(s, |it| it.summary_model = "a/b".into()),

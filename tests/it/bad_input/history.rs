@@ -379,6 +379,10 @@ fn others(s: &Scene) -> Vec<Row> {
             "messages ahead of their session",
             s.list_messages(|it| it.at_seq = s.last_seq + 1),
         ),
+        ahead(
+            "an export ahead of its session",
+            s.export(|it| it.at_seq = s.last_seq + 1),
+        ),
         refused(
             "a fork by a name that is taken",
             chosen("waits"),

@@ -637,6 +637,22 @@ fn configurations(s: &Scene) -> Vec<Row> {
             )],
         ),
         invalid(
+            "more restarts than there may be",
+            policy(|it| it.compaction.get_or_insert_default().guard_max_restarts = Some(101)),
+            &[(
+                "session.policy_overrides.compaction.guard_max_restarts",
+                F::OutOfRange,
+            )],
+        ),
+        invalid(
+            "summaries by what names no model",
+            policy(|it| it.compaction.get_or_insert_default().summary_model = "notes".into()),
+            &[(
+                "session.policy_overrides.compaction.summary_model",
+                F::Invalid,
+            )],
+        ),
+        invalid(
             "a queue without room",
             policy(|it| it.queue.get_or_insert_default().max_pending = Some(0)),
             &[("session.policy_overrides.queue.max_pending", F::OutOfRange)],
@@ -664,6 +680,26 @@ fn lists(s: &Scene) -> Vec<Row> {
             "a view that is not known",
             s.list_messages(|it| it.view = 99),
             &[("view", F::Unknown)],
+        ),
+        invalid(
+            "an export in no shape",
+            s.export(|it| it.format = 0),
+            &[("format", F::Required)],
+        ),
+        invalid(
+            "an export in the shape of this API",
+            s.export(|it| it.format = pb::PromptFormat::Neutral.into()),
+            &[("format", F::Unsupported)],
+        ),
+        invalid(
+            "an export in a shape that is not known",
+            s.export(|it| it.format = 99),
+            &[("format", F::Unknown)],
+        ),
+        invalid(
+            "an export before the beginning",
+            s.export(|it| it.at_seq = -1),
+            &[("at_seq", F::OutOfRange)],
         ),
         invalid(
             "a negative seq",

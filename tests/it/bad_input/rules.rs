@@ -94,6 +94,15 @@ pub(super) fn pages(s: &Scene) -> Vec<Row> {
             }),
         ),
         bad_token(
+            "a token of a list for an export",
+            s.export(|it| it.page_token = of_messages.clone()),
+        ),
+        invalid(
+            "a negative page of an export",
+            s.export(|it| it.page_size = -1),
+            &[("page_size", F::OutOfRange)],
+        ),
+        bad_token(
             "a token of another direction",
             s.list_messages(|it| (it.newest_first, it.page_token) = (true, of_messages.clone())),
         ),
@@ -245,6 +254,11 @@ pub(super) fn absent_sessions(s: &Scene) -> Vec<Row> {
         missing(
             "messages of none",
             s.list_messages(|it| it.session_id = "none".into()),
+            SESSION_NOT_FOUND,
+        ),
+        missing(
+            "an export of none",
+            s.export(|it| it.session_id = "none".into()),
             SESSION_NOT_FOUND,
         ),
         missing(

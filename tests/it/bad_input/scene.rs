@@ -280,6 +280,7 @@ rpcs! {
     fork: sessions.fork_session(ForkSessionRequest, fork("talked", 0, ""));
     append: sessions.append_messages(AppendMessagesRequest, append("talked", vec![says(pb::Role::User, "Hello")]));
     list_messages: sessions.list_messages(ListMessagesRequest, in_session(|it: &mut pb::ListMessagesRequest| &mut it.session_id));
+    export: sessions.export_messages(ExportMessagesRequest, pb::ExportMessagesRequest { session_id: "talked".into(), format: pb::PromptFormat::OpenaiChat.into(), ..Default::default() });
     execute: turns.execute_turn(ExecuteTurnRequest, turn("new", "scripted/talks", "Hello"));
     watch: turns.watch_events(WatchEventsRequest, in_session(|it: &mut pb::WatchEventsRequest| &mut it.session_id));
     list_events: turns.list_events(ListEventsRequest, in_session(|it: &mut pb::ListEventsRequest| &mut it.session_id));

@@ -80,6 +80,66 @@ async fn a_compaction_that_cannot_be_applied_is_billed_once() {
     );
 }
 
+/// A service that counts about 1.3 times the estimate.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_size_after_a_compaction_is_the_same_in_its_report_statistics_and_the_next_step() {
+    let usage = json!({"finish": {"reason": "stop", "usage": {"input": 6_700, "output": 10}}});
+    let answers = [json!([{"text": "Fine."}, usage])];
+    let host = Host::with(answering(&answers, &in_short())).await;
+    session(&host, 100_000, pb::CompactionPolicy::default(), &[1_000; 5]).await;
+    host.run(turn("s", "", "Well?")).await;
+    let estimate = host.stats("s").await.used.unwrap().tokens;
+    assert!((6_700..6_800).contains(&estimate), "{estimate}");
+    let made = try_compact(&host, request("once")).await.unwrap();
+    let after = made.tokens_after.unwrap().tokens;
+    assert!(after < 4_000, "{after}");
+    assert_eq!(host.stats("s").await.used.unwrap().tokens, after);
+    let events = host.run(turn("s", "", "And?")).await;
+    let next = events.iter().find_map(|event| match &event.payload {
+        Some(Payload::StepStarted(step)) => step.context_tokens.clone(),
+        _ => None,
+    });
+    let next = next.unwrap().tokens;
+    assert!(
+        (after + 1..after + 20).contains(&next),
+        "{after}, then {next}"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn messages_that_a_host_appends_meanwhile_do_not_void_a_compaction() {
+    let host = Host::with(options(&json!([{"wait_for": "go"}, {"text": "In short."}]))).await;
+    session(&host, 100_000, pb::CompactionPolicy::default(), &[1_000; 5]).await;
+    let beside = pb::CompactRequest {
+        wait: false,
+        ..request("once")
+    };
+    try_compact(&host, beside).await.unwrap();
+    for call in ["later", "latest"] {
+        host.append("s", one_turn(call, 100)).await;
+    }
+    host.release("go");
+    let made = compact(&host, "once").await;
+    assert_eq!(made.state(), CompactionState::Applied, "{:?}", made.failure);
+    let live = host.listed("s", MessageView::Live, 0, false, 3).await;
+    let mut all = host.messages("s").await;
+    let summary = made.summary_message_id.clone();
+    all.retain(|message| message.message_id != summary);
+    let newest = |messages: &[pb::Message]| {
+        let ids = messages.iter().rev().take(8);
+        ids.map(|it| it.message_id.clone()).collect::<Vec<_>>()
+    };
+    assert_eq!(newest(&live), newest(&all));
+    assert!(live.len() < all.len());
+    assert_recount(&host, "s").await;
+    // The next one is made from both.
+    host.release("go");
+    assert_eq!(
+        compact(&host, "again").await.state(),
+        CompactionState::Applied
+    );
+}
+
 /// Rows D18 and F38
 #[tokio::test(flavor = "multi_thread")]
 async fn a_cancel_ends_a_turn_during_its_compaction() {

@@ -61,10 +61,6 @@ const ELSEWHERE: &[(&str, &str)] = &[
     ("TOKEN_BASIS_ACTUAL", "nothing new since that call"),
     ("TOKEN_BASIS_CALIBRATED", "CountTokens only"),
     ("TOKEN_BASIS_TOKENIZER", "CountTokens only"),
-    (
-        "TOOL_EXECUTOR_MCP",
-        "mcp::contextd_calls_a_tool_of_a_configured_mcp_server_and_the_model_reads_the_result",
-    ),
 ];
 
 /// What was seen in events.

@@ -1,5 +1,7 @@
 //! Turns that bring about every event, as clients receive them.
 
+mod mcp;
+
 use contextd::pb::{
     self, event::Payload, json_schema::Schema, media::Source, part::Content, tool_choice::Choice,
 };
@@ -29,6 +31,7 @@ const AT_ONCE: usize = 3;
 pub(super) async fn all() -> Vec<pb::Event> {
     let scenes = vec![
         tools_and_approvals().boxed_local(),
+        mcp::call_of_a_server().boxed_local(),
         results_without_room().boxed_local(),
         appended_messages().boxed_local(),
         queued_messages().boxed_local(),
@@ -476,7 +479,7 @@ async fn pruned_results() -> Vec<pb::Event> {
     let used = json!({"finish": {"reason": "stop", "usage": {"input": 130_000, "output": 9, "cache_read": 120_000}}});
     let host = Host::scripted(&[json!([{"text": "Fine."}, used])]).await;
     host.create(session("s")).await;
-    let mut seen = host.ask("s", "Well?").await;
+    let mut seen = host.ask("s", &"Well? ".repeat(25_000)).await; // a prompt that the report can be of
     for (n, tokens) in [30_000, 20_000, 20_000, 20_000, 5, 5]
         .into_iter()
         .enumerate()
@@ -890,8 +893,7 @@ async fn cancelled_turns() -> Vec<pb::Event> {
     [seen, head, rest, newcomer(&host, "s").await].concat()
 }
 
-/// How a turn that is not cancelled can end: by its steps, its tokens, its time, a limit of its
-/// answer, a filter.
+/// How a turn that is not cancelled can end: by a limit, a filter, a model that says nothing.
 async fn endings() -> Vec<pb::Event> {
     let said = |reason: &str| json!([{"text": "Well."}, {"finish": {"reason": reason}}]);
     let script = json!({"steps": [
@@ -899,11 +901,12 @@ async fn endings() -> Vec<pb::Event> {
         {"when": {"user_contains": "filter"}, "say": said("content_filter")},
         {"when": {"user_contains": "refuse"}, "say": said("refusal")},
         {"when": {"user_contains": "slowly"}, "say": [{"text": "Well"}, {"stall": true}]},
+        {"when": {"user_contains": "silence"}, "say": [{"reasoning": "Hm."}]},
         {"say": [call("look")]},
     ]});
     let host = Host::with(Options::default().script("it", script.to_string())).await;
     let mut seen = Vec::new();
-    for words in ["length", "filter", "refuse"] {
+    for words in ["length", "filter", "refuse", "silence"] {
         seen.extend(host.ask("s", words).await);
     }
     let timed = pb::TurnLimits {

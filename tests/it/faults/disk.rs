@@ -24,7 +24,7 @@ use crate::harness::{
     survivor::{Survivor, asking, becomes, recoveries, slow, two_tools},
 };
 
-use super::{PATIENT, all};
+use super::{PATIENT, all, free_port};
 
 /// A little disk in memory, at a directory. It is gone with the test.
 struct LittleDisk<'a>(&'a Path);
@@ -51,6 +51,15 @@ impl Drop for LittleDisk<'_> {
     }
 }
 
+/// A count of the page of metrics.
+async fn counted(admin: u16, metric: &str, label: &str) -> bool {
+    let page = reqwest::get(format!("http://127.0.0.1:{admin}/metrics")).await;
+    let page = page.unwrap().text().await.unwrap();
+    let is_it = |line: &str| line.starts_with(metric) && line.contains(label);
+    page.lines()
+        .any(|line| is_it(line) && !line.ends_with(" 0"))
+}
+
 async fn before(cluster: &Cluster, settings: &str) -> (Place, Served) {
     let place = Place::new(settings)
         .script("slow", &slow())
@@ -72,7 +81,9 @@ async fn a_full_disk_fails_writes_and_loses_nothing() {
         return;
     };
     let cluster = Cluster::start_in(root.path().join("place"), &[]).await;
-    let (_place, served) = before(&cluster, PATIENT).await;
+    let admin = free_port();
+    let settings = format!("{PATIENT}[server]\nadmin_listen = '127.0.0.1:{admin}'\n");
+    let (_place, served) = before(&cluster, &settings).await;
     let mut host = Survivor::new(asking("scripted/slow", "chat"));
     host.send_to(&served).await.unwrap();
     host.until(|payload| matches!(payload, Payload::TextDelta(_)))
@@ -103,6 +114,12 @@ async fn a_full_disk_fails_writes_and_loses_nothing() {
         (refused.code(), refusal(&refused).reason.as_str()),
         (Code::Unavailable, "DATABASE_UNAVAILABLE")
     );
+    assert_eq!(refused.message(), "the database's disk is full");
+    let (metric, label) = (
+        "db_client_operation_duration_seconds_count{",
+        "error_type=\"disk_full\"",
+    );
+    assert!(counted(admin, metric, label).await);
     for n in 0..=megabytes {
         let _ = fs::remove_file(root.path().join(format!("ballast-{n}")));
     }

@@ -214,6 +214,7 @@ impl Provider for Uncountable {
             provider_model: String::new(),
             response_id: String::new(),
             metadata: None,
+            prompt_usage: None,
             prompt_fingerprint: None,
         };
         Box::pin(tokio_stream::iter([

@@ -4,6 +4,7 @@
 
 mod clients;
 mod commits;
+mod connections;
 mod database;
 mod disk;
 mod drain;
@@ -12,7 +13,10 @@ mod links;
 mod locks;
 mod owners;
 mod pooler;
+mod refusals;
+mod standby;
 mod storm;
+mod upgrades;
 
 use std::future::Future;
 
@@ -65,6 +69,12 @@ pub(super) async fn turn_of(served: &Served, host: &Survivor) -> pb::Turn {
         .into_inner()
         .turn
         .unwrap()
+}
+
+/// A port for the admin page of a process.
+pub(super) fn free_port() -> u16 {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    listener.local_addr().unwrap().port()
 }
 
 /// Looks at a number in the database until it is as wanted.

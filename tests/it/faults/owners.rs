@@ -193,3 +193,43 @@ async fn a_turn_that_crashes_every_owner_is_failed_and_harms_no_other() {
     );
     completed(&host.run(turn("poison", "scripted/fine", "Go on")).await);
 }
+
+/// A loop of the workers that panics at each round.
+fn panicking(sql: &'static str) -> &'static str {
+    assert!(!sql.contains("store::lease::candidates"), "a defect");
+    sql
+}
+
+/// Row F44
+#[tokio::test(flavor = "multi_thread")]
+async fn a_replica_with_a_loop_that_cannot_go_on_ends() {
+    let options = crate::harness::Options {
+        replace: Some(panicking),
+        ..crate::harness::Options::default()
+    };
+    let (_database, replica) = crate::harness::Replica::alone(options).await;
+    crate::harness::host::until("the replica to end", || async {
+        tokio::net::TcpStream::connect(replica.address)
+            .await
+            .is_err()
+    })
+    .await;
+}
+
+/// Row F44
+#[tokio::test(flavor = "multi_thread")]
+async fn a_replica_whose_admin_port_ends_ends() {
+    let options = crate::harness::Options {
+        breaks_admin_port: true,
+        ..crate::harness::Options::default()
+    };
+    let (_database, replica) = crate::harness::Replica::alone(options).await;
+    assert!(replica.scrape().await.contains("contextd_ready"));
+    replica.break_admin_port();
+    crate::harness::host::until("the replica to end", || async {
+        tokio::net::TcpStream::connect(replica.address)
+            .await
+            .is_err()
+    })
+    .await;
+}

@@ -89,6 +89,45 @@ async fn without_transaction_pooler_set_a_pooler_is_detected_and_refused() {
         told.contains("unsupported startup parameter: options"),
         "{told}"
     );
+    assert!(told.contains("database.transaction_pooler"), "{told}");
+}
+
+/// Row F37: one that is told to ignore what it does not know.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_pooler_that_ignores_the_settings_of_connections_is_refused_with_the_settings_name() {
+    let database = TestDatabase::new().await;
+    let pooler = Pooler::that_ignores_settings(&database).await;
+    let output = place(false)
+        .run_over(&pooler.database(&database), "serve")
+        .await;
+    let told = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(1), "{told}");
+    assert!(told.contains("database.transaction_pooler"), "{told}");
+}
+
+/// Row F37: its connections have the statements of somebody who did not set it.
+#[tokio::test(flavor = "multi_thread")]
+async fn statements_that_were_left_on_the_connections_of_a_pooler_are_removed() {
+    let database = TestDatabase::new().await;
+    let pooler = Pooler::before(&database).await;
+    let pooled = pooler.database(&database);
+    let names: Vec<String> = (0..300)
+        .map(|n| format!("prepare s{n} as select 1;"))
+        .collect();
+    let other = pooled.client().await;
+    for _ in 0..16 {
+        // Where they were left before, they are in the way of this one too.
+        let _ = other.batch_execute(&names.concat()).await;
+    }
+    let served = place(true).serve_over(&pooled).await;
+    let mut host = Survivor::new(asking("scripted/tools", "chat"));
+    host.survive(&[&served]).await;
+    host.check_story(&served).await;
+    assert!(
+        !served.said().contains("already exists"),
+        "{}",
+        served.said()
+    );
 }
 
 /// Row F37: a pooler that is restarted.

@@ -18,6 +18,7 @@ use tokio_postgres::config::Host;
 
 use super::{
     TestDatabase,
+    database::max_connections,
     events::PATIENCE,
     process::alive,
     proxy::{Target, database_target},
@@ -36,14 +37,24 @@ pub struct Cluster {
 impl Cluster {
     /// Started, with further settings.
     pub async fn start(more: &[(&str, &str)]) -> Self {
+        Self::with_connections(max_connections(100), more).await
+    }
+
+    /// The same with room for this many connections.
+    pub async fn with_connections(connections: u32, more: &[(&str, &str)]) -> Self {
         let root = tempfile::tempdir().unwrap();
-        let mut cluster = Self::start_in(root.path().join("place"), more).await;
+        let place = root.path().join("place");
+        let mut cluster = Self::start_with(place, connections, more).await;
         cluster.root = Some(root);
         cluster
     }
 
-    /// The same in a directory that is made there.
+    /// Started in a directory that is made there.
     pub async fn start_in(place: PathBuf, more: &[(&str, &str)]) -> Self {
+        Self::start_with(place, max_connections(100), more).await
+    }
+
+    async fn start_with(place: PathBuf, connections: u32, more: &[(&str, &str)]) -> Self {
         fs::set_permissions(place.parent().unwrap(), fs::Permissions::from_mode(0o755)).unwrap();
         own(&place);
         let mut settings = Settings::new(place.join("data"), env!("CARGO_BIN_EXE_contextd"));
@@ -51,7 +62,7 @@ impl Cluster {
         settings.cache_dir =
             std::env::var_os("HOME").map(|home| Path::new(&home).join(".cache/contextd"));
         settings.durability = Durability::Durable;
-        settings.max_connections = 100;
+        settings.max_connections = connections;
         settings.server_settings = more
             .iter()
             .map(|(name, value)| ((*name).into(), (*value).into()))

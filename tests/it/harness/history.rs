@@ -194,6 +194,7 @@ impl<'a> History<'a> {
             from: Seq(from),
             to: Seq(to),
             kept: &[],
+            hides_pinned: false,
             shift,
             summary: summary.as_ref(),
             estimator: "test",

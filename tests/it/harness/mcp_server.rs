@@ -1,22 +1,29 @@
 //! An MCP server that tests run, over real HTTP.
 
 use std::{
+    borrow::Cow,
     convert::Infallible,
     net::SocketAddr,
     sync::{Arc, Mutex},
     time::Duration,
 };
 
-use contextd::config::McpConfig;
-use hyper::{body::Incoming, server::conn::http1, service::service_fn};
+use base64::{Engine as _, engine::general_purpose::STANDARD};
+use bytes::Bytes;
+use contextd::config::{McpConfig, OauthConfig};
+use http_body_util::{BodyExt as _, Full, combinators::BoxBody};
+use hyper::{
+    Request, Response, StatusCode, body::Incoming, header, server::conn::http1, service::service_fn,
+};
 use hyper_util::rt::TokioIo;
 use rmcp::{
     ErrorData, RoleServer, ServerHandler,
     model::{
-        CallToolRequestParams, CallToolResponse, CallToolResult, ContentBlock, ListToolsResult,
-        PaginatedRequestParams, ServerCapabilities, ServerConfig, Tool,
+        CallToolRequestParams, CallToolResponse, CallToolResult, ContentBlock, DiscoverResult,
+        InitializeRequestParams, InitializeResult, ListToolsResult, PaginatedRequestParams,
+        ProtocolVersion, ServerCapabilities, ServerConfig, SubscriptionFilter, Tool,
     },
-    service::RequestContext,
+    service::{RequestContext, SubscriptionContext, SubscriptionSink},
     transport::streamable_http_server::{
         StreamableHttpServerConfig, StreamableHttpService, session::local::LocalSessionManager,
     },
@@ -28,23 +35,88 @@ use tokio::{net::TcpListener, sync::Barrier, task::JoinSet};
 /// The token without which the server answers nothing.
 pub const TOKEN: &str = "mcp-token-of-the-test";
 
+/// The OAuth client to which it issues tokens.
+pub const CLIENT: &str = "contextd of the test";
+pub const CLIENT_SECRET: &str = "client-secret-of-the-test";
+
+/// A picture of one pixel, in base64.
+pub const PICTURE: &str =
+    "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAQAAAC1HAwCAAAAC0lEQVR42mNk+A8AAQUBAScY42YAAAAASUVORK5CYII=";
+
 /// An MCP server with these tools: `echo` gives its argument `text` back, `fails` says that it
 /// failed, `fs.read` gives 10,000 lines, `meets` waits until it runs twice, `stalls` never ends.
 /// [`McpServer::add`] may add more: `leaks` and `repeats` show the token, as an error and as a result,
-/// `traces` gives the `traceparent` of the call.
+/// `traces` gives the `traceparent` of the call, `structured` gives cities beside a line for people,
+/// `draws` gives a picture.
 pub struct McpServer {
     address: SocketAddr,
     played: Arc<Played>,
     serving: Mutex<Option<tokio::task::JoinHandle<()>>>,
 }
 
+/// What a server does in another way than most.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Habits {
+    pub speaks: Speaks,
+    pub lost_session: LostSession,
+    pub pages: Pages,
+    /// It wants tokens of its own token endpoint.
+    pub oauth: bool,
+}
+
+/// Which revisions a server speaks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Speaks {
+    /// All.
+    #[default]
+    All,
+    /// Those with a handshake, and refuses what it does not know.
+    Handshake,
+    /// Those with a handshake, and gives what it does not know no answer.
+    HandshakeAlone,
+    /// 2026-07-28 only.
+    Stateless,
+}
+
+/// What a server answers about a session that it does not have.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum LostSession {
+    /// 404, as the specification says.
+    #[default]
+    NotFound,
+    /// 400 with an error that names no request.
+    BadRequest,
+    /// 400 with a text.
+    PlainBadRequest,
+}
+
+/// The pages of the list of tools.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Pages {
+    #[default]
+    One,
+    /// The cursor of the next page is empty.
+    EmptyCursor,
+    /// Each page is the first one, and names the same next page.
+    Stuck,
+    /// Each page is the first one, and names a page of its own.
+    Growing,
+}
+
 struct Played {
+    habits: Habits,
     begun: Mutex<Vec<String>>,
     cancelled: Mutex<Vec<String>>,
+    discovered: Mutex<usize>,
+    initialized: Mutex<usize>,
     lists: Mutex<usize>,
     more: Mutex<Vec<&'static str>>,
     peers: Mutex<Vec<rmcp::Peer<RoleServer>>>,
+    sinks: Mutex<Vec<SubscriptionSink>>,
     both: Barrier,
+    /// How many tokens were issued; the last one is good unless it was revoked.
+    issued: Mutex<usize>,
+    revoked: Mutex<usize>,
 }
 
 #[derive(Clone)]
@@ -52,15 +124,25 @@ struct Handler(Arc<Played>);
 
 impl McpServer {
     pub async fn start() -> Self {
+        Self::with(Habits::default()).await
+    }
+
+    pub async fn with(habits: Habits) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let played = Arc::new(Played {
+            habits,
             begun: Mutex::default(),
             cancelled: Mutex::default(),
+            discovered: Mutex::default(),
+            initialized: Mutex::default(),
             lists: Mutex::default(),
             more: Mutex::default(),
             peers: Mutex::default(),
+            sinks: Mutex::default(),
             both: Barrier::new(2),
+            issued: Mutex::default(),
+            revoked: Mutex::default(),
         });
         let serving = tokio::spawn(serve(listener, Handler(Arc::clone(&played))));
         Self {
@@ -77,9 +159,17 @@ impl McpServer {
 
     /// How it is reached, with a call's time.
     pub fn config(&self, call_timeout: Duration) -> McpConfig {
+        let oauth = self.played.habits.oauth.then(|| OauthConfig {
+            token_url: format!("http://{}/token", self.address),
+            client_id: CLIENT.to_owned(),
+            client_secret: Some(SecretString::from(CLIENT_SECRET)),
+            scope: "tools".to_owned(),
+            ..OauthConfig::default()
+        });
         McpConfig {
             url: self.url(),
-            token: Some(SecretString::from(TOKEN)),
+            token: oauth.is_none().then(|| SecretString::from(TOKEN)),
+            oauth,
             call_timeout,
             ..McpConfig::default()
         }
@@ -107,6 +197,36 @@ impl McpServer {
         for peer in peers {
             let _ = peer.notify_tool_list_changed().await;
         }
+        let sinks = self.played.sinks.lock().unwrap().clone();
+        for sink in sinks {
+            let _ = sink.notify_tool_list_changed().await;
+        }
+    }
+
+    /// How often it was asked what it supports, and how often to open a session.
+    pub fn opened(&self) -> (usize, usize) {
+        let discovered = *self.played.discovered.lock().unwrap();
+        (discovered, *self.played.initialized.lock().unwrap())
+    }
+
+    /// Ends it, with all sessions and connections, and starts it again at the same address.
+    pub async fn restart(&self) {
+        let serving = self.serving.lock().unwrap().take().unwrap();
+        serving.abort();
+        let _ = serving.await;
+        let listener = TcpListener::bind(self.address).await.unwrap();
+        let serving = tokio::spawn(serve(listener, Handler(Arc::clone(&self.played))));
+        *self.serving.lock().unwrap() = Some(serving);
+    }
+
+    /// How many tokens it has issued.
+    pub fn issued(&self) -> usize {
+        *self.played.issued.lock().unwrap()
+    }
+
+    /// Takes no token any more that it has issued.
+    pub fn revoke(&self) {
+        *self.played.revoked.lock().unwrap() = self.issued();
     }
 
     /// Ends it, with all connections.
@@ -123,7 +243,10 @@ impl Drop for McpServer {
     }
 }
 
+type Answer = Response<BoxBody<Bytes, Infallible>>;
+
 async fn serve(listener: TcpListener, handler: Handler) {
+    let played = Arc::clone(&handler.0);
     let service = StreamableHttpService::new(
         move || Ok(handler.clone()),
         Arc::new(LocalSessionManager::default()),
@@ -132,14 +255,20 @@ async fn serve(listener: TcpListener, handler: Handler) {
     let mut connections = JoinSet::new();
     loop {
         let (socket, _) = listener.accept().await.unwrap();
-        let service = service.clone();
-        let answer = service_fn(move |request: hyper::Request<Incoming>| {
-            let service = service.clone();
+        let (service, played) = (service.clone(), Arc::clone(&played));
+        let answer = service_fn(move |request: Request<Incoming>| {
+            let (service, played) = (service.clone(), Arc::clone(&played));
             async move {
-                let token = request.headers().get(hyper::header::AUTHORIZATION);
-                let expected = format!("Bearer {TOKEN}");
-                assert_eq!(token.unwrap().to_str().unwrap(), expected);
-                Ok::<_, Infallible>(service.handle(request).await)
+                if request.uri().path() == "/token" {
+                    return Ok::<_, Infallible>(played.token(request).await);
+                }
+                if !played.is_authorized(&request) {
+                    return Ok(unauthorized());
+                }
+                if let Some(refused) = played.refused(&request).await {
+                    return Ok(refused);
+                }
+                Ok(played.with_habits(service.handle(request).await))
             }
         });
         connections.spawn(async move {
@@ -150,6 +279,97 @@ async fn serve(listener: TcpListener, handler: Handler) {
     }
 }
 
+impl Played {
+    /// Issues a token.
+    async fn token(&self, request: Request<Incoming>) -> Answer {
+        let authorization = request.headers().get(header::AUTHORIZATION).unwrap();
+        let expected = STANDARD.encode(format!("{}:{CLIENT_SECRET}", CLIENT.replace(' ', "+")));
+        assert_eq!(authorization.to_str().unwrap(), format!("Basic {expected}"));
+        let form = request.into_body().collect().await.unwrap().to_bytes();
+        let form = std::str::from_utf8(&form).unwrap().to_owned();
+        assert!(
+            form.starts_with("grant_type=client_credentials&resource=http"),
+            "{form}"
+        );
+        assert!(form.ends_with("&scope=tools"), "{form}");
+        let token = {
+            let mut issued = self.issued.lock().unwrap();
+            *issued += 1;
+            issued_token(*issued)
+        };
+        let body = json!({"access_token": token, "token_type": "Bearer", "expires_in": 3600});
+        let mut answer = answered("application/json", body.to_string());
+        *answer.status_mut() = StatusCode::OK;
+        answer
+    }
+
+    fn is_authorized(&self, request: &Request<Incoming>) -> bool {
+        let token = request.headers().get(header::AUTHORIZATION);
+        let token = token.map(|token| token.to_str().unwrap());
+        let (issued, revoked) = (*self.issued.lock().unwrap(), *self.revoked.lock().unwrap());
+        let is_issued = (revoked + 1..=issued)
+            .any(|number| token == Some(format!("Bearer {}", issued_token(number)).as_str()));
+        if !self.habits.oauth {
+            assert_eq!(token, Some(format!("Bearer {TOKEN}").as_str()));
+        }
+        !self.habits.oauth || is_issued
+    }
+
+    /// What a server says to a request of a revision that it does not speak.
+    async fn refused(&self, request: &Request<Incoming>) -> Option<Answer> {
+        // Requests name their method in a header since 2026-07-28.
+        let is_stateless = request.headers().contains_key("mcp-method");
+        match self.habits.speaks {
+            Speaks::Handshake if is_stateless => Some(bad_request()),
+            Speaks::HandshakeAlone if is_stateless => std::future::pending().await,
+            Speaks::Stateless if !is_stateless => Some(bad_request()),
+            Speaks::All | Speaks::Handshake | Speaks::HandshakeAlone | Speaks::Stateless => None,
+        }
+    }
+
+    fn with_habits(&self, answer: Answer) -> Answer {
+        match self.habits.lost_session {
+            LostSession::BadRequest if answer.status() == StatusCode::NOT_FOUND => bad_request(),
+            LostSession::PlainBadRequest if answer.status() == StatusCode::NOT_FOUND => answered(
+                "text/plain",
+                "Bad Request: No valid session ID provided".to_owned(),
+            ),
+            LostSession::NotFound | LostSession::BadRequest | LostSession::PlainBadRequest => {
+                answer
+            }
+        }
+    }
+}
+
+fn issued_token(number: usize) -> String {
+    format!("issued-token-{number}")
+}
+
+fn unauthorized() -> Answer {
+    let mut answer = answered("text/plain", "Unauthorized".to_owned());
+    *answer.status_mut() = StatusCode::UNAUTHORIZED;
+    let challenge = header::HeaderValue::from_static("Bearer error=\"invalid_token\"");
+    answer
+        .headers_mut()
+        .insert(header::WWW_AUTHENTICATE, challenge);
+    answer
+}
+
+/// As the TypeScript SDK's examples refuse what is of no session.
+fn bad_request() -> Answer {
+    let error = json!({"code": -32000, "message": "Bad Request: No valid session ID provided"});
+    let error = json!({"jsonrpc": "2.0", "error": error, "id": null});
+    answered("application/json", error.to_string())
+}
+
+fn answered(content_type: &str, body: String) -> Answer {
+    Response::builder()
+        .status(StatusCode::BAD_REQUEST)
+        .header(header::CONTENT_TYPE, content_type)
+        .body(Full::new(Bytes::from(body)).boxed())
+        .unwrap()
+}
+
 impl ServerHandler for Handler {
     fn get_info(&self) -> ServerConfig {
         let tools = ServerCapabilities::builder()
@@ -158,12 +378,52 @@ impl ServerHandler for Handler {
         ServerConfig::new(tools.build())
     }
 
+    fn supported_protocol_versions(&self) -> Cow<'static, [ProtocolVersion]> {
+        Cow::Borrowed(match self.0.habits.speaks {
+            Speaks::All => ProtocolVersion::KNOWN_VERSIONS,
+            Speaks::Handshake | Speaks::HandshakeAlone => {
+                ProtocolVersion::known_up_to(&ProtocolVersion::V_2025_11_25)
+            }
+            Speaks::Stateless => &[ProtocolVersion::V_2026_07_28],
+        })
+    }
+
+    async fn initialize(
+        &self,
+        request: InitializeRequestParams,
+        context: RequestContext<RoleServer>,
+    ) -> Result<InitializeResult, ErrorData> {
+        *self.0.initialized.lock().unwrap() += 1;
+        context.peer.set_peer_info(request.clone());
+        self.negotiate_initialize(&request)
+    }
+
+    async fn discover(&self, _: RequestContext<RoleServer>) -> Result<DiscoverResult, ErrorData> {
+        *self.0.discovered.lock().unwrap() += 1;
+        let supported = self.supported_protocol_versions().into_owned();
+        Ok(DiscoverResult::from_server_info(supported, self.get_info()))
+    }
+
+    fn accepted_subscription_filter(&self, _: &SubscriptionFilter) -> Option<SubscriptionFilter> {
+        Some(SubscriptionFilter::builder().tools_list_changed().build())
+    }
+
+    async fn listen(&self, context: SubscriptionContext) -> Result<(), ErrorData> {
+        self.0.sinks.lock().unwrap().push(context.sink().clone());
+        context.cancelled().await;
+        Ok(())
+    }
+
     async fn list_tools(
         &self,
         _: Option<PaginatedRequestParams>,
         context: RequestContext<RoleServer>,
     ) -> Result<ListToolsResult, ErrorData> {
-        *self.0.lists.lock().unwrap() += 1;
+        let lists = {
+            let mut lists = self.0.lists.lock().unwrap();
+            *lists += 1;
+            *lists
+        };
         self.0.peers.lock().unwrap().push(context.peer);
         let schema = json!({"type": "object", "properties": {"text": {"type": "string"}}});
         let schema = Arc::new(schema.as_object().unwrap().clone());
@@ -171,7 +431,14 @@ impl ServerHandler for Handler {
         let names = ["echo", "fails", "fs.read", "meets", "stalls"];
         let tools = names.into_iter().chain(more);
         let tools = tools.map(|name| Tool::new(name, format!("does {name}"), Arc::clone(&schema)));
-        Ok(ListToolsResult::with_all_items(tools.collect()))
+        let mut page = ListToolsResult::with_all_items(tools.collect());
+        page.next_cursor = match self.0.habits.pages {
+            Pages::One => None,
+            Pages::EmptyCursor => Some(String::new()),
+            Pages::Stuck => Some("next".to_owned()),
+            Pages::Growing => Some(format!("page {lists}")),
+        };
+        Ok(page)
     }
 
     async fn call_tool(
@@ -193,11 +460,24 @@ impl ServerHandler for Handler {
                 let said = format!("you sent Bearer {TOKEN}");
                 return Err(ErrorData::invalid_params(said, None));
             }
+            "repeats" if self.0.habits.oauth => {
+                let token = issued_token(*self.0.issued.lock().unwrap());
+                CallToolResult::success(text(format!("you sent Bearer {token}")))
+            }
             "repeats" => CallToolResult::success(text(format!("you sent Bearer {TOKEN}"))),
             "traces" => {
                 let meta = context.meta.get_traceparent();
                 CallToolResult::success(text(meta.unwrap_or("none").to_owned()))
             }
+            "structured" => {
+                let mut result = CallToolResult::success(text("Two cities found.".to_owned()));
+                result.structured_content = Some(json!({"cities": ["Bonn", "Ulm"]}));
+                result
+            }
+            "draws" => CallToolResult::success(vec![
+                ContentBlock::text("Here it is."),
+                ContentBlock::image(PICTURE, "image/png"),
+            ]),
             "fs.read" => CallToolResult::success(text("line\n".repeat(10_000))),
             "meets" => {
                 self.0.both.wait().await;

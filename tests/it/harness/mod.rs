@@ -33,7 +33,12 @@ pub mod unary;
 pub mod upstream;
 pub mod validate;
 
-use std::{net::SocketAddr, sync::Arc, time::Duration};
+use std::{
+    net::{Shutdown, SocketAddr},
+    os::fd::OwnedFd,
+    sync::Arc,
+    time::Duration,
+};
 
 use contextd::{
     app::{Parts, Stop},
@@ -71,6 +76,10 @@ pub struct Replica {
     /// Its scripted models.
     pub scripted: Scripted,
     stop: Stop,
+    /// The socket of its admin port, if a test is to break it.
+    admin_socket: Option<std::net::TcpListener>,
+    /// Ends the task that reads keys and limits.
+    knowing: tokio::task::AbortHandle,
 }
 
 /// How a replica differs from the usual one.
@@ -123,6 +132,8 @@ pub struct Options {
     pub max_running: usize,
     /// Requests that are answered at once.
     pub max_requests: usize,
+    /// Large requests that are decoded at once, and counts of tokens.
+    pub max_large_requests: usize,
     /// What a tenant may use.
     pub tenant_limits: LimitsConfig,
     /// Who may call.
@@ -135,6 +146,8 @@ pub struct Options {
     pub otlp: Option<String>,
     /// MCP servers by name.
     pub mcp: Vec<(String, McpConfig)>,
+    /// [`Replica::break_admin_port`] is going to be called.
+    pub breaks_admin_port: bool,
 }
 
 impl Default for Options {
@@ -190,12 +203,14 @@ impl Default for Options {
             discover: None,
             max_running: 1000,
             max_requests: 512,
+            max_large_requests: Config::default().server.max_large_requests,
             tenant_limits: LimitsConfig::default(),
             auth: AuthConfig::default(),
             tls: TlsConfig::default(),
             drain_delay: Duration::ZERO,
             otlp: None,
             mcp: Vec::new(),
+            breaks_admin_port: false,
         }
     }
 }
@@ -212,6 +227,7 @@ impl Options {
         config.tls = self.tls.clone();
         config.limits = self.tenant_limits.clone();
         config.server.max_requests = self.max_requests;
+        config.server.max_large_requests = self.max_large_requests;
         config.database.overload_wait = Duration::from_secs(10); // other tests keep the machine busy
         config.turn.max_running_turns = self.max_running;
         config.server.drain_delay = self.drain_delay;
@@ -310,9 +326,13 @@ impl Replica {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let mut service = parts.assemble(config, CancellationToken::new()).unwrap();
-        let admin = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let admin = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        admin.set_nonblocking(true).unwrap();
+        let admin_socket = options
+            .breaks_admin_port
+            .then(|| admin.try_clone().unwrap());
         let admin_address = admin.local_addr().unwrap();
-        service.admin = Some(admin);
+        service.admin = Some(TcpListener::from_std(admin).unwrap());
         let engine = Arc::clone(&service.engine);
         let auth = Arc::clone(&service.auth);
         let stop = service.stop.clone();
@@ -329,6 +349,7 @@ impl Replica {
         });
         tokio::spawn(async move { service.serve(listener, &progress, None).await.unwrap() });
         ready.notified().await;
+        let knowing = tokio::spawn(keep_knowing(Arc::clone(&engine), Arc::clone(&auth)));
         Self {
             address,
             admin: admin_address,
@@ -336,6 +357,8 @@ impl Replica {
             auth,
             scripted,
             stop,
+            admin_socket,
+            knowing: knowing.abort_handle(),
         }
     }
 
@@ -408,14 +431,34 @@ impl Replica {
         self.close();
     }
 
+    /// Shuts the socket of the admin port down: no connection can be accepted there any more.
+    pub fn break_admin_port(&self) {
+        let socket = self.admin_socket.as_ref().expect("`breaks_admin_port`");
+        let socket = OwnedFd::from(socket.try_clone().unwrap());
+        let socket = std::net::TcpStream::from(socket);
+        socket.shutdown(Shutdown::Both).unwrap();
+    }
+
     fn close(&self) {
         self.fall_silent();
         self.stop.closing.cancel();
     }
 }
 
+/// Reads keys and limits as the workers do, also where a test has none: without, no call is admitted for
+/// long.
+async fn keep_knowing(engine: Arc<Engine>, auth: Arc<Auth>) {
+    let mut pace = tokio::time::interval(contextd::quota::REFRESH);
+    loop {
+        pace.tick().await;
+        let _ = as_worker(engine.quotas().read_limits()).await;
+        let _ = as_worker(auth.refresh_keys()).await;
+    }
+}
+
 impl Drop for Replica {
     fn drop(&mut self) {
+        self.knowing.abort();
         self.close();
     }
 }

@@ -54,12 +54,23 @@ struct Shared {
     backends: Vec<Arc<Mutex<Option<UnixStream>>>>,
     next: AtomicUsize,
     transactions: AtomicUsize,
+    /// Settings that a client brings and that are not known are ignored, not refused.
+    ignores_settings: bool,
 }
 
 impl Pooler {
     /// A pooler whose connections to the server have the settings of the role that contextd should
     /// have there.
     pub async fn before(database: &TestDatabase) -> Self {
+        Self::new(database, false).await
+    }
+
+    /// One that ignores the settings of clients (`ignore_startup_parameters = options`).
+    pub async fn that_ignores_settings(database: &TestDatabase) -> Self {
+        Self::new(database, true).await
+    }
+
+    async fn new(database: &TestDatabase, ignores_settings: bool) -> Self {
         let Target::Unix(socket) = database_target(database) else {
             panic!("not a socket")
         };
@@ -77,6 +88,7 @@ impl Pooler {
             backends,
             next: AtomicUsize::new(0),
             transactions: AtomicUsize::new(0),
+            ignores_settings,
         });
         let stop = CancellationToken::new();
         tokio::spawn(
@@ -175,7 +187,7 @@ async fn serve(mut client: TcpStream, shared: &Shared) -> io::Result<()> {
         }
         client.write_all(b"N").await?;
     };
-    if let Some(unknown) = unknown_setting(&settings) {
+    if let Some(unknown) = unknown_setting(&settings).filter(|_| !shared.ignores_settings) {
         let words = format!("SFATAL\0C08P01\0Munsupported startup parameter: {unknown}\0\0");
         return send(&mut client, b'E', words.as_bytes()).await;
     }

@@ -21,8 +21,8 @@ use nix::{
 };
 use tempfile::TempDir;
 use tokio::{
-    io::{AsyncBufReadExt as _, AsyncReadExt as _, BufReader},
-    process::{Child, ChildStderr, Command},
+    io::{AsyncBufReadExt as _, AsyncReadExt as _, BufReader, Lines},
+    process::{Child, ChildStderr, ChildStdout, Command},
     task::JoinHandle,
     time::timeout,
 };
@@ -30,7 +30,7 @@ use tokio_postgres::config::Host;
 use tonic::{Status, transport::Channel};
 use tonic_health::pb::{HealthCheckRequest, health_client::HealthClient};
 
-use super::{TestDatabase, events::PATIENCE};
+use super::{TestDatabase, database::pool_size, events::PATIENCE};
 
 /// A port that is free.
 const ANY_PORT: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
@@ -46,13 +46,19 @@ pub struct Place {
 /// Other tests keep the machine busy, for which no request is refused that may wait.
 fn patient(settings: &str) -> String {
     const TABLE: &str = "[database]\n";
-    const WAIT: &str = "overload_wait = '10s'\n";
-    if settings.contains("overload_wait") {
+    let mut more = String::new();
+    if !settings.contains("overload_wait") {
+        more.push_str("overload_wait = '10s'\n");
+    }
+    if let Some(size) = pool_size().filter(|_| !settings.contains("pool_size")) {
+        more.push_str(&format!("pool_size = {size}\n"));
+    }
+    if more.is_empty() {
         settings.to_owned()
     } else if settings.contains(TABLE) {
-        settings.replacen(TABLE, &format!("{TABLE}{WAIT}"), 1)
+        settings.replacen(TABLE, &format!("{TABLE}{more}"), 1)
     } else {
-        format!("{settings}\n{TABLE}{WAIT}")
+        format!("{settings}\n{TABLE}{more}")
     }
 }
 
@@ -245,6 +251,7 @@ pub struct Served {
     /// Where it listens.
     pub address: SocketAddr,
     child: Child,
+    printed: Arc<Mutex<Vec<String>>>,
     said: Arc<Mutex<String>>,
     listener: JoinHandle<()>,
 }
@@ -271,7 +278,8 @@ impl Served {
             .and_then(Result::unwrap);
         let address = ready
             .as_deref()
-            .and_then(|line| line.strip_prefix("contextd listens on "));
+            .and_then(|line| line.split_once("contextd listens on "))
+            .map(|(_, address)| address.trim_end_matches("\"}"));
         let Some(address) = address.map(|address| address.parse().unwrap()) else {
             let _ = child.start_kill(); // it may have ended by itself
             timeout(PATIENCE, listener)
@@ -283,10 +291,12 @@ impl Served {
                 said.lock().unwrap()
             ));
         };
-        tokio::spawn(async move { while let Ok(Some(_)) = lines.next_line().await {} });
+        let printed: Arc<Mutex<Vec<String>>> = Arc::new(Mutex::new(ready.into_iter().collect()));
+        keep(lines, Arc::clone(&printed));
         Ok(Self {
             address,
             child,
+            printed,
             said,
             listener,
         })
@@ -300,16 +310,22 @@ impl Served {
             .spawn()
             .unwrap();
         let (said, listener) = listen(child.stderr.take().unwrap());
-        let mut stdout = BufReader::new(child.stdout.take().unwrap()).lines();
-        tokio::spawn(async move { while let Ok(Some(_)) = stdout.next_line().await {} });
+        let printed = Arc::default();
+        keep(
+            BufReader::new(child.stdout.take().unwrap()).lines(),
+            Arc::clone(&printed),
+        );
         let address = until("it listens", || async {
             let said = said.lock().unwrap();
             let (_, rest) = said.split_once("listening on ")?;
-            rest.split_once(char::is_whitespace)?.0.parse().ok()
+            // A text log ends it by a space, a JSON log by a quote.
+            let (address, _) = rest.split_once(|c: char| c.is_whitespace() || c == '"')?;
+            address.parse().ok()
         });
         Self {
             address: address.await,
             child,
+            printed,
             said,
             listener,
         }
@@ -326,6 +342,11 @@ impl Served {
     /// Everything that it logged so far.
     pub fn said(&self) -> String {
         self.said.lock().unwrap().clone()
+    }
+
+    /// The lines of its standard output so far.
+    pub fn printed(&self) -> Vec<String> {
+        self.printed.lock().unwrap().clone()
     }
 
     /// SIGKILL: it has no chance to do anything. Returns when it is gone.
@@ -492,6 +513,15 @@ pub fn alive(pid: i32) -> bool {
 
 fn inherited(name: &str) -> Option<(&str, OsString)> {
     Some((name, std::env::var_os(name)?))
+}
+
+/// Gathers the lines that a process prints.
+fn keep(mut lines: Lines<BufReader<ChildStdout>>, printed: Arc<Mutex<Vec<String>>>) {
+    tokio::spawn(async move {
+        while let Ok(Some(line)) = lines.next_line().await {
+            printed.lock().unwrap().push(line);
+        }
+    });
 }
 
 /// Gathers what a process says on its standard error, until it and all that have it from it are

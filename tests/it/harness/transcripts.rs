@@ -201,7 +201,8 @@ const PARTS: &str =
     "select p.message_id, p.kind, p.call_id, p.category, p.tokens, p.original_tokens, m.seq is null as early
     from parts p left join messages m using (tenant_id, session_id, message_id)
    where p.session_id = $1 order by p.message_id, p.idx";
-const IN_FORCE: &str = "select from_seq, to_seq, summary_message, kept from compactions
+const IN_FORCE: &str =
+    "select from_seq, to_seq, summary_message, kept, hides_pinned from compactions
     where session_id = $1 and status = 2 order by active_from_seq desc limit 1";
 
 /// What is kept about them.
@@ -257,18 +258,18 @@ pub async fn check_books(client: &Client, session: &str) {
 /// The counters in the order of [`KEPT`]: of what the model sees, and of results whose message is
 /// not complete.
 fn count(messages: &[Row], parts: &[Row], in_force: Option<&Row>) -> [i64; 20] {
-    type InForce = (i64, i64, Option<String>, Vec<i64>);
+    type InForce = (i64, i64, Option<String>, Vec<i64>, bool);
     let in_force: Option<InForce> =
-        in_force.map(|row| (row.get(0), row.get(1), row.get(2), row.get(3)));
+        in_force.map(|row| (row.get(0), row.get(1), row.get(2), row.get(3), row.get(4)));
     let mut counted = [0_i64; 20];
     let mut seen = BTreeMap::new();
     for row in messages {
         let (seq, id, pinned, is_summary): (i64, String, bool, bool) =
             (row.get(0), row.get(1), row.get(4), row.get(5));
         let hidden = match &in_force {
-            Some((_, _, summary, _)) if is_summary => summary.as_ref() != Some(&id),
-            Some((from, to, _, kept)) => {
-                !pinned && (*from..=*to).contains(&seq) && !kept.contains(&seq)
+            Some((_, _, summary, ..)) if is_summary => summary.as_ref() != Some(&id),
+            Some((from, to, _, kept, hides_pinned)) => {
+                (!pinned || *hides_pinned) && (*from..=*to).contains(&seq) && !kept.contains(&seq)
             }
             None => is_summary,
         };

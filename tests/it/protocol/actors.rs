@@ -91,8 +91,8 @@ impl Hold {
 pub(super) struct Actor {
     pub scene: Arc<Scene>,
     pub store: Store,
-    /// A connection besides the store's: for the passing of time, and for what a test reads.
-    pub client: Client,
+    /// A connection besides the stores': for the passing of time, and for what a test reads.
+    pub client: Arc<Client>,
     pub dice: Dice,
     pub habits: Arc<Habits>,
     /// By the position of the session.

@@ -23,8 +23,8 @@ pub(super) enum Guard {
     KeyShare,
     /// So do ends that look at no queue.
     GateInStop,
-    /// What answers decide from is what is committed.
-    LockBeforeSubmit,
+    /// A change is written to the session that it was decided from.
+    Version,
     /// A request is remembered with what it did.
     IdempotencyRow,
     /// The model that a turn goes on with is stored with the attempt that calls it.
@@ -81,7 +81,7 @@ impl Guard {
             Self::OpenCallsInTake => &["I4 batch"],
             Self::Gate | Self::KeyShare => &["lost wake-up"],
             Self::GateInStop => &["lost start"],
-            Self::LockBeforeSubmit => &[
+            Self::Version => &[
                 "I4 asked twice",
                 "I4 results",
                 "owners",
@@ -142,8 +142,12 @@ impl Guard {
             Self::GateInStop => {
                 has("store::turn::stop").and_then(|_| unlocked("store::turn::gate"))
             }
-            Self::LockBeforeSubmit => {
-                has("store::submission::submit").and_then(|_| unlocked("store::turn::lock_run"))
+            Self::Version => {
+                let at = has("store::commit::session:")?;
+                let mut other = transaction.to_vec();
+                other[at] = without_comparison(&other[at], "r.xmin::text = $", "text")
+                    .unwrap_or_else(|| panic!("{} compares no version", other[at]));
+                Some(other)
             }
             Self::FallbackInRetry => without(
                 "store::turn::retry_turn",
@@ -203,11 +207,6 @@ fn kept(text: String) -> &'static str {
 fn slower(statement: &str) -> String {
     let at = [
         ("store::queue::enqueue", MET, format!("{MET} cross join lateral {LATER}")),
-        (
-            "store::submission::submit",
-            "    from session_run r\n   where",
-            format!("    from {MOMENT} cross join session_run r\n   where"),
-        ),
         ("store::queue::unqueue", "from f, picked p order by", format!("from f, {MOMENT}, picked p order by")),
         (
             "store::queue::start_idle",

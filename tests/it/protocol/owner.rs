@@ -5,11 +5,11 @@ use contextd::{
         CancelCause, CancelOutcome, Category, CompletionReason, Ending, MessageId, Role, Seq,
         SessionKey, TurnFence, TurnResult, Undone, command::TurnRequest, event::CallCancelReason,
     },
+    session::SessionState,
     store::{
         Error, Rows, Store,
         lease::Held,
         queue::Look,
-        session::SessionState,
         step::{Begun, NewStep},
         take::{Advance, Take, Taken},
         turn::{Batch, End, StepCost, Synthetic},

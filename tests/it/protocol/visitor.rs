@@ -8,13 +8,19 @@ use contextd::{
         Role, Seq, SessionId, SessionKey, TurnId, TurnResult, command::TurnRequest,
         event::CallCancelReason,
     },
+    session::{
+        SessionState,
+        answers::{Approval, NextStep},
+        change::Answer,
+    },
     store::{
+        answers::Submission,
         compaction::{Beginning, CompactionStatus, Cost, Counter, GivenUp, Replacement, Shift},
         delete::Deletion,
+        fork::Source,
         import::Import,
         queue::{Delivery, Enqueued, NewQueued, QueueState, Which, Withdrawal},
-        session::{NewConfig, SessionState},
-        submission::{Answer, Approval, NextStep, Submission},
+        session::NewConfig,
         turn::{End, Synthetic},
         update::NewRevision,
     },
@@ -51,7 +57,7 @@ pub(super) enum Visit {
 impl Actor {
     pub(super) async fn visit(&mut self, session: usize, deed: Visit) {
         match deed {
-            Visit::Execute => self.execute(session).await,
+            Visit::Execute => Box::pin(self.execute(session)).await,
             Visit::Enqueue => self.enqueue(session).await,
             Visit::Unqueue => self.unqueue(session).await,
             Visit::Answer => self.answer(session).await,
@@ -262,7 +268,7 @@ impl Actor {
             next: &next,
         };
         if let Some(submitted) = self
-            .insist(async || store.submit(&key, &submission).await)
+            .insist(async || Box::pin(store.submit(&key, &submission)).await)
             .await
         {
             let calls = submitted.accepted.iter().map(CallId::to_string).collect();
@@ -413,19 +419,24 @@ impl Actor {
         let store = self.store.clone();
         let new = SessionId::new(self.name("f", session));
         let idempotency = words::request(&self.name("f", session));
-        let Some(Some(head)) = self.ask(store.head(&key, None)).await else {
+        let Some(Some(seen)) = self.ask(store.session(&key)).await else {
             return;
         };
-        let Ok(last @ 1..) = usize::try_from(head.last_seq.0) else {
+        let Ok(last @ 1..) = usize::try_from(seen.last_seq.0) else {
             return;
         };
         let at = Seq(i64::try_from(1 + self.dice.below(last)).unwrap());
         let Some(open) = self.ask(store.open_calls_at(&key, at)).await else {
             return;
         };
+        let source = Source {
+            key: &key,
+            created: seen.created_at,
+            at,
+        };
         if open.is_empty()
             && let Some(true) = self
-                .insist(async || store.fork(&key, at, &new, &idempotency).await)
+                .insist(async || store.fork(source, &new, &idempotency).await)
                 .await
         {
             let from = key.session.to_string();
@@ -522,6 +533,7 @@ impl Actor {
             from: Seq(1),
             to,
             kept: &[],
+            hides_pinned: false,
             shift,
             summary: Some(&summary),
             estimator: ESTIMATOR,

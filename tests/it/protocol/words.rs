@@ -4,6 +4,7 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use contextd::{
+    codec::event::encode,
     model::{
         CallId, Category, Content, Counted, FailureReason, Fence, MessageId, Part, Payload,
         RequestId, Role, SessionConfig, ToolCall, ToolOutcome, ToolResult, TurnId,
@@ -11,10 +12,13 @@ use contextd::{
         event::{ModelFallback, StepPosition, WaitsFor},
         message::StoredPart,
     },
+    session::{
+        answers::Approval,
+        change::{Answer, AnswerKind},
+    },
     store::{
         NewMessage, Rows,
         admission::Admission,
-        submission::{Answer, AnswerKind, Approval},
         tool_call::OpenCall,
         turn::{Batch, CallFate, NewCall},
     },
@@ -228,7 +232,7 @@ pub(super) fn answer(open: &OpenCall, yes: bool) -> Result<Answer, Box<Approval>
             return Err(Box::new(Approval {
                 call: call.id,
                 edited: None,
-                request,
+                request: encode(&request).payload,
             }));
         }
         WaitsFor::Approval => AnswerKind::Denial,
@@ -241,6 +245,7 @@ pub(super) fn answer(open: &OpenCall, yes: bool) -> Result<Answer, Box<Approval>
         parts: vec!["seen".into()],
         outcome: ToolOutcome::Success,
         truncation: None,
+        display_text: String::new(),
     }));
     Ok(Answer {
         call: call.id,

@@ -112,7 +112,7 @@ impl Protocol {
         match self {
             Self::Chat => {
                 let settings = upstream.settings_for(Api::Chat);
-                let dialect = dialect::named("openai");
+                let dialect = dialect::original();
                 Arc::new(OpenAi::new(self.name(), settings, dialect, models).unwrap())
             }
             Self::Anthropic => {

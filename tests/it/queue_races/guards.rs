@@ -10,9 +10,6 @@ use crate::protocol::guards::without_comparison;
 /// A statement in place of another one.
 pub(super) type Replace = fn(&'static str) -> &'static str;
 
-/// What a take compares before it writes.
-const FENCE: &str = "r.epoch = $1 and r.op = $2";
-const NEXT_SEQ: &str = "($3::bigint is null or r.next_seq = $3)";
 /// Time goes by between what a take sees of the queue and its lock on the row.
 const SLOWLY: (&str, &str) = (
     "from (select (select coalesce",
@@ -43,10 +40,7 @@ pub(super) fn without_gate(sql: &'static str) -> &'static str {
 pub(super) fn without_next_seq(sql: &'static str) -> &'static str {
     if is(sql, "take::take:") {
         return changed(sql, |sql| {
-            replaced(
-                sql,
-                &[(NEXT_SEQ, "coalesce($3::bigint, 0) is not null"), SLOWLY],
-            )
+            replaced(&without(sql, "r.next_seq = $"), &[SLOWLY])
         });
     }
     sql
@@ -55,17 +49,21 @@ pub(super) fn without_next_seq(sql: &'static str) -> &'static str {
 /// A take sees neither that, which a takeover moves too, nor that the turn has another owner.
 pub(super) fn without_fence(sql: &'static str) -> &'static str {
     if is(sql, "take::take:") {
-        let blind = [
-            (FENCE, "$1::bigint is not null and $2::bigint is not null"),
-            (NEXT_SEQ, "coalesce($3::bigint, 0) is not null"),
-            SLOWLY,
-        ];
         return changed(sql, |sql| {
-            without_comparison(&replaced(sql, &blind), "r.owner = $", "text")
+            let blind = ["r.epoch = $", "r.op = $", "r.next_seq = $"]
+                .iter()
+                .fold(sql.to_owned(), |sql, comparison| without(&sql, comparison));
+            without_comparison(&replaced(&blind, &[SLOWLY]), "r.owner = $", "text")
                 .expect("a take compares the owner")
         });
     }
     sql
+}
+
+/// A take without a number that it compares.
+fn without(sql: &str, comparison: &str) -> String {
+    without_comparison(sql, comparison, "bigint")
+        .unwrap_or_else(|| panic!("no «{comparison}» in {sql}"))
 }
 
 fn is(sql: &str, name: &str) -> bool {

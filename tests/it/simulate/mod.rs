@@ -377,6 +377,7 @@ fn the_simulation_finds_a_weakened_decision() {
             role: Role::User,
             step: 0,
             finish: None,
+            is_silent: false,
         });
         next_step(&TurnProgress {
             last,

@@ -461,6 +461,7 @@ fn result(id: &CallId) -> StoredPart {
         parts: Vec::new(),
         outcome: ToolOutcome::Success,
         truncation: None,
+        display_text: String::new(),
     }))
 }
 

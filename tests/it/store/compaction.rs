@@ -60,6 +60,7 @@ pub(super) async fn swap(store: &Store, key: &SessionKey, id: &str) -> Compacted
         from: Seq(2),
         to: Seq(2),
         kept: &[],
+        hides_pinned: false,
         shift,
         summary: Some(&summary),
         estimator: ESTIMATOR,

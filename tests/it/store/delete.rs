@@ -2,9 +2,12 @@
 //! waiting in it.
 
 use contextd::{
-    model::{CancelCause, CancelOutcome},
+    model::{Access, BlobId, CancelCause, CancelOutcome, TenantLimits},
     store::{
+        AdmittedAt, Error,
+        api_key::NewKey,
         delete::Deletion,
+        fork::Source,
         step::{Begun, NewStep},
     },
 };
@@ -229,4 +232,178 @@ async fn an_owner_from_before_a_deletion_is_fenced_in_the_session_that_takes_the
             .epoch
             > new.fence.epoch
     );
+}
+
+/// What a call creates for a tenant.
+#[derive(Debug, Clone, Copy)]
+enum Creation {
+    Session,
+    Turn,
+    Fork,
+    LongFork,
+    Blob,
+    Upload,
+    ApiKey,
+    Limits,
+}
+
+const CREATIONS: [Creation; 8] = [
+    Creation::Session,
+    Creation::Turn,
+    Creation::Fork,
+    Creation::LongFork,
+    Creation::Blob,
+    Creation::Upload,
+    Creation::ApiKey,
+    Creation::Limits,
+];
+
+/// A session that can be forked.
+async fn source_of(store: &Store) -> (SessionKey, contextd::store::session::Session) {
+    let key = key("source");
+    let seen = store.session(&key).await.unwrap().unwrap();
+    (key, seen)
+}
+
+async fn create(store: &Store, what: Creation) -> Result<(), Error> {
+    let tenant = TenantId::new("t");
+    let config = SessionConfig {
+        model: "scripted/demo".to_owned(),
+        ..SessionConfig::default()
+    };
+    let new = NewConfig {
+        config: &config,
+        tools_tokens: 0,
+        estimator: ESTIMATOR,
+    };
+    match what {
+        Creation::Session => store
+            .create_session(&key("created"), &new, &request("created"))
+            .await
+            .map(drop),
+        Creation::Turn => {
+            let (turn, rows) = (TurnId::new("turn"), opening("with-turn"));
+            let (idempotency, request) = (unremembered(), TurnRequest::default());
+            let admission = admission(&turn, &rows, &idempotency, &request);
+            let admitted = store.admit_new(&key("with-turn"), &admission, &new).await;
+            admitted.map(drop)
+        }
+        Creation::Fork | Creation::LongFork => {
+            let (key, seen) = source_of(store).await;
+            let source = Source {
+                key: &key,
+                created: seen.created_at,
+                at: seen.last_seq,
+            };
+            let none = unremembered();
+            if matches!(what, Creation::Fork) {
+                let forked = store.fork(source, &SessionId::new("fork"), &none).await;
+                return forked.map(drop);
+            }
+            let new = SessionId::new("long-fork");
+            let claimed = store.claim_fork(source, &new, "a", LEASE, &none).await;
+            claimed.map(drop)
+        }
+        Creation::Blob => {
+            let id = BlobId::new("blob".to_owned());
+            store.put_blob(&tenant, &id, "text/plain", b"words").await
+        }
+        Creation::Upload => {
+            let id = BlobId::new("upload:1".to_owned());
+            let chunk: &[u8] = b"words";
+            store.write_upload(&tenant, &id, 0, &[chunk]).await
+        }
+        Creation::ApiKey => {
+            let key = NewKey {
+                id: "key",
+                tenant: &tenant,
+                hash: [7; 32],
+                access: Access::Write,
+                name: "",
+                ttl_seconds: None,
+                most: 100,
+            };
+            store.create_key(&key).await.map(drop)
+        }
+        Creation::Limits => {
+            let limits = TenantLimits::default();
+            store.set_tenant_limits(&tenant, &limits).await
+        }
+    }
+}
+
+/// How many rows there are of the tenant, in all tables.
+async fn rows_of_tenant(world: &World) -> BTreeMap<String, i64> {
+    let client = world.database.client().await;
+    let mut rows = BTreeMap::new();
+    for table in contextd::store::erasure::tables() {
+        let sql = format!("select count(*) from {table} where tenant_id = 't'");
+        let count: i64 = client.query_one(&sql, &[]).await.unwrap().get(0);
+        rows.insert(table.to_owned(), count);
+    }
+    rows
+}
+
+#[tokio::test]
+async fn a_call_that_was_admitted_before_a_deletion_creates_nothing_after_it() {
+    let world = World::new().await;
+    let store = &world.store;
+    world.idle("source").await;
+    let (_, read) = store.limits_version().await.unwrap();
+    let before = AdmittedAt(Some(read.at));
+    let had = rows_of_tenant(&world).await;
+    let client = world.database.client().await;
+    let goes_on = "insert into tenant_deletions (tenant_id, asked_at, asked_by) values ('t', now() - interval '1 minute', 'ops')";
+    client.batch_execute(goes_on).await.unwrap();
+    let check_refused = async |admitted: AdmittedAt| {
+        for what in CREATIONS {
+            let refused = admitted.scope(create(store, what)).await;
+            assert!(
+                matches!(refused, Err(Error::TenantDeleted(_))),
+                "{what:?}: {refused:?}"
+            );
+        }
+        assert_eq!(rows_of_tenant(&world).await, had);
+    };
+    check_refused(AdmittedAt(None)).await;
+    let done = "update tenant_deletions set done_at = now()";
+    client.batch_execute(done).await.unwrap();
+    check_refused(before).await;
+
+    let (_, read) = store.limits_version().await.unwrap();
+    for what in CREATIONS {
+        let made = AdmittedAt(Some(read.at)).scope(create(store, what)).await;
+        made.unwrap_or_else(|error| panic!("{what:?}: {error}"));
+    }
+    assert_ne!(rows_of_tenant(&world).await, had);
+}
+
+/// A statement that does not look whether the tenant is deleted.
+fn blind(sql: &'static str) -> &'static str {
+    const LOOK: &str = "not exists (select from tenant_deletions";
+    if sql.contains(LOOK) {
+        sql.replace(LOOK, &format!("true or {LOOK}")).leak()
+    } else {
+        sql
+    }
+}
+
+#[tokio::test]
+async fn creations_that_do_not_look_at_deletions_are_found() {
+    let world = World::new().await;
+    world.idle("source").await;
+    let (_, read) = world.store.limits_version().await.unwrap();
+    let had = rows_of_tenant(&world).await;
+    let client = world.database.client().await;
+    let done = "insert into tenant_deletions (tenant_id, asked_at, asked_by, done_at)
+                values ('t', now() - interval '1 minute', 'ops', now())";
+    client.batch_execute(done).await.unwrap();
+    let pool = world.database.pool();
+    let pool = pool.rewriting(|all| all.iter().map(|sql| blind(sql)).collect());
+    let store = Store::new(pool, "two", LEASE);
+    for what in CREATIONS {
+        let made = AdmittedAt(Some(read.at)).scope(create(&store, what)).await;
+        made.unwrap_or_else(|error| panic!("{what:?}: {error}"));
+    }
+    assert_ne!(rows_of_tenant(&world).await, had);
 }

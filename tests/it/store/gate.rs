@@ -1,7 +1,10 @@
 //! The gate between enqueue and the end of a turn: a message that was told "turn T runs" is in T,
 //! or T did not end.
 
-use contextd::store::{hot_statements, hot_transitions, session::SessionState, take::Take};
+use contextd::{
+    session::SessionState,
+    store::{hot_statements, hot_transitions, take::Take},
+};
 
 use super::{hot::finish_fence, *};
 

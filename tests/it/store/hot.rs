@@ -15,9 +15,8 @@ fn place(transition: &str) -> (&'static str, &'static str) {
         "admit" | "start_idle" => ("idle", "new-turn"),
         "stop" => ("closing", "closing-t1"),
         "take" | "interrupt" => ("queue", "queue-t1"),
-        "cancel" | "delete" => ("wait", "wait-t1"),
-        "submit" => ("turns", "turns-t1"),
-        "takeover" => ("lapsed", "lapsed-t1"),
+        "delete" => ("wait", "wait-t1"),
+        "commit" => ("turns", "turns-t1"),
         "enqueue" | "enqueue_unremembered" | "unqueue" | "queue_outcome" => ("queue", "queue-t1"),
         "open_at" => ("long", "long-t1"),
         "fail_compaction" | "swap" => ("compacting", ""),
@@ -49,13 +48,10 @@ fn named_arguments(transition: &str, statement: &Named, (session, turn): (&str, 
 fn of_transition(transition: &str, name: &str) -> Option<&'static str> {
     let argument = match (transition, name) {
         ("stop" | "record_usage" | "import", "op") => "1",
-        ("cancel", "turn") => "null",
-        ("cancel" | "interrupt" | "submit" | "takeover", "owner") => "'two'",
+        ("interrupt", "owner") => "'two'",
         ("delete", "op") => "1",
         ("delete", "led") => "'session deleted'",
-        ("submit", "tokens") => "array[3]",
-        ("submit", "blobs") => "array[null]::text[]",
-        ("submit", "edited") => "array[false]",
+        ("commit", name) => return of_commit(name),
         ("enqueue" | "enqueue_unremembered", "message") => "'new-queued'",
         ("enqueue" | "enqueue_unremembered", "request") => "null",
         ("queue_outcome", "message") => "'q1'",
@@ -86,6 +82,46 @@ fn of_transition(transition: &str, name: &str) -> Option<&'static str> {
     Some(argument)
 }
 
+/// A commit with a result, an approval, and the message that holds results.
+fn of_commit(name: &str) -> Option<&'static str> {
+    let argument = match name {
+        "version" => "version_of('turns')",
+        "new_owner" | "written_by" => "'two'",
+        "cancel" | "cancel_cause" => "0",
+        "cancel_reason" => "''",
+        "new_epoch" | "new_op" | "takeovers" | "step" | "attempt" | "open_calls" | "messages"
+        | "results" => "1",
+        "ref_events" => "array[1, 2]",
+        "next_seq" => "900002",
+        "first_seq" | "message_seq" => "900000",
+        "context_tokens" | "results_tokens" | "overhead" | "message_overhead" => "10",
+        "wake_at" => "null",
+        "wake_within" => "60",
+        "message" => "'new-results'",
+        "message_step" => "1",
+        "event_kinds" => "array['tool_call_completed', 'tool_call_requested']",
+        "event_payloads" => "array['', '']::bytea[]",
+        "event_sizes" => "array[null, null]::bigint[]",
+        "event_steps" | "event_attempts" => "array[1, 1]",
+        "refs" => "array['d1', 'd2']",
+        "result_messages" | "blob_messages" => "array['new-results']",
+        "result_positions" | "blob_positions" => "array[0]",
+        "closed_tools" => "array['look']",
+        "closed_statuses" => "array[3]::smallint[]",
+        "outcomes" => "array[1]::smallint[]",
+        "bodies" => "array['seen']",
+        "rests" => "array[null]::bytea[]",
+        "result_tokens" => "array[3]",
+        "hashes" => "array['h']",
+        "asked_calls" => "array['d2']",
+        "asked_statuses" => "array[0]::smallint[]",
+        "edits" => "array['{}']",
+        "led" => "'[]'",
+        _ => return None,
+    };
+    Some(argument)
+}
+
 /// What a parameter of that name takes.
 fn of_any_transition(name: &str) -> &'static str {
     match name {
@@ -104,6 +140,8 @@ fn of_any_transition(name: &str) -> &'static str {
         "lease" => "30",
         "timeout" => "600",
         "ttl" => "60",
+        "known_at" => "null",
+        "follows" => "false",
         "measured" => MEASURED,
         "request_id" => "'r'",
         "request_hash" => "'hash'",
@@ -145,18 +183,8 @@ fn of_any_transition(name: &str) -> &'static str {
         "status" => "2",
         "stay" => "30",
         "unused_for" => "null",
-        // A result, and an approval.
         "submission" => "'submission'",
         "closed_calls" => "array['d1']",
-        "outcomes" => "array[1]::smallint[]",
-        "bodies" => "array['seen']",
-        "rests" => "array[null]::bytea[]",
-        "hashes" => "array['h']",
-        "needed" => "array[0]::smallint[]",
-        "leads_to" => "array[3]::smallint[]",
-        "approved_calls" => "array['d2']",
-        "requests" => "array['']::bytea[]",
-        "edits" => "array['{}']",
         "overhead" => "4",
         // What the replica has in its memory.
         "replica" => "'one'",
@@ -172,6 +200,7 @@ fn of_any_transition(name: &str) -> &'static str {
         "summary_tokens" => "4",
         "summary_info" => "''",
         "kept" => "array[]::bigint[]",
+        "hides_pinned" => "false",
         "at" => "399",
         // A result that is cleared, and comes back.
         "positions" => "array[0]",

@@ -2,10 +2,10 @@
 
 use contextd::{
     model::{CancelCause, CompactionId},
+    session::SessionState,
     store::{
         compaction::{Cost, Counter, Replacement, Shift},
         prune::Marks,
-        session::SessionState,
         take::Take,
     },
 };
@@ -255,7 +255,7 @@ impl Driver<'_> {
 
     async fn take_over(&self, epoch: i64) {
         let client = self.world.database.client().await;
-        let sql = "update session_run set lease_until = '-infinity', tool_deadline = '-infinity' where session_id = $1";
+        let sql = "update session_run set lease_until = '-infinity', tool_deadline = 'epoch' where session_id = $1";
         client
             .execute(sql, &[&self.key.session.as_str()])
             .await
@@ -302,6 +302,7 @@ impl Driver<'_> {
             from: Seq(1),
             to,
             kept: &[],
+            hides_pinned: false,
             shift,
             summary: Some(&summary),
             estimator: ESTIMATOR,

@@ -18,6 +18,7 @@ mod schema;
 use std::{collections::BTreeMap, time::Duration};
 
 use contextd::{
+    codec::event::encode,
     model::{
         CallId, Category, CompletionReason, Content, Counted, Ending, Fence, MessageId, Part,
         Payload, RequestId, Role, Seq, SessionConfig, SessionId, SessionKey, TenantId, ToolCall,
@@ -26,13 +27,17 @@ use contextd::{
         event::{CallCancelReason, StepPosition, WaitsFor},
         message::StoredPart,
     },
+    session::{
+        answers::{Approval, NextStep},
+        change::{Answer, AnswerKind},
+    },
     store::{
         NewMessage, Rows, Store,
         admission::Admission,
+        answers::{Submission, Submitted},
         grant::Grant,
         queue::{Delivery, Enqueued, NewQueued, Place},
         session::NewConfig,
-        submission::{Answer, AnswerKind, Approval, NextStep, Submission, Submitted},
         take::{Advance, Take, Taken},
         turn::{Batch, CallFate, End, NewCall, StepCost, Synthetic},
         written::Written,
@@ -431,6 +436,7 @@ async fn submit(
                 parts: vec!["seen".into()],
                 outcome: ToolOutcome::Success,
                 truncation: None,
+                display_text: String::new(),
             })),
             tokens: 3,
             hash: "answer".to_owned(),
@@ -468,6 +474,7 @@ async fn decide(store: &Store, key: &SessionKey, call: &str, yes: bool) -> Submi
             parts: vec!["no".into()],
             outcome: ToolOutcome::Denied,
             truncation: None,
+            display_text: String::new(),
         })),
         tokens: 2,
         hash: "denial".to_owned(),
@@ -487,7 +494,7 @@ async fn decide(store: &Store, key: &SessionKey, call: &str, yes: bool) -> Submi
     let approval = Approval {
         call: id.clone(),
         edited: None,
-        request,
+        request: encode(&request).payload,
     };
     let (answers, approvals) = if yes {
         (vec![], vec![approval])

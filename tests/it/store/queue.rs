@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use contextd::{
     model::{MessageId, Seq, TurnId, command::TurnRequest},
+    session::SessionState,
     store::{
         idempotency::Remembered,
         queue::{Delivery, DropReason, Enqueued, Look, NewQueued, QueueState, Which, Withdrawal},
-        session::SessionState,
         take::{Advance, Take, Taken},
         written::Written,
     },
@@ -586,7 +586,7 @@ async fn a_take_is_refused_by_a_cancel_an_open_call_a_withdrawal_and_an_old_fenc
         .database
         .client()
         .await
-        .execute("update session_run set tool_deadline = '-infinity'", &[])
+        .execute("update session_run set tool_deadline = 'epoch'", &[])
         .await
         .unwrap();
     let owner = world

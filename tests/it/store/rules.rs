@@ -1,6 +1,6 @@
 //! Rules that stand both in Rust and in SQL: what one says of a session the other says too.
 
-use contextd::store::{following::Starters, session::SessionState};
+use contextd::{session::SessionState, store::following::Starters};
 
 use super::*;
 

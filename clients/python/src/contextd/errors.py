@@ -147,6 +147,10 @@ class UnavailableError(ApiError):
     """UNAVAILABLE: no server could be reached, or none can serve now."""
 
 
+class ServerUnreachableError(UnavailableError):
+    """The first connection to the server did not come about: the message says why, and what to do."""
+
+
 class TimedOutError(ApiError):
     """DEADLINE_EXCEEDED."""
 

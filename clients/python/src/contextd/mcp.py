@@ -1,4 +1,4 @@
-"""The tools of MCP servers as host tools. Takes the extra `contextd[mcp]`.
+"""The tools of MCP servers as host tools. Takes the extra `contextd-client[mcp]`.
 
     session = client.session(tools=[*mcp_tools("uvx mcp-server-fetch"), *mcp_tools("https://example.com/mcp")])
 
@@ -28,7 +28,7 @@ try:
     import mcp
     from mcp.client.streamable_http import streamable_http_client
 except ImportError as error:  # pragma: no cover
-    raise ImportError("the tools of MCP servers take the extra: pip install 'contextd[mcp]'") from error
+    raise ImportError("the tools of MCP servers take the extra: pip install 'contextd-client[mcp]'") from error
 
 # Content that contextd takes inline.
 MAX_MEDIA_BYTES = 3 * 1024 * 1024

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import Any, Literal, TypedDict, TypeVar, Union
+from typing import Any, Literal, TypedDict, TypeVar, Union, get_args
 
 from google.protobuf.duration_pb2 import Duration
 from google.protobuf.message import Message as ProtoMessage
@@ -14,7 +14,7 @@ from .v1 import context_pb2, generation_pb2, policy_pb2, queue_pb2, session_pb2,
 Busy = Literal["enqueue", "reject", "interrupt"]
 DeliveryMode = Literal["asap", "when_idle", "interrupt"]
 Effort = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
-Format = Literal["neutral", "openai", "openai_responses", "anthropic", "gemini", "ai_sdk", "native"]
+Format = Literal["neutral", "openai", "openai_responses", "anthropic", "gemini", "ai_sdk", "ai_sdk_7", "native"]
 View = Literal["all", "live"]
 Strategy = Literal["reactive_overflow", "proactive_threshold", "middle_removal", "truncation"]
 
@@ -35,7 +35,11 @@ FORMATS: dict[str, context_pb2.PromptFormat.ValueType] = {
     "anthropic": context_pb2.PROMPT_FORMAT_ANTHROPIC,
     "gemini": context_pb2.PROMPT_FORMAT_GEMINI,
     "ai_sdk": context_pb2.PROMPT_FORMAT_AI_SDK,
+    "ai_sdk_7": context_pb2.PROMPT_FORMAT_AI_SDK_7,
     "native": context_pb2.PROMPT_FORMAT_NATIVE,
+}
+EFFORTS: dict[str, generation_pb2.ReasoningEffort.ValueType] = {
+    name: generation_pb2.ReasoningEffort.Value(f"REASONING_EFFORT_{name.upper()}") for name in get_args(Effort)
 }
 STRATEGIES: dict[str, policy_pb2.CompactionStrategy.ValueType] = {
     "reactive_overflow": policy_pb2.COMPACTION_STRATEGY_REACTIVE_OVERFLOW,
@@ -75,6 +79,14 @@ class Generation(TypedDict, total=False):
 LimitsLike = Union[Limits, turn_pb2.TurnLimits]
 GenerationLike = Union[Generation, generation_pb2.Generation]
 P = TypeVar("P", bound=ProtoMessage)
+V = TypeVar("V")
+
+
+def chosen(name: str, value: str, choices: Mapping[str, V]) -> V:
+    """The value of a named choice. A `ValueError` for another one says which there are."""
+    if isinstance(value, str) and value in choices:
+        return choices[value]
+    raise ValueError(f"{name} is {value!r}; it is one of {', '.join(repr(each) for each in choices)}")
 
 
 def duration(seconds: float) -> Duration:
@@ -82,6 +94,12 @@ def duration(seconds: float) -> Duration:
     made = Duration()
     made.FromNanoseconds(round(seconds * 1e9))
     return made
+
+
+def known_fields(name: str, values: Mapping[str, Any], kind: type) -> None:
+    """A `ValueError` for a field that there is not."""
+    if unknown := [key for key in values if key not in kind.__annotations__]:
+        raise ValueError(f"{name} has no {unknown[0]!r}; it takes {', '.join(kind.__annotations__)}")
 
 
 def limits_of(limits: LimitsLike) -> turn_pb2.TurnLimits:
@@ -92,6 +110,7 @@ def limits_of(limits: LimitsLike) -> turn_pb2.TurnLimits:
     for name in ("turn_timeout", "tool_timeout", "grace_period"):
         if name in values:
             values[name] = duration(values[name])
+    known_fields("limits", values, Limits)
     return turn_pb2.TurnLimits(**values)
 
 
@@ -100,13 +119,14 @@ def generation_of(generation: GenerationLike) -> generation_pb2.Generation:
     if isinstance(generation, generation_pb2.Generation):
         return generation
     values: dict[str, Any] = dict(generation)
+    known_fields("generation", values, Generation)
     effort = values.pop("reasoning_effort", None)
     choice = values.pop("tool_choice", None)
     schema = values.pop("response_schema", None)
     options = values.pop("provider_options", None)
     made = generation_pb2.Generation(**values)
     if effort is not None:
-        made.reasoning_effort = generation_pb2.ReasoningEffort.Value(f"REASONING_EFFORT_{effort.upper()}")
+        made.reasoning_effort = chosen("reasoning_effort", effort, EFFORTS)
     if choice in ("auto", "none", "required"):
         made.tool_choice.mode = generation_pb2.ToolChoiceMode.Value(f"TOOL_CHOICE_MODE_{choice.upper()}")
     elif choice is not None:

@@ -13,6 +13,7 @@ from typing import Any, Literal, Union, overload
 from ._core.schema import Signature, arguments_for, signature_of, takes_context
 from .content import Media, Piece, parts_of
 from .errors import ToolError
+from .options import chosen
 from .v1 import message_pb2, tool_pb2, turn_pb2, usage_pb2
 
 # Texts of one result; contextd keeps far less of it (120,000 characters by default) and refuses more than 3 MiB.
@@ -127,7 +128,7 @@ class Tool:
             description=self.description,
             input_schema=tool_pb2.JsonSchema(json=json.dumps(self.schema, ensure_ascii=False)),
             requires_approval=self.needs_approval,
-            category=CATEGORIES[self.category],
+            category=chosen("category", self.category, CATEGORIES),
             deferred=self.deferred,
         )
         if self.strict is not None:

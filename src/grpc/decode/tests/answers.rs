@@ -40,6 +40,7 @@ fn results_are_read_in_order() {
         tool_name: "any name at all".into(),
         truncation: Some(Default::default()),
         prune_mark: Some(Default::default()),
+        display_text: "ours".to_owned(),
         ..result("b", vec![])
     };
     let results = submit(vec![
@@ -53,12 +54,14 @@ fn results_are_read_in_order() {
             parts: vec!["x\u{FFFD}".into(), "y".into()],
             outcome: ToolOutcome::Success,
             sanitized: true,
+            display_text: String::new(),
         },
         SubmittedResult {
             call: CallId::new("b"),
             parts: vec![],
             outcome: ToolOutcome::Error,
             sanitized: false,
+            display_text: String::new(),
         },
     ];
     assert_eq!(results, expected);
@@ -216,6 +219,7 @@ fn a_decision_is_read_with_what_belongs_to_it() {
         (
             approval(deny, "", "no\0"),
             Verdict::Deny {
+                sanitized: true,
                 reason: "no\u{FFFD}".into(),
             },
         ),

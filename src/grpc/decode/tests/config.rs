@@ -412,7 +412,9 @@ fn overrides_have_their_ranges() {
         keep_turns: Some(-1),
         keep_ratio: Some(0.91),
         instructions: "x".repeat(16_385),
+        summary_model: "notes".into(),
         guard_stream_ratio: Some(1.1),
+        guard_max_restarts: Some(101),
         ..Default::default()
     };
     check_policy(
@@ -425,9 +427,22 @@ fn overrides_have_their_ranges() {
             ("compaction.threshold", OutOfRange),
             ("compaction.keep_turns", OutOfRange),
             ("compaction.keep_ratio", OutOfRange),
+            ("compaction.summary_model", Invalid),
             ("compaction.instructions", TooLarge),
             ("compaction.guard_stream_ratio", OutOfRange),
+            ("compaction.guard_max_restarts", OutOfRange),
         ],
+    );
+    let most = pb::CompactionPolicy {
+        guard_max_restarts: Some(100),
+        ..Default::default()
+    };
+    check_policy(
+        pb::Policy {
+            compaction: Some(most),
+            ..Default::default()
+        },
+        &[],
     );
     let prune = pb::PrunePolicy {
         mode: 9,

@@ -1,6 +1,7 @@
 //! Media in messages and results.
 
 use super::*;
+use crate::context::testing::linear;
 use crate::model::{
     BlobId, Content, Given, Media, NewContent,
     command::Start,
@@ -257,4 +258,38 @@ fn results_hold_texts_and_media_in_order() {
         medium.kept().map(|kept| &kept.id),
         Some(submit.contents[0].id())
     );
+}
+
+#[test]
+fn a_hundred_thousand_media_are_not_compared_with_each_other() {
+    const MEDIA: u32 = 100_000;
+    let contents: Vec<_> = (0..MEDIA)
+        .map(|i| NewContent::new("image/gif".into(), i.to_be_bytes().to_vec()))
+        .collect();
+    let twice: Vec<_> = contents.iter().chain(&contents).cloned().collect();
+    let kept = linear("contents of a request", || {
+        let mut found = Findings::of("RPC");
+        twice.into_iter().for_each(|it| found.lay_aside(it));
+        found.take_contents()
+    });
+    assert_eq!(kept, contents, "in their order");
+
+    let reference = |i: u32| shown(media(Some(Wire::BlobId(format!("{i:064x}")))));
+    let message = pb::InputMessage {
+        parts: (0..MEDIA).chain(0..MEDIA).map(reference).collect(),
+        ..Default::default()
+    };
+    let named = linear("blobs that a request names", || {
+        named_in_messages([&message])
+    });
+    assert_eq!(named.len(), 256);
+
+    let inline = |i: u32| shown(media(Some(Wire::Data(i.to_be_bytes().to_vec()))));
+    let request = turn_with(|it| {
+        it.input.get_or_insert_default().parts = (0..MEDIA).map(inline).collect();
+    });
+    let read = linear("a whole request", || {
+        super::super::execute_turn(request, Stored::new()).map(drop)
+    });
+    check(read, &[("input.parts", TooLarge)]);
 }

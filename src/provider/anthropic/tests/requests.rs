@@ -1,5 +1,6 @@
 //! Requests: what is written of a prompt, and what is left out.
 
+mod cache;
 mod settings;
 
 use serde_json::{Value, json};
@@ -34,6 +35,7 @@ fn manner(model: &str) -> Manner<'static> {
         provider: "main",
         model: ModelInfo::unknown(model),
         cache: None,
+        reasoning_back: None,
         with_reasoning: true,
         with_system: true,
     }

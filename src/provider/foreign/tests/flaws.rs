@@ -166,7 +166,7 @@ fn wrong_sdk_messages_are_refused_with_their_places() {
         &messages,
         &[
             ("[0].role", Kind::Unsupported),
-            ("[1].content[0].data", Kind::Malformed),
+            ("[1].content[0].data.type", Kind::Unsupported),
             ("[1].content[1].image", Kind::Missing),
             ("[1].content[2].type", Kind::Unsupported),
             ("[2].content[0].toolCallId", Kind::Missing),

@@ -7,7 +7,7 @@ use super::*;
 use crate::provider::{http::lenient, recordings};
 
 /// Conversations in the form in which contextd writes them, each with everything that it has.
-fn conversations() -> Vec<(Case, Value)> {
+pub(super) fn conversations() -> Vec<(Case, Value)> {
     let [chat, anthropic, responses, gemini] = SERVICES;
     let picture = "aGVsbG8=";
     let in_chat = json!([
@@ -104,7 +104,26 @@ fn conversations() -> Vec<(Case, Value)> {
         {"role": "assistant", "content": "A cat."},
         {"role": "user", "content": "Why?"},
     ]);
+    let in_sdk_7 = json!([
+        {"role": "system", "content": "Be brief."},
+        {"role": "user", "content": [{"type": "text", "text": "What is this?", "providerOptions": {"x": {"y": 1}}},
+            {"type": "file", "data": {"type": "data", "data": picture}, "mediaType": "image/png"},
+            {"type": "file", "data": "https://a.example/b.pdf", "mediaType": "application/pdf", "filename": "b.pdf"}]},
+        {"role": "assistant", "content": [
+            {"type": "reasoning", "text": "Hm.", "providerOptions": {"anthropic": {"signature": "s"}}},
+            {"type": "reasoning-file", "data": {"type": "data", "data": picture}, "mediaType": "image/png"},
+            {"type": "text", "text": "Both."},
+            {"type": "tool-call", "toolCallId": "c1", "toolName": "look", "input": {"n": 1}}]},
+        {"role": "tool", "content": [
+            {"type": "tool-result", "toolCallId": "c1", "toolName": "look", "output": {"type": "content", "value": [
+                {"type": "text", "text": "See:"},
+                {"type": "file", "data": {"type": "data", "data": picture}, "mediaType": "image/png"},
+                {"type": "file-url", "url": "https://a.example/c.png", "mediaType": "image/png"}]}}]},
+        {"role": "assistant", "content": "A cat."},
+        {"role": "user", "content": "Why?"},
+    ]);
     vec![
+        (anthropic.by_sdk_7(), in_sdk_7),
         (chat, in_chat),
         (anthropic, in_messages),
         (responses, in_responses),
@@ -131,7 +150,7 @@ fn items(messages: &Value) -> &[Value] {
 }
 
 /// A conversation around a recorded answer.
-fn around(model: &str, mut parts: Vec<Part>) -> Vec<Message> {
+pub(super) fn around(model: &str, mut parts: Vec<Part>) -> Vec<Message> {
     let mut results = Vec::new();
     for part in &mut parts {
         match &mut part.content {
@@ -143,6 +162,7 @@ fn around(model: &str, mut parts: Vec<Part>) -> Vec<Message> {
                     parts: vec!["Seen.".into()],
                     outcome: ToolOutcome::Success,
                     truncation: None,
+                    display_text: String::new(),
                 })));
             }
             Content::Text(_)
@@ -162,7 +182,7 @@ fn around(model: &str, mut parts: Vec<Part>) -> Vec<Message> {
 }
 
 /// The recorded answers of a service: file and parts.
-fn recorded(case: Case) -> Vec<(String, Vec<Part>)> {
+pub(super) fn recorded(case: Case) -> Vec<(String, Vec<Part>)> {
     let answers = match case.recorded {
         "openai_chat" => recordings::answers(case.recorded, |_| {
             openai::decode::Decoder::new(&openai::dialect::COMPATIBLE)
@@ -210,6 +230,7 @@ fn proof(shape: PromptShape) -> Value {
         PromptShape::Gemini => json!({"gemini": {"thoughtSignature": "s"}}),
         PromptShape::OpenAiChat
         | PromptShape::AiSdk
+        | PromptShape::AiSdk7
         | PromptShape::Neutral
         | PromptShape::Native => {
             json!({"openai": {"reasoning_details": [{"type": "reasoning.text", "text": "t"}]}})
@@ -218,7 +239,7 @@ fn proof(shape: PromptShape) -> Value {
 }
 
 /// The calls of a conversation: tool and arguments as they go out.
-fn calls(messages: &[Message]) -> Vec<(String, Value)> {
+pub(super) fn calls(messages: &[Message]) -> Vec<(String, Value)> {
     let call = |part: &Part| match &part.content {
         Content::ToolCall(call) => {
             let sent = call.has_object().then_some(call.arguments.as_str());
@@ -239,7 +260,7 @@ fn calls(messages: &[Message]) -> Vec<(String, Value)> {
 
 /// What the model said in words. Where messages of one role become one, there is a break between
 /// them: blanks do not count.
-fn words(messages: &[Message]) -> String {
+pub(super) fn words(messages: &[Message]) -> String {
     let said = |part: &Part| match &part.content {
         Content::Text(text) | Content::Refusal(text) => text.clone(),
         Content::Reasoning { .. }
@@ -273,7 +294,7 @@ fn medium() -> impl Strategy<Value = (String, Vec<u8>)> {
 
 /// What one says or gives in a piece.
 #[derive(Debug, Clone)]
-enum Piece {
+pub(super) enum Piece {
     Words(String),
     Medium(String, Vec<u8>),
 }
@@ -287,7 +308,7 @@ fn piece() -> impl Strategy<Value = Piece> {
 
 /// What a model says in a piece.
 #[derive(Debug, Clone)]
-enum Said {
+pub(super) enum Said {
     Words(String),
     Thought(String, bool),
     Refusal(String),
@@ -317,13 +338,13 @@ fn said() -> impl Strategy<Value = Said> {
 
 /// Who speaks.
 #[derive(Debug, Clone)]
-enum Turn {
+pub(super) enum Turn {
     User(Vec<Piece>),
     Instructions(String),
     Model(Vec<Said>),
 }
 
-fn turn() -> impl Strategy<Value = Turn> {
+pub(super) fn turn() -> impl Strategy<Value = Turn> {
     prop_oneof![
         3 => prop::collection::vec(piece(), 1..4).prop_map(Turn::User),
         1 => text().prop_map(Turn::Instructions),
@@ -332,15 +353,15 @@ fn turn() -> impl Strategy<Value = Turn> {
 }
 
 /// A conversation as it is stored.
-struct Stored<'a> {
-    case: Case,
-    contents: &'a mut Contents,
-    messages: Vec<Message>,
-    calls: usize,
+pub(super) struct Stored<'a> {
+    pub(super) case: Case,
+    pub(super) contents: &'a mut Contents,
+    pub(super) messages: Vec<Message>,
+    pub(super) calls: usize,
 }
 
 impl Stored<'_> {
-    fn add(&mut self, turn: Turn) {
+    pub(super) fn add(&mut self, turn: Turn) {
         match turn {
             Turn::User(pieces) => {
                 let part = |given| match given {
@@ -385,6 +406,7 @@ impl Stored<'_> {
                         parts: given.into_iter().map(|piece| self.given(piece)).collect(),
                         outcome,
                         truncation: None,
+                        display_text: String::new(),
                     })));
                     Part::new(Content::ToolCall(ToolCall {
                         id,

@@ -267,6 +267,7 @@ fn failures_of_tools_are_said_as_errors() {
             parts: vec![words.into()],
             outcome,
             truncation: None,
+            display_text: String::new(),
         };
         let results = message(Role::Tool, vec![Part::new(Content::ToolResult(result))]);
         let contents = sent(
@@ -404,6 +405,7 @@ fn media_of_results_stand_in_them_where_the_model_takes_that() {
         ],
         outcome: ToolOutcome::Success,
         truncation: None,
+        display_text: String::new(),
     };
     let sent = |model: &str| {
         let results = message(

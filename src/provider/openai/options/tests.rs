@@ -4,6 +4,7 @@ use serde_json::json;
 
 use super::*;
 use crate::{
+    context::testing::{linear, wide_schema},
     model::generation::{Temperature, TopP},
     provider::openai::{
         dialect,
@@ -118,7 +119,8 @@ fn unsupported_parameters_are_reported_by_name() {
         ..Generation::default()
     };
     assert_eq!(refused("openai", "gpt-4o", &stops), ["stop_sequences"]);
-    assert_eq!(refused("groq", "any", &stops), [""; 0]);
+    assert_eq!(refused("groq", "any", &stops), ["stop_sequences"]);
+    assert_eq!(refused("together", "any", &stops), [""; 0]);
     assert_eq!(refused("openai", "gpt-4o", &Generation::default()), [""; 0]);
 }
 
@@ -366,7 +368,8 @@ fn a_schema_is_strict_where_the_service_supports_it() {
 #[test]
 fn provider_options_override_parameters_but_never_messages() {
     let options = json!({
-        "openai": {"temperature": 1.5, "service_tier": "flex", "big": 12345678901234567890_u64, "model": "x", "messages": [], "tools": [], "stream": false},
+        "openai": {"temperature": 1.5, "service_tier": "flex", "big": 12345678901234567890_u64, "model": "x", "messages": [], "tools": [],
+                   "stream": false, "stream_options": {"include_usage": false}, "n": 5},
         "anthropic": {"speed": "fast"},
     });
     let generation = Generation {
@@ -383,6 +386,9 @@ fn provider_options_override_parameters_but_never_messages() {
         (&body["model"], &body["stream"]),
         (&json!("gpt"), &json!(true))
     );
+    // What each call is charged by.
+    assert_eq!(body["stream_options"], json!({"include_usage": true}));
+    assert_eq!(body.get("n"), None);
     assert_eq!(
         (
             body["messages"][0]["content"].as_str(),
@@ -391,4 +397,10 @@ fn provider_options_override_parameters_but_never_messages() {
         (Some("Hello"), Some(1))
     );
     assert_eq!(body.get("speed"), None);
+}
+
+#[test]
+fn a_hundred_thousand_properties_are_not_compared_with_as_many_required_ones() {
+    let schema = serde_json::from_str(&wide_schema(100_000)).unwrap();
+    assert!(linear("can_be_strict", || can_be_strict(&schema)));
 }

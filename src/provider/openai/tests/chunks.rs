@@ -357,7 +357,7 @@ fn finish_reasons_are_mapped_to_ours() {
 }
 
 #[test]
-fn an_answer_is_complete_only_with_its_end_marker() {
+fn an_answer_is_complete_with_its_end_marker_or_a_finish_reason() {
     let said = delta(json!({"content": "a"}));
     let no_marker = |payloads: &[Value]| stream(payloads).replace("data: [DONE]\n\n", "");
     assert_eq!(
@@ -369,22 +369,19 @@ fn an_answer_is_complete_only_with_its_end_marker() {
         fault("compatible", &stream(&[])).message,
         "the answer was empty"
     );
-    for name in ["openai", "compatible", "groq"] {
-        let fault = fault(name, &no_marker(&[said.clone(), ends("stop")]));
+    for name in ["openai", "compatible", "perplexity"] {
+        let (closed, result) = decode(name, [no_marker(&[said.clone(), ends("stop")]).as_bytes()]);
+        assert_eq!(
+            (finish(&closed).reason, result),
+            (FinishReason::Stop, Ok(())),
+            "{name}"
+        );
+        let fault = fault(name, &no_marker(std::slice::from_ref(&said)));
         assert_eq!(
             (fault.kind, fault.message.as_str()),
             (Kind::Broken, "the answer ended without its end marker")
         );
     }
-    let (closed, result) = decode(
-        "perplexity",
-        [no_marker(&[said.clone(), ends("stop")]).as_bytes()],
-    );
-    assert_eq!(
-        (finish(&closed).reason, result),
-        (FinishReason::Stop, Ok(()))
-    );
-    assert_eq!(fault("perplexity", &no_marker(&[said])).kind, Kind::Broken);
     assert_eq!(fault("openai", "").kind, Kind::Broken);
 }
 
@@ -651,6 +648,7 @@ proptest! {
             | Chunk::CallMetadata { .. }
             | Chunk::Citation(_)
             | Chunk::Item(_)
+            | Chunk::Made(_)
             | Chunk::Sanitized
             | Chunk::Finished(_) => None,
         }).collect();

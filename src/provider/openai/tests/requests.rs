@@ -47,6 +47,7 @@ fn results(results: Vec<(&str, ToolOutcome, &[&str])>) -> Message {
             parts,
             outcome,
             truncation: None,
+            display_text: String::new(),
         }))
     };
     message(Role::Tool, results.into_iter().map(part).collect())

@@ -350,7 +350,7 @@ fn settings_that_a_service_or_a_model_does_not_have_are_refused() {
     );
     assert_eq!(
         refused("xai", "grok-4"),
-        [TopK, Seed, StopSequences, ReasoningBudget]
+        [TopK, Seed, StopSequences, ReasoningEffort, ReasoningBudget]
     );
     let model = ModelInfo::unknown("gpt-5");
     assert_eq!(

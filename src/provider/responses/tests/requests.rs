@@ -4,8 +4,8 @@ use super::*;
 use crate::{
     context::testing::{self, message, response, user},
     model::{
-        BlobId, CallId, Given, Media, Message, ModelResponse, Prompt, PromptNote, ProviderItem,
-        Role, Tool, ToolCall, ToolOutcome, ToolResult,
+        BlobId, CallId, Contents, Given, Media, Message, ModelResponse, Prompt, PromptNote,
+        ProviderItem, Role, Tool, ToolCall, ToolOutcome, ToolResult,
         media::{Kept, Source},
     },
     provider::{
@@ -92,6 +92,7 @@ fn result(call: &str, outcome: ToolOutcome, parts: Vec<Given>) -> Message {
         parts,
         outcome,
         truncation: None,
+        display_text: String::new(),
     };
     message(Role::Tool, vec![Part::new(Content::ToolResult(result))])
 }
@@ -307,6 +308,52 @@ fn parts_of_a_summary_are_one_item_again() {
     );
 }
 
+/// Row A1: llama.cpp (b11434) reads the first text of an item, and refuses an item without one.
+#[test]
+fn plain_reasoning_goes_back_in_the_tool_loop_to_services_that_read_it() {
+    let said = |model: &str| {
+        let parts = vec![
+            reasoning("Hm. "),
+            reasoning("So."),
+            call("a", "{}"),
+            call("b", "{}"),
+        ];
+        by(model, parts)
+    };
+    let ends = || ["a", "b"].map(|id| result(id, ToolOutcome::Success, vec![]));
+    let turn = |model: &str| {
+        let mut turn = vec![user("Look."), said(model)];
+        turn.extend(ends());
+        turn
+    };
+    let types = |dialect: &str, messages: Vec<Message>| {
+        let sent = sent(dialect, messages);
+        let items = sent.as_array().expect("items").iter();
+        let types = items.map(|item| item["type"].as_str().expect("a type").to_owned());
+        types.collect::<Vec<_>>()
+    };
+    let calls = ["function_call", "function_call"];
+    let results = ["function_call_output", "function_call_output"];
+    let whole = [&["message", "reasoning"], &calls[..], &results].concat();
+    let without = [&["message"], &calls[..], &results].concat();
+    let later = [&without[..], &["message"]].concat();
+    assert_eq!(
+        sent("llamacpp", turn("gpt-5"))[1],
+        json!({"type": "reasoning", "summary": [], "content": [{"type": "reasoning_text", "text": "Hm. So."}]})
+    );
+    assert_eq!(types("llamacpp", turn("gpt-5")), whole);
+    assert_eq!(types("llamacpp", turn("gpt-4")), without, "another model's");
+    assert_eq!(types("compatible", turn("gpt-5")), without, "not known");
+    let spoken = [turn("gpt-5"), vec![user("And now?")]].concat();
+    assert_eq!(
+        types("llamacpp", spoken.clone()),
+        later,
+        "an earlier turn's"
+    );
+    let omitted = |messages| omitted(&prompt(messages), form("llamacpp")).len();
+    assert_eq!((omitted(turn("gpt-5")), omitted(spoken)), (0, 2));
+}
+
 #[test]
 fn reasoning_without_what_follows_it_is_left_out() {
     let cut_off = assistant(vec![said_as("Hi", "msg_1"), encrypted("Hm.", "rs_1")]);
@@ -321,6 +368,9 @@ fn reasoning_without_what_follows_it_is_left_out() {
         assert_eq!(sent.as_array().map(Vec::len), Some(1), "{sent}");
         assert_eq!(sent[0]["type"], "message");
     }
+    let plain = assistant(vec![Part::text("Hi"), reasoning("Hm.")]);
+    let sent = sent("llamacpp", vec![user("Hello."), plain]);
+    assert_eq!(sent.as_array().map(Vec::len), Some(2), "{sent}");
 }
 
 #[test]
@@ -536,7 +586,14 @@ fn only_supported_media_are_sent_to_a_service() {
     let table = [
         ("openai", kept("image/png", ""), Role::User, true),
         ("openai", kept("image/png", ""), Role::Tool, true),
-        ("openai", kept("image/png", ""), Role::Assistant, false),
+        ("openai", kept("image/png", ""), Role::Assistant, true),
+        ("openai", at_address("image/png"), Role::Assistant, false),
+        (
+            "openai",
+            kept("application/pdf", ""),
+            Role::Assistant,
+            false,
+        ),
         ("openai", kept("image/tiff", ""), Role::User, false),
         ("openai", kept("application/pdf", ""), Role::User, true),
         ("openai", at_address("application/pdf"), Role::User, true),
@@ -626,7 +683,12 @@ fn a_recorded_answer_goes_back_as_the_items_that_it_came_as() {
         came.truncate(came.len() - usize::from(last_reasons));
         let message = assistant(answer.parts);
         let ids = crate::provider::call_ids::Ids::of(std::slice::from_ref(&message), CALL_IDS);
-        let written = said::answer(&message, true, form("openai"), &ids);
+        let written = said::answer(
+            &message,
+            (true, true),
+            form("openai"),
+            (&ids, &Contents::default()),
+        );
         let written = serde_json::to_value(&written.items).expect("JSON");
         let written = written.as_array().expect("items");
         assert_eq!(names(written), names(&came), "{file}");
@@ -648,4 +710,34 @@ fn a_recorded_answer_goes_back_as_the_items_that_it_came_as() {
         seen += 1;
     }
     assert!(seen > 20, "{seen}");
+}
+
+#[test]
+fn p11_a_call_for_the_client_goes_back_with_its_output_only() {
+    let call = |kind: &str, id: &str| json!({"type": kind, "id": "x_1", "call_id": id, "status": "completed"});
+    let output = json!({"type": "shell_call_output", "call_id": "c2", "output": []});
+    let search = json!({"type": "tool_search_call", "execution": "server", "call_id": null});
+    let message = by(
+        "gpt-5",
+        vec![
+            Part::text("I do."),
+            item("main", call("local_shell_call", "c1")),
+            item("main", call("shell_call", "c2")),
+            item("main", output.clone()),
+            item("main", search.clone()),
+            item("main", call("computer_call", "c3")),
+        ],
+    );
+    let prompt = prompt(vec![user("Do it."), message, user("And now?")]);
+    let body = body_of(form("openai"), &prompt);
+    let sent = body["input"].as_array().unwrap();
+    assert_eq!(
+        sent[2..5],
+        [call("shell_call", "c2"), output, search],
+        "{body}"
+    );
+    assert_eq!(sent.len(), 6);
+    let notes = omitted(&prompt, form("openai"));
+    let parts: Vec<_> = notes.into_iter().map(|note| note.part).collect();
+    assert_eq!(parts, [Some(1), Some(5)]);
 }

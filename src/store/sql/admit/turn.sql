@@ -3,4 +3,4 @@ insert into turns (tenant_id, session_id, turn_id, request_id, request, model, t
 select r.tenant_id, r.session_id, :turn, :request_id, :request::bytea, :model, :trace, r.next_seq - cardinality(:kinds::text[]),
        {anchor_before}
   from session_run r
- where r.tenant_id = :tenant and r.session_id = :session
+ where r.tenant_id = :tenant and r.session_id = :session and {accepted}

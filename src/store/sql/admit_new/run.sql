@@ -1,10 +1,11 @@
 -- store::admission::admit_new: the epoch begins after that of a deleted session which had this id
 insert into session_run (tenant_id, session_id, state, owner, epoch, lease_until, turn_id, step, attempt, turn_deadline, next_seq,
                          ctx_tokens, revision)
-values (:tenant, :session, 1, :owner,
+select :tenant, :session, 1, :owner,
         1 + coalesce((select i.result::bigint from idempotency i
                        where i.tenant_id = :tenant and i.session_id = :session and i.request_id = ''), 0),
         now() + make_interval(secs => :lease), :turn, 1, 1, now() + make_interval(secs => :timeout),
         1 + cardinality(:kinds::text[]), {added},
-        :revision::bigint)
+        :revision::bigint
+ where {accepted}
 returning epoch, op, turn_id, next_seq

@@ -1,3 +1,4 @@
 -- store::admission::first_turn
 insert into turns (tenant_id, session_id, turn_id, request_id, request, model, trace, first_seq)
-values (:tenant, :session, :turn, :request_id, :request::bytea, :model, :trace, 1)
+select :tenant, :session, :turn, :request_id, :request::bytea, :model, :trace, 1
+ where {accepted}

@@ -1,7 +1,7 @@
--- store::turn::finish: the fence. Where it is another one `op` becomes null, which fails, and the transaction with it. The turn ends only if
+-- store::turn::finish: the fence. The turn ends only if
 -- no message waits for it and no cancel was requested. What follows goes by the row that this leaves.
 update session_run r
-   set op = case when {fence} and r.open_calls = 0 then r.op + 1 end,
+   set op = r.op + 1,
        written_by = :owner, ctx_tokens = r.ctx_tokens + n.delta, takeovers = 0,
        {measured},
        next_seq = r.next_seq + cardinality(:kinds::text[]) + case when w.more or r.cancel <> 0 then 0 else 1 end,
@@ -11,4 +11,5 @@ update session_run r
                           else '-infinity' end
   from (select {added} as delta) n, (select {more_waits} as more) w
  where r.tenant_id = :tenant and r.session_id = :session
-returning r.state, r.cancel, r.next_seq
+   and {fence} and r.open_calls = 0
+returning {accept}, r.state, r.cancel, r.next_seq

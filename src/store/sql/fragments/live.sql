@@ -6,11 +6,11 @@ with past as materialized (
     from past_prunes h
    where h.tenant_id = :tenant and h.session_id = :session and h.pruned_at_seq <= :at and h.restored_at_seq > :at and :at < 9223372036854775807),
 stack as (
-  select c.compaction_id, c.from_seq, c.to_seq, c.kept, c.active_from_seq, c.summary_message
+  select c.compaction_id, c.from_seq, c.to_seq, c.kept, c.hides_pinned, c.active_from_seq, c.summary_message
     from compactions c
    where c.tenant_id = :tenant and c.session_id = :session and c.status = 2 and c.active_from_seq <= :at
   union all
-  select c.compaction_id, c.from_seq, c.to_seq, c.kept, c.active_from_seq, c.summary_message
+  select c.compaction_id, c.from_seq, c.to_seq, c.kept, c.hides_pinned, c.active_from_seq, c.summary_message
     from compactions c
    where c.tenant_id = :tenant and c.session_id = :session and c.status = 4 and c.active_from_seq <= :at and c.reverted_at_seq > :at
      and :at < 9223372036854775807),
@@ -20,7 +20,7 @@ spoken as not materialized (
     from messages n
    where n.tenant_id = :tenant and n.session_id = :session and n.seq <= :at and not n.is_summary
      and (n.voided_at_seq is null or n.voided_at_seq > :at)
-     and (n.pinned or n.seq = any ((select k.kept from in_force k)::bigint[])
+     and (n.pinned and (select k.hides_pinned from in_force k) is not true or n.seq = any ((select k.kept from in_force k)::bigint[])
           or (n.seq between (select k.from_seq from in_force k) and (select k.to_seq from in_force k)) is not true)),
 summary as not materialized (
   select n.*, k.from_seq as place

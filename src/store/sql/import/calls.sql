@@ -8,4 +8,4 @@ select r.tenant_id, r.session_id, u.id, '', 0, case when u.result = '' then 1 el
        unnest(:call_ids::text[], :call_names::text[], :call_messages::text[], :call_parts::int[], :result_messages::text[],
               :result_parts::int[])
          as u(id, name, message, part, result, ord)
- where r.tenant_id = :tenant and r.session_id = :session
+ where r.tenant_id = :tenant and r.session_id = :session and {accepted}

@@ -9,6 +9,6 @@ select r.context_version,
      where p.tenant_id = :tenant and p.session_id = :session and p.pruned_at_seq = :pruned_at and m.voided_at_seq is null
        and not exists (
          select from {in_force} k
-          where m.seq between k.from_seq and k.to_seq and not m.pinned and m.seq <> all (k.kept))
+          where m.seq between k.from_seq and k.to_seq and (not m.pinned or k.hides_pinned) and m.seq <> all (k.kept))
      order by m.seq, p.idx) p on true
  where r.tenant_id = :tenant and r.session_id = :session and r.state <> 3

@@ -20,7 +20,7 @@ f as (
          anchor_estimated = (b.a ->> 'estimated')::int, anchor_basis = (b.a ->> 'basis')::smallint
     from size z left join before b on true
    where r.tenant_id = :tenant and r.session_id = :session and r.epoch = :epoch and r.op = :op::bigint + 1 and r.state = 0
-     and r.written_by = :owner and r.turn_id = :turn
+     and r.written_by = :owner and r.turn_id = :turn and {accepted}
   returning r.state, r.cancel, r.next_seq),
 write_context as (
   update session_context c

@@ -3,7 +3,7 @@ with run as (
   select r.turn_id, t.first_seq, r.next_seq - 1 as seq, r.epoch
     from session_run r join turns t on t.tenant_id = :tenant and t.session_id = :session and t.turn_id = r.turn_id and t.state = 4
    where r.tenant_id = :tenant and r.session_id = :session and r.epoch = :epoch and r.op = :op::bigint + 1 and r.state = 0
-     and r.written_by = :owner and r.turn_id = :turn),
+     and r.written_by = :owner and r.turn_id = :turn and {accepted}),
 back as (
   select c.compaction_id, row_number() over (order by c.active_from_seq desc) as k
     from run join compactions c on c.tenant_id = :tenant and c.session_id = :session and c.status = 2 and c.to_seq >= run.first_seq),

@@ -5,4 +5,4 @@ select r.tenant_id, r.session_id, u.message, u.idx, u.kind, u.call, u.name, u.ou
                              :part_names::text[], :part_outcomes::smallint[], :part_bodies::text[], :part_rests::bytea[],
                              :part_tokens::int[], :part_categories::smallint[])
                       as u(message, idx, kind, call, name, outcome, body, rest, tokens, category)
- where r.tenant_id = :tenant and r.session_id = :session
+ where r.tenant_id = :tenant and r.session_id = :session and {accepted}

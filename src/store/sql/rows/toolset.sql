@@ -1,4 +1,5 @@
 -- store::rows::toolset
 insert into toolsets (tenant_id, toolset_id, tools, tokens, estimator)
-values (:tenant, :toolset, :tools::bytea, :tools_tokens::int, :estimator)
+select :tenant, :toolset, :tools::bytea, :tools_tokens::int, :estimator
+ where {accepted}
 on conflict do nothing

@@ -1,5 +1,7 @@
--- store::session::create_session
-with s as (insert into sessions (tenant_id, session_id) values (:tenant, :session) on conflict do nothing returning 1),
+-- store::session::create_session: nothing where the session exists, or the tenant is no more
+with s as (insert into sessions (tenant_id, session_id) select :tenant, :session
+       where {tenant_lives} and not exists (select from session_run r where r.tenant_id = :tenant and r.session_id = :session)
+      on conflict do nothing returning 1),
 r as (insert into session_run (tenant_id, session_id, revision, epoch)
       select :tenant, :session, :revision, coalesce((select i.result::bigint from idempotency i
                                     where i.tenant_id = :tenant and i.session_id = :session and i.request_id = ''), 0) from s),

@@ -4,13 +4,20 @@
 use crate::{
     context::{
         budget::Budget,
-        compact::{self, InForce, Plan, Situation, summary_prompt},
+        compact::{
+            self, InForce, Plan, Situation,
+            gain::gained_enough,
+            ladder::{Need, Substitute, Way, ladder},
+            summary_prompt,
+        },
         estimate,
         estimator::Estimator,
         prune,
+        size::Lesson,
     },
     model::{
-        Category, Compaction, CompactionState, Message, Part, Role, TokenCount, UsageTotals,
+        Category, Compaction, CompactionState, Message, MessageId, Part, Role, TenantId,
+        TokenCount, UsageTotals,
         compaction::{CompactionPolicy, InstructionsMode, Summary, Trigger},
         derive,
     },
@@ -21,16 +28,20 @@ use crate::{
     },
     turn::{
         context::estimators::estimator,
-        run::measured::{message_tokens, new_message, stored},
+        run::measured::{beside_others, message_tokens, new_message, stored},
     },
 };
 
 /// Tokens below which a summary says too little to be asked for.
 const SMALLEST_SUMMARY: u32 = 100;
+/// About as many bytes a token of text has.
+const BYTES_PER_TOKEN: usize = 4;
 
 /// What a compaction is made from.
 #[derive(Debug)]
 pub(in crate::turn) struct Survey {
+    /// Whose session it is.
+    pub tenant: TenantId,
     /// What the model sees.
     pub messages: Vec<Message>,
     /// The version of that.
@@ -45,6 +56,8 @@ pub(in crate::turn) struct Survey {
     pub non_transcript_tokens: u32,
     /// Size of the prompt.
     pub size: TokenCount,
+    /// What the sizes of later prompts are corrected by.
+    pub lesson: Option<Lesson>,
 }
 
 /// What is wanted of a compaction.
@@ -60,8 +73,8 @@ pub(in crate::turn) struct Order {
     pub target: Option<u32>,
     /// Old tool results were cleared for it.
     pub was_pruned: bool,
-    /// It has to become smaller, whatever is lost.
-    pub must: bool,
+    /// Whether it has to become smaller, and whatever is lost.
+    pub need: Need,
 }
 
 /// A compaction that is worked out.
@@ -75,24 +88,35 @@ pub(super) struct Draft {
 }
 
 impl Order {
-    /// What only the policy asked for.
+    /// What only the policy asked for. What no model has answered is given up only where the prompt
+    /// cannot be sent otherwise.
     pub(in crate::turn) fn of_policy(
         policy: &CompactionPolicy,
-        budget: Budget,
+        survey: &Survey,
         trigger: Trigger,
         target: Option<u32>,
         was_pruned: bool,
     ) -> Self {
-        let policy = policy.clone().within(budget.window);
+        let policy = policy.clone().within(survey.budget.window);
         let instructions = (String::new(), InstructionsMode::Append);
-        let must = trigger != Trigger::Threshold || target.is_some();
+        let need = match (trigger, target) {
+            (Trigger::Threshold, None) => Need::Wish,
+            (Trigger::Overflow, None) if !survey.exceeds(survey.size.tokens) => Need::Must,
+            (
+                Trigger::Overflow
+                | Trigger::Threshold
+                | Trigger::Manual
+                | Trigger::ProviderOverflow,
+                None | Some(_),
+            ) => Need::AtAnyCost,
+        };
         Self {
             trigger,
             policy,
             instructions,
             target,
             was_pruned,
-            must,
+            need,
         }
     }
 }
@@ -116,6 +140,7 @@ impl Survey {
             budget: self.budget,
             policy: &order.policy,
             target: order.target,
+            lesson: None,
         }
     }
 
@@ -124,30 +149,95 @@ impl Survey {
         self.size.at_most()
     }
 
+    /// Whether a prompt of that size is larger than the window. One that is only assumed may be
+    /// larger in fact.
+    pub(super) fn exceeds(&self, tokens: u32) -> bool {
+        !self.budget.assumed && tokens > self.budget.window
+    }
+
     /// What the first way that leads anywhere would stand for.
     pub(in crate::turn) fn plan(&self, order: &Order) -> Option<Plan> {
-        let most = order.bound().unwrap_or(u32::MAX);
-        self.plans(order).find(|plan| {
-            if plan.strategy.summarises() {
-                self.summary_most(order, plan).is_some()
-            } else {
-                plan.after(&self.shown(order), self.carried(plan).unwrap_or_default()) <= most
+        self.plans(order).find(|plan| self.helps(order, plan))
+    }
+
+    /// Whether a plan may gain enough, before a model is asked for anything.
+    pub(super) fn helps(&self, order: &Order, plan: &Plan) -> bool {
+        let substituted = self.substituted(order, plan);
+        let least = plan.after(&self.shown(order), substituted.unwrap_or_default());
+        let gained = plan.after(&self.situation(order), substituted.unwrap_or_default());
+        let writable = match plan.way.substitute() {
+            Substitute::Summary => self.summary_most(order, plan).is_some(),
+            Substitute::Excerpt => substituted.is_some(),
+            Substitute::InForce | Substitute::Note => true,
+        };
+        let is_bounded =
+            plan.strategy().summarises() || order.bound().is_none_or(|bound| least <= bound);
+        writable
+            && is_bounded
+            && gained_enough(self.at_most(), gained)
+            && !(plan.way.takes_unanswered() && self.exceeds(least))
+    }
+
+    /// What stands in place of what goes where no model writes it.
+    pub(super) fn substitute(&self, order: &Order, plan: &Plan) -> Option<String> {
+        match plan.way.substitute() {
+            Substitute::Summary => None,
+            Substitute::InForce => {
+                let summary = self.in_force.as_ref().and_then(|it| it.summary.clone());
+                summary.filter(|_| plan.carries)
             }
-        })
+            Substitute::Excerpt => {
+                let gone = plan.gone(&self.messages);
+                let tokens = gone.map(|message| prune::size(message) as usize);
+                let bytes = tokens.sum::<usize>().saturating_mul(BYTES_PER_TOKEN);
+                let excerpt = || plan.excerpt(&self.shown(order));
+                beside_others(bytes, estimator(&self.model), excerpt)
+            }
+            Substitute::Note => Some(plan.note(&self.shown(order))),
+        }
+    }
+
+    /// Its tokens. `None` means that nothing stands there.
+    fn substituted(&self, order: &Order, plan: &Plan) -> Option<u32> {
+        match plan.way.substitute() {
+            Substitute::Summary => None,
+            Substitute::InForce => self.carried(plan),
+            Substitute::Excerpt | Substitute::Note => {
+                let text = self.substitute(order, plan)?;
+                let summary = Summary {
+                    text,
+                    message: MessageId::new("not-stored"),
+                    model: String::new(),
+                };
+                Some(message_tokens(&summary_message(
+                    &summary,
+                    estimator(&self.model),
+                )))
+            }
+        }
     }
 
     /// The smallest size that any way leads to without a summary. `None` means nothing may go.
     pub(super) fn smallest(&self, order: &Order) -> Option<u32> {
-        let plans = self.plans(order);
-        plans
-            .map(|plan| plan.after(&self.shown(order), self.carried(&plan).unwrap_or_default()))
-            .min()
+        let after = |plan: Plan| {
+            let substituted = self.substituted(order, &plan);
+            plan.after(&self.shown(order), substituted.unwrap_or_default())
+        };
+        self.plans(order).map(after).min()
+    }
+
+    /// The ways to try. Pinned messages go only where the prompt cannot be sent otherwise.
+    pub(super) fn ways(&self, order: &Order) -> impl Iterator<Item = Way> + use<> {
+        let too_large =
+            self.exceeds(self.size.tokens) || order.trigger == Trigger::ProviderOverflow;
+        ladder(order.policy.strategy, order.need)
+            .filter(move |way| too_large || !way.takes_pinned())
     }
 
     fn plans<'a>(&'a self, order: &'a Order) -> impl Iterator<Item = Plan> + 'a {
         let situation = self.situation(order);
-        compact::ladder::ladder(order.policy.strategy, order.must)
-            .filter_map(move |strategy| compact::plan(strategy, &situation))
+        self.ways(order)
+            .filter_map(move |way| compact::plan(way, &situation))
     }
 
     /// Tokens that the model may write as the summary of a plan. `None` means the size that is
@@ -170,6 +260,7 @@ impl Survey {
     fn shown<'a>(&'a self, order: &'a Order) -> Situation<'a> {
         Situation {
             size: self.size.tokens,
+            lesson: self.lesson,
             ..self.situation(order)
         }
     }
@@ -184,7 +275,7 @@ impl Survey {
 
     /// What a compaction would do.
     pub(super) fn forecast(&self, order: &Order, plan: &Plan) -> Compaction {
-        if plan.strategy.summarises() {
+        if plan.strategy().summarises() {
             let read = plan
                 .gone(&self.messages)
                 .map(|message| i64::from(prune::size(message)))
@@ -203,7 +294,7 @@ impl Survey {
                 ..self.outlook(order, plan, Some(most))
             };
         }
-        self.outlook(order, plan, self.carried(plan))
+        self.outlook(order, plan, self.substituted(order, plan))
     }
 
     /// A plan with what is to stand there: words, and who wrote them.
@@ -250,7 +341,7 @@ impl Survey {
             id: None,
             state: CompactionState::Planned,
             trigger: order.trigger,
-            strategy: plan.strategy,
+            strategy: plan.strategy(),
             range: Some((plan.from, plan.to)),
             messages_compacted: plan.stands_for,
             messages_before: number(self.messages.len()),
@@ -275,7 +366,7 @@ impl Survey {
 }
 
 /// The compaction in force, as the next one has to know it.
-pub(super) fn in_force_of(compaction: Compaction) -> Option<InForce> {
+pub(super) fn in_force_of((compaction, hides_pinned): (Compaction, bool)) -> Option<InForce> {
     let Compaction {
         id,
         range,
@@ -290,6 +381,7 @@ pub(super) fn in_force_of(compaction: Compaction) -> Option<InForce> {
         to,
         messages: messages_compacted,
         summary: summary.map(|summary| summary.text),
+        hides_pinned,
     })
 }
 

@@ -22,6 +22,7 @@ impl Engine {
         self.supervised(async move |engine| {
             let key = SessionKey::new(tenant, command.session.clone());
             let reverted = retry_on_change(|| engine.try_revert(&key, &command)).await?;
+            let _memory = engine.memory_for(&key, 0).await?;
             let looked = engine.session_view(&key).await?;
             let model = engine.model(looked.model(None))?;
             Ok((reverted, looked.size(&model).size().count))
@@ -56,7 +57,7 @@ impl Engine {
             .store
             .compaction_in_force(key)
             .await?
-            .and_then(|newest| newest.id);
+            .and_then(|(newest, _)| newest.id);
         if let Some(newest) = newest.filter(|newest| newest != id) {
             return Err(Error::CompactionSuperseded { newest });
         }

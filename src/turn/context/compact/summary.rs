@@ -16,7 +16,8 @@ use crate::{
     },
     model::{
         Contents, Failure, FailurePhase, FailureReason, FinishReason, Generation, InputMessage,
-        MessageId, Part, Prompt, Role, Transcript, UsagePurpose, compaction::Trigger,
+        MessageId, Part, Prompt, Role, Tally, TenantId, Transcript, UsagePurpose,
+        compaction::Trigger,
     },
     provider::{
         Assembly,
@@ -24,6 +25,7 @@ use crate::{
         error::{self, Kind},
         registry::Resolved,
     },
+    quota::TokenReservation,
     store::compaction::Cost,
     telemetry::{
         Trace,
@@ -70,7 +72,7 @@ impl Engine {
                 let unknown = || {
                     rejected(
                         FailureReason::ProviderBadRequest,
-                        &format!("there is no model {reference}"),
+                        &self.models.missing(reference).to_string(),
                     )
                 };
                 self.models.resolve(reference).ok_or_else(unknown)?
@@ -124,16 +126,22 @@ impl Engine {
                 summary_prompt::request(summary.as_deref(), &piece),
                 most,
             )?;
-            summary = Some(self.ask_for_summary(&model, Arc::new(prompt), cost).await?);
+            let asked = self.ask_for_summary(&survey.tenant, &model, Arc::new(prompt), cost);
+            summary = Some(asked.await?);
         }
-        let summary = summary
-            .ok_or_else(|| rejected(FailureReason::Internal, "there is nothing to summarise"))?;
+        let summary = summary.ok_or_else(|| {
+            rejected(
+                FailureReason::ContextOverflow,
+                "what would go says nothing that could be summarised",
+            )
+        })?;
         Ok((summary, model.reference))
     }
 
     /// One call, made again where that may help.
     async fn ask_for_summary(
         &self,
+        tenant: &TenantId,
         model: &Resolved,
         prompt: Arc<Prompt>,
         cost: &mut Cost,
@@ -141,7 +149,7 @@ impl Engine {
         let mut calls = 0;
         loop {
             calls += 1;
-            let answer = self.one_measured(model, Arc::clone(&prompt)).await;
+            let answer = self.one_measured(tenant, model, Arc::clone(&prompt)).await;
             cost.calls.push(
                 answer
                     .as_ref()
@@ -169,6 +177,7 @@ impl Engine {
 
     async fn one_measured(
         &self,
+        tenant: &TenantId,
         model: &Resolved,
         prompt: Arc<Prompt>,
     ) -> Result<Assembled, error::Error> {
@@ -177,9 +186,14 @@ impl Engine {
             model: &model.info.name,
             purpose: UsagePurpose::Compaction,
         };
+        let (input, most_output) = (prompt.size.tokens, prompt.max_output_tokens);
+        let reserving = self
+            .quotas
+            .reserved(tenant, input, most_output.unwrap_or_default());
+        let mut tokens = reserving.await;
         let begun = Instant::now();
         let span = Trace::current().model_call(call);
-        let answering = self.one_answer(model, prompt);
+        let answering = self.one_answer(model, prompt, &mut tokens);
         let answer = span.trace().clone().scope(answering).await;
         let finish = answer.as_ref().ok().map(|answer| &answer.finish);
         span.model_answered(ModelAnswer {
@@ -206,18 +220,35 @@ impl Engine {
         &self,
         model: &Resolved,
         prompt: Arc<Prompt>,
+        tokens: &mut TokenReservation,
     ) -> Result<Assembled, error::Error> {
-        let mut answer = model.provider.call(prompt);
+        let predicted = u64::from(prompt.size.tokens);
+        let mut written = Tally::default();
+        let mut answer = model.call(prompt);
         let mut assembly = Assembly::new(
             MessageId::new("summary"),
             BTreeSet::new(),
             self.rules.max_answer_bytes,
         );
         while let Some(chunk) = answer.next().await {
-            let progress = assembly.apply(chunk?, || crate::model::CallId::new("none"));
+            let chunk = chunk.inspect_err(|_| {
+                if written == Tally::default() {
+                    tokens.charge(0); // refused, or not answered
+                }
+            })?;
+            let progress = assembly.apply(chunk, || crate::model::CallId::new("none"));
             match progress.map_err(|malformed| malformed.into_error(&model.provider_name))? {
-                Progress::Quiet | Progress::Delta(_) => {}
-                Progress::Finished(finish) => return Ok(assembly.finish(finish)),
+                Progress::Quiet => {}
+                Progress::Delta(delta) => {
+                    written = written.plus(&delta.text);
+                    tokens.charge(predicted + u64::from(written.tokens()));
+                }
+                Progress::Finished(finish) => {
+                    if let Some(usage) = &finish.usage {
+                        tokens.charge(u64::from(usage.input) + u64::from(usage.output));
+                    }
+                    return Ok(assembly.finish(finish));
+                }
             }
         }
         Err(error::Error::new(

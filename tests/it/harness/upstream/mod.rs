@@ -96,6 +96,12 @@ struct Shared {
     /// Refusals are what the test is about.
     may_refuse: AtomicBool,
     strict: AtomicBool,
+    /// The dialect of the service whose own rules it has; none of its own if empty.
+    service: Mutex<String>,
+    /// What a request may not contain, and how it is refused.
+    refuses: Mutex<Option<(String, Reply)>>,
+    /// Reports usage by the size of the request.
+    counts: AtomicBool,
     /// What it sent, with the signatures that it will know again.
     issued: Mutex<String>,
     asked: watch::Sender<usize>,
@@ -150,6 +156,33 @@ impl Upstream {
     /// Every request that came, in order.
     pub fn requests(&self) -> Vec<Received> {
         self.shared.requests.lock().unwrap().clone()
+    }
+
+    /// How many requests came.
+    pub fn count(&self) -> usize {
+        self.shared.requests.lock().unwrap().len()
+    }
+
+    /// The newest request that came.
+    pub fn newest(&self) -> Received {
+        let requests = self.shared.requests.lock().unwrap();
+        requests.last().expect("no request came").clone()
+    }
+
+    /// Drops the planned answers that no request has taken.
+    pub fn forget(&self) {
+        self.shared.replies.lock().unwrap().clear();
+    }
+
+    /// From now on each request that contains these words is answered like this, whatever is planned.
+    pub fn refuse(&self, words: &str, reply: Reply) {
+        *self.shared.refuses.lock().unwrap() = Some((words.to_owned(), reply));
+    }
+
+    /// From now on it reports a prompt of a token for each four bytes of the request, in place of the
+    /// few that planned answers report.
+    pub fn counts(&self) {
+        self.shared.counts.store(true, Ordering::Relaxed);
     }
 
     /// Waits until so many requests have come.
@@ -220,10 +253,21 @@ impl Upstream {
         self.shared.strict.store(true, Ordering::Relaxed);
     }
 
+    /// Forgets the answers that were planned and not given.
+    pub fn plans_nothing(&self) {
+        self.shared.replies.lock().unwrap().clear();
+    }
+
+    /// From now on it also refuses what only the service refuses that speaks that dialect of Chat
+    /// Completions.
+    pub fn plays(&self, service: &str) {
+        service.clone_into(&mut self.shared.service.lock().unwrap());
+    }
+
     /// A provider of that configured name that calls it, with a model `gpt-4o`. Services whose
     /// template may be strict are played by strict ones.
     pub fn provider(&self, name: &str, dialect: &str) -> OpenAi {
-        if dialect::named(dialect).is_some_and(|dialect| dialect.turns == dialect::Turns::Strict) {
+        if dialect::named(dialect).unwrap().turns == dialect::Turns::Strict {
             self.strict();
         }
         provider(name, self.settings(), dialect)
@@ -260,7 +304,7 @@ pub fn declaring(name: &str, settings: Settings, dialect: &str, windows: &[(&str
     OpenAi::new(
         name,
         settings,
-        dialect::named(dialect),
+        dialect::named(dialect).unwrap(),
         windows.iter().map(declared).collect(),
     )
     .unwrap()
@@ -279,6 +323,21 @@ impl Drop for Upstream {
 }
 
 type Body = UnsyncBoxBody<Bytes, io::Error>;
+
+/// An answer whose prompt had that many tokens.
+fn counted(bytes: &Bytes, tokens: usize) -> Bytes {
+    let mut text = String::from_utf8_lossy(bytes).into_owned();
+    for name in ["prompt_tokens", "input_tokens", "promptTokenCount"] {
+        text = text.replace(&format!("\"{name}\":11"), &format!("\"{name}\":{tokens}"));
+    }
+    for name in ["total_tokens", "totalTokenCount"] {
+        text = text.replace(
+            &format!("\"{name}\":18"),
+            &format!("\"{name}\":{}", tokens + 7),
+        );
+    }
+    text.into()
+}
 
 async fn accept(listener: TcpListener, shared: Arc<Shared>) {
     while let Ok((socket, _)) = listener.accept().await {
@@ -310,6 +369,7 @@ async fn respond(
         shared.requests.lock().unwrap().push(received.clone());
         shared.asked.send_modify(|asked| *asked += 1);
         let refused = shared.refusal(&received);
+        let refused = refused.or_else(|| shared.refused_for_its_words(&received));
         refused.unwrap_or_else(|| shared.planned())
     };
     let list = shared.list(&head);
@@ -367,11 +427,18 @@ impl Shared {
             let strict = self.strict.load(Ordering::Relaxed);
             strict::refusal(&received.json["messages"]).filter(|_| strict)
         };
-        let why = api.refusal(&received.path, &received.json, &issued);
-        let why = why.or_else(strict)?;
+        let service = self.service.lock().unwrap();
+        let why = api.refusal(&service, &received.path, &received.json, &issued);
+        let why = why.map(|why| why.to_string()).or_else(strict)?;
         let refused = format!("{why}: {}", received.body);
         self.refused.lock().unwrap().push(refused);
         Some(Reply::json(400, &api.error(&why)))
+    }
+
+    fn refused_for_its_words(&self, received: &Received) -> Option<Reply> {
+        let refuses = self.refuses.lock().unwrap();
+        let (words, reply) = refuses.as_ref()?;
+        received.body.contains(words).then(|| reply.clone())
     }
 
     fn planned(&self) -> Reply {
@@ -389,7 +456,11 @@ impl Shared {
     /// The moves in answer to that request; what they send is known again.
     fn moves(&self, moves: Vec<Move>, received: &Received) -> VecDeque<Move> {
         let mut issued = self.issued.lock().unwrap();
-        let moves = moves.into_iter().map(|next| next.to(received));
+        let counts = self.counts.load(Ordering::Relaxed);
+        let moves = moves.into_iter().map(|next| match next.to(received) {
+            Move::Send(bytes) if counts => Move::Send(counted(&bytes, received.body.len() / 4)),
+            other => other,
+        });
         moves
             .inspect(|next| {
                 if let Move::Send(bytes) = next {

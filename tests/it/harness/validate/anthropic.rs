@@ -6,7 +6,11 @@ use std::collections::BTreeSet;
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 
-use super::{Checked, ensure, is_name, items, repeated, word};
+use super::{
+    Checked, ensure, is_name, items, repeated,
+    rows::{ANTHROPIC, Refusal},
+    word,
+};
 
 /// With what a signature begins that is bound to its prefix.
 const BOUND: &str = "bound-";
@@ -19,7 +23,7 @@ const UNREAD: &[&str] = &["cache_control", "citations", "caller"];
 ///
 /// A conversation ends with a user's message; with one of the assistant's only after a paused turn,
 /// which is known by its last block: something that the service runs itself.
-pub fn refusal(body: &Value, issued: &str) -> Option<String> {
+pub fn refusal(body: &Value, issued: &str) -> Option<Refusal> {
     settings(body)
         .and_then(|()| thinking(body))
         .and_then(|()| tools(body))
@@ -95,6 +99,8 @@ enum Takes {
     BudgetThinking,
     AdaptiveThinking,
     NoThinking,
+    AnyPrefix,
+    Effort,
     Xhigh,
     ForcedTools,
     SystemMessages,
@@ -105,11 +111,24 @@ enum Takes {
 /// model, so that no rule of contextd's own about names is repeated here.
 const MODELS: &[(&[&str], &[Takes])] = &[
     (
-        &["claude-opus-4-5", "claude-sonnet-4-5", "claude-haiku-4-5"],
+        &["claude-opus-4-5"],
         &[
             Takes::Sampling,
             Takes::BudgetThinking,
             Takes::NoThinking,
+            Takes::AnyPrefix,
+            Takes::Effort,
+            Takes::ForcedTools,
+            Takes::Prefill,
+        ],
+    ),
+    (
+        &["claude-sonnet-4-5", "claude-haiku-4-5"],
+        &[
+            Takes::Sampling,
+            Takes::BudgetThinking,
+            Takes::NoThinking,
+            Takes::AnyPrefix,
             Takes::ForcedTools,
             Takes::Prefill,
         ],
@@ -120,7 +139,9 @@ const MODELS: &[(&[&str], &[Takes])] = &[
             Takes::Sampling,
             Takes::BudgetThinking,
             Takes::AdaptiveThinking,
+            Takes::Effort,
             Takes::NoThinking,
+            Takes::AnyPrefix,
             Takes::ForcedTools,
         ],
     ),
@@ -128,20 +149,30 @@ const MODELS: &[(&[&str], &[Takes])] = &[
         &["claude-opus-4-7"],
         &[
             Takes::AdaptiveThinking,
+            Takes::Effort,
             Takes::NoThinking,
+            Takes::AnyPrefix,
             Takes::Xhigh,
             Takes::ForcedTools,
         ],
     ),
     (
-        &[
-            "claude-opus-4-8",
-            "claude-opus-5",
-            "claude-sonnet-5",
-            "claude-haiku-5-5",
-        ],
+        &["claude-opus-4-8", "claude-opus-5", "claude-sonnet-5"],
         &[
             Takes::AdaptiveThinking,
+            Takes::Effort,
+            Takes::NoThinking,
+            Takes::AnyPrefix,
+            Takes::Xhigh,
+            Takes::ForcedTools,
+            Takes::SystemMessages,
+        ],
+    ),
+    (
+        &["claude-haiku-5-5"],
+        &[
+            Takes::AdaptiveThinking,
+            Takes::Effort,
             Takes::NoThinking,
             Takes::Xhigh,
             Takes::ForcedTools,
@@ -160,7 +191,12 @@ const MODELS: &[(&[&str], &[Takes])] = &[
 ];
 
 /// What the newest models take, and those of other names.
-const NEWEST: &[Takes] = &[Takes::AdaptiveThinking, Takes::Xhigh, Takes::SystemMessages];
+const NEWEST: &[Takes] = &[
+    Takes::AdaptiveThinking,
+    Takes::Effort,
+    Takes::Xhigh,
+    Takes::SystemMessages,
+];
 
 /// Whether the model of a request takes that.
 fn takes(body: &Value, what: Takes) -> bool {
@@ -173,69 +209,73 @@ fn takes(body: &Value, what: Takes) -> bool {
 
 fn settings(body: &Value) -> Checked {
     let model = word(&body["model"]);
-    ensure(!model.is_empty(), || "model: Field required".to_owned())?;
+    ensure(!model.is_empty(), || ANTHROPIC.refuse("model", &[]))?;
     let limit = &body["max_tokens"];
-    ensure(!limit.is_null(), || "max_tokens: Field required".to_owned())?;
+    ensure(!limit.is_null(), || ANTHROPIC.refuse("max-tokens", &[]))?;
     ensure(limit.as_u64().is_some_and(|limit| limit >= 1), || {
-        "max_tokens: Input should be greater than or equal to 1".to_owned()
+        ANTHROPIC.refuse("max-tokens-low", &[])
     })?;
     for sampling in ["temperature", "top_p", "top_k"] {
         ensure(
             body[sampling].is_null() || takes(body, Takes::Sampling),
-            || format!("`{sampling}` is deprecated for this model."),
+            || ANTHROPIC.refuse("sampling", &[("sampling", &sampling)]),
         )?;
     }
     let temperature = body["temperature"].as_f64();
     ensure(temperature.is_none_or(|value| value <= 1.0), || {
-        "temperature: range: 0..1".to_owned()
+        ANTHROPIC.refuse("temperature", &[])
     })?;
     ensure(temperature.is_none() || body["top_p"].is_null(), || {
-        "`temperature` and `top_p` cannot both be specified for this model. Please use only one."
-            .to_owned()
+        ANTHROPIC.refuse("temperature-and-top-p", &[])
     })
 }
 
 fn thinking(body: &Value) -> Checked {
     let thinking = &body["thinking"];
     let effort = word(&body["output_config"]["effort"]);
+    ensure(takes(body, Takes::Effort) || effort.is_empty(), || {
+        ANTHROPIC.refuse("effort", &[])
+    })?;
     ensure(takes(body, Takes::Xhigh) || effort != "xhigh", || {
-        "This model does not support effort level 'xhigh'. Supported levels: high, low, max, medium."
-            .to_owned()
+        ANTHROPIC.refuse("effort-xhigh", &[])
+    })?;
+    let thinks = matches!(word(&thinking["type"]), "adaptive" | "enabled");
+    ensure(!thinks || !forces(body), || {
+        ANTHROPIC.refuse("thinking-and-forced", &[])
     })?;
     match word(&thinking["type"]) {
         "" | "between_tools" => return Ok(()),
         "disabled" => {
-            return ensure(takes(body, Takes::NoThinking), || {
-                "\"thinking.type.disabled\" is not supported for this model.".to_owned()
-            });
+            ensure(takes(body, Takes::NoThinking), || {
+                ANTHROPIC.refuse("thinking-disabled", &[])
+            })?;
+            let thinks_for_it = matches!(effort, "xhigh" | "max");
+            let model = word(&body["model"]);
+            return ensure(
+                !thinks_for_it || !model.starts_with("claude-opus-5"),
+                || ANTHROPIC.refuse("effort-and-disabled", &[("effort", &effort)]),
+            );
         }
         "adaptive" => ensure(takes(body, Takes::AdaptiveThinking), || {
-            "adaptive thinking is not supported on this model".to_owned()
+            ANTHROPIC.refuse("thinking-adaptive", &[])
         })?,
         "enabled" => {
             ensure(takes(body, Takes::BudgetThinking), || {
-                "\"thinking.type.enabled\" is not supported for this model. Use \"thinking.type.adaptive\" and \"output_config.effort\" to control thinking behavior."
-                    .to_owned()
+                ANTHROPIC.refuse("thinking-enabled", &[])
             })?;
             let budget = thinking["budget_tokens"].as_u64().unwrap_or_default();
-            ensure(budget >= 1024, || {
-                "thinking.enabled.budget_tokens: Input should be greater than or equal to 1024"
-                    .to_owned()
-            })?;
+            ensure(budget >= 1024, || ANTHROPIC.refuse("budget-low", &[]))?;
             ensure(body["max_tokens"].as_u64() > Some(budget), || {
-                "`max_tokens` must be greater than `thinking.budget_tokens`.".to_owned()
+                ANTHROPIC.refuse("budget-high", &[])
             })?;
         }
-        other => return Err(format!("thinking: Input tag '{other}' is not known")),
+        other => return Err(ANTHROPIC.refuse("thinking-type", &[("other", &other)])),
     }
     let hot = body["temperature"].as_f64();
     ensure(
         hot.is_none_or(|value| (value - 1.0).abs() < f64::EPSILON),
-        || "`temperature` may only be set to 1 when thinking is enabled.".to_owned(),
-    )?;
-    ensure(!forces(body), || {
-        "Thinking may not be enabled when tool_choice forces tool use.".to_owned()
-    })
+        || ANTHROPIC.refuse("thinking-and-temperature", &[]),
+    )
 }
 
 fn forces(body: &Value) -> bool {
@@ -244,11 +284,12 @@ fn forces(body: &Value) -> bool {
 
 fn tools(body: &Value) -> Checked {
     let tools = items(&body["tools"]);
-    ensure(!tools.is_empty() || body["tool_choice"].is_null(), || {
-        "tool_choice: may only be specified while providing `tools`".to_owned()
+    let choice = word(&body["tool_choice"]["type"]);
+    ensure(!tools.is_empty() || matches!(choice, "" | "none"), || {
+        ANTHROPIC.refuse("choice-without-tools", &[("kind", &choice)])
     })?;
     ensure(takes(body, Takes::ForcedTools) || !forces(body), || {
-        "tool_choice: this model does not support forced tool use".to_owned()
+        ANTHROPIC.refuse("forced", &[])
     })?;
     for (at, tool) in tools.iter().enumerate() {
         // One that the service runs itself has a type of its own.
@@ -257,23 +298,29 @@ fn tools(body: &Value) -> Checked {
         }
         let place = format!("tools.{at}.custom");
         ensure(is_name(word(&tool["name"]), 128, &['_', '-']), || {
-            format!("{place}.name: String should match pattern '^[a-zA-Z0-9_-]{{1,128}}$'")
+            ANTHROPIC.refuse("tool-name", &[("place", &place)])
         })?;
         ensure(!tool["input_schema"].is_null(), || {
-            format!("{place}.input_schema: Field required")
+            ANTHROPIC.refuse("tool-schema", &[("place", &place)])
         })?;
         ensure(tool["input_schema"]["type"] == "object", || {
-            format!("{place}.input_schema.type: Input should be 'object'")
+            ANTHROPIC.refuse("tool-schema-type", &[("place", &place)])
+        })?;
+        let combined = ["oneOf", "allOf", "anyOf"]
+            .iter()
+            .any(|key| !tool["input_schema"][key].is_null());
+        ensure(!combined, || {
+            ANTHROPIC.refuse("tool-schema-combined", &[("place", &place)])
         })?;
     }
     let names = tools.iter().map(|tool| word(&tool["name"]));
     ensure(repeated(names.clone()).is_none(), || {
-        "tools: Tool names must be unique.".to_owned()
+        ANTHROPIC.refuse("tool-twice", &[])
     })?;
     let forced = word(&body["tool_choice"]["name"]);
     ensure(
         forced.is_empty() || names.clone().any(|name| name == forced),
-        || format!("Tool '{forced}' not found in provided tools"),
+        || ANTHROPIC.refuse("choice-unknown", &[("forced", &forced)]),
     )
 }
 
@@ -290,15 +337,11 @@ fn cache_marks(body: &Value) -> Checked {
         .collect();
     let automatic = usize::from(!body["cache_control"].is_null());
     ensure(marks.len() + automatic <= 4, || {
-        format!(
-            "A maximum of 4 blocks with cache_control may be provided. Found {}.",
-            marks.len() + automatic
-        )
+        ANTHROPIC.refuse("cache-marks", &[("found", &(marks.len() + automatic))])
     })?;
     let longer = marks.iter().map(|mark| mark["ttl"] == "1h");
     ensure(longer.is_sorted_by(|before, next| before >= next), || {
-        "a ttl='1h' cache_control block must not come after a ttl='5m' cache_control block."
-            .to_owned()
+        ANTHROPIC.refuse("cache-order", &[])
     })
 }
 
@@ -325,13 +368,13 @@ fn texts(place: &str, content: &Value) -> Checked {
         }
         let text = word(&block["text"]);
         ensure(!text.is_empty() || block["cache_control"].is_null(), || {
-            format!("{place}.{at}.cache_control: cache_control cannot be set for empty text blocks")
+            ANTHROPIC.refuse("cache-empty", &[("place", &place), ("at", &at)])
         })?;
         ensure(!text.is_empty(), || {
-            format!("{place}: text content blocks must be non-empty")
+            ANTHROPIC.refuse("text-empty", &[("place", &place)])
         })?;
         ensure(!text.trim().is_empty(), || {
-            format!("{place}: text content blocks must contain non-whitespace text")
+            ANTHROPIC.refuse("text-blank", &[("place", &place)])
         })?;
     }
     Ok(())
@@ -339,11 +382,9 @@ fn texts(place: &str, content: &Value) -> Checked {
 
 fn messages(body: &Value) -> Checked {
     let messages = items(&body["messages"]);
-    ensure(!messages.is_empty(), || {
-        "messages: at least one message is required".to_owned()
-    })?;
+    ensure(!messages.is_empty(), || ANTHROPIC.refuse("messages", &[]))?;
     ensure(messages[0]["role"] == "user", || {
-        "messages: first message must use the \"user\" role".to_owned()
+        ANTHROPIC.refuse("first-role", &[])
     })?;
     let mut open: Vec<String> = Vec::new();
     let mut used = BTreeSet::new();
@@ -353,9 +394,7 @@ fn messages(body: &Value) -> Checked {
         let last = at + 1 == messages.len();
         let role = role(&place, body, message)?;
         ensure(!content.is_empty() || last && role == "assistant", || {
-            format!(
-                "{place}: all messages must have non-empty content except for the optional final assistant message"
-            )
+            ANTHROPIC.refuse("content", &[("place", &place)])
         })?;
         texts(&format!("{place}.content"), &message["content"])?;
         match role {
@@ -373,13 +412,12 @@ fn messages(body: &Value) -> Checked {
     ending(body, &messages[messages.len() - 1])
 }
 
-fn role<'a>(place: &str, body: &Value, message: &'a Value) -> Result<&'a str, String> {
+fn role<'a>(place: &str, body: &Value, message: &'a Value) -> Result<&'a str, Refusal> {
     match word(&message["role"]) {
         role @ ("user" | "assistant") => Ok(role),
         "system" if takes(body, Takes::SystemMessages) => Ok("system"),
-        _ => Err(format!(
-            "{place}.role: Input should be 'user' or 'assistant'"
-        )),
+        "system" => Err(ANTHROPIC.refuse("role-system", &[("place", &place)])),
+        _ => Err(ANTHROPIC.refuse("role", &[("place", &place)])),
     }
 }
 
@@ -397,16 +435,10 @@ fn instructions(body: &Value) -> Checked {
             before["role"] == "user"
                 || before["role"] == "assistant" && is_hosted_result(word(&last["type"]))
         });
-        ensure(follows, || {
-            format!(
-                "messages.{at}: role 'system' must follow a 'user' message or an assistant message that ends with a server tool result"
-            )
-        })?;
+        ensure(follows, || ANTHROPIC.refuse("system-after", &[("at", &at)]))?;
         let next = messages.get(at + 1);
         ensure(next.is_none_or(|next| next["role"] == "assistant"), || {
-            format!(
-                "messages.{at}: role 'system' must be the last message or precede an 'assistant' message"
-            )
+            ANTHROPIC.refuse("system-before", &[("at", &at)])
         })?;
     }
     Ok(())
@@ -429,16 +461,16 @@ fn reasoning(body: &Value) -> Checked {
             continue;
         }
         ensure(!content.last().is_some_and(is_thinking), || {
-            format!("messages.{at}: The final block in an assistant message cannot be `thinking`.")
+            ANTHROPIC.refuse("thinking-last", &[("at", &at)])
         })?;
         let calls = content.iter().any(|block| block["type"] == "tool_use");
         let expected = at > begins && calls && body["thinking"]["type"] == "enabled";
         ensure(
             !expected || content.first().is_some_and(is_thinking),
             || {
-                format!(
-                    "messages.{at}.content.0.type: Expected `thinking` or `redacted_thinking`, but found `{}`. When `thinking` is enabled, a final `assistant` message must start with a thinking block.",
-                    word(&content[0]["type"])
+                ANTHROPIC.refuse(
+                    "thinking-first",
+                    &[("at", &at), ("kind", &word(&content[0]["type"]))],
                 )
             },
         )?;
@@ -465,9 +497,9 @@ fn hosted(body: &Value) -> Checked {
             let kind = word(&block["type"]);
             if message["role"] != "assistant" {
                 ensure(kind == "tool_result" || open.is_empty(), || {
-                    format!(
-                        "{place}: `server_tool_use` with id `{}` was found without a corresponding result block",
-                        open.join(", ")
+                    ANTHROPIC.refuse(
+                        "hosted-unanswered",
+                        &[("place", &place), ("ids", &open.join(", "))],
                     )
                 })?;
             } else if is_hosted_call(kind) {
@@ -478,16 +510,19 @@ fn hosted(body: &Value) -> Checked {
                 let id = word(&block["tool_use_id"]);
                 let call = open.iter().position(|call| call == id);
                 let call = call.ok_or_else(|| {
-                    format!("{place}: unexpected `tool_use_id` found in `{kind}` blocks: {id}")
+                    ANTHROPIC.refuse(
+                        "hosted-result-alone",
+                        &[("place", &place), ("kind", &kind), ("id", &id)],
+                    )
                 })?;
                 open.remove(call);
                 ensure(block.get("content") != Some(&Value::Null), || {
-                    format!("{place}.{kind}.content: Field required")
+                    ANTHROPIC.refuse("hosted-content", &[("place", &place), ("kind", &kind)])
                 })?;
             }
             let caller = &block["caller"]["tool_id"];
             ensure(caller.is_null() || called.contains(word(caller)), || {
-                format!("{place}.caller.tool_id: no such tool use: {caller}")
+                ANTHROPIC.refuse("caller", &[("place", &place), ("caller", &caller)])
             })?;
         }
     }
@@ -499,22 +534,20 @@ fn calls(
     place: &str,
     content: &[Value],
     used: &mut BTreeSet<String>,
-) -> Result<Vec<String>, String> {
+) -> Result<Vec<String>, Refusal> {
     let mut open = Vec::new();
     for (number, block) in content.iter().enumerate() {
         let place = format!("{place}.content.{number}");
         match word(&block["type"]) {
             "thinking" | "redacted_thinking" => unmarked(&place, block)?,
             "tool_result" => {
-                return Err(format!(
-                    "{place}: `tool_result` blocks can only be in `user` messages"
-                ));
+                return Err(ANTHROPIC.refuse("result-role", &[("place", &place)]));
             }
             "tool_use" => {
                 let id = word(&block["id"]);
                 call(&place, block)?;
                 ensure(used.insert(id.to_owned()), || {
-                    "messages: `tool_use` ids must be unique".to_owned()
+                    ANTHROPIC.refuse("call-twice", &[])
                 })?;
                 open.push(id.to_owned());
             }
@@ -526,21 +559,25 @@ fn calls(
 
 fn call(place: &str, block: &Value) -> Checked {
     ensure(is_name(word(&block["id"]), 256, &['_', '-']), || {
-        format!("{place}.tool_use.id: String should match pattern '^[a-zA-Z0-9_-]+$'")
+        ANTHROPIC.refuse("call-id", &[("place", &place)])
     })?;
-    ensure(is_name(word(&block["name"]), 128, &['_', '-']), || {
-        format!("{place}.tool_use.name: String should match pattern '^[a-zA-Z0-9_-]{{1,128}}$'")
+    let length = word(&block["name"]).len();
+    ensure(length <= 200, || {
+        ANTHROPIC.refuse("call-name-length", &[("place", &place)])
+    })?;
+    ensure(is_name(word(&block["name"]), 200, &['_', '-']), || {
+        ANTHROPIC.refuse("call-name", &[("place", &place)])
     })?;
     ensure(block["input"].is_object(), || {
-        format!("{place}.tool_use.input: Input should be a valid dictionary")
+        ANTHROPIC.refuse("call-input", &[("place", &place)])
     })
 }
 
 fn unmarked(place: &str, block: &Value) -> Checked {
     ensure(block["cache_control"].is_null(), || {
-        format!(
-            "{place}.{}.cache_control: Extra inputs are not permitted",
-            word(&block["type"])
+        ANTHROPIC.refuse(
+            "cache-thinking",
+            &[("place", &place), ("kind", &word(&block["type"]))],
         )
     })
 }
@@ -563,13 +600,9 @@ fn results(place: &str, content: &[Value], open: &mut Vec<String>) -> Checked {
             open.remove(call);
             given.insert(id.to_owned());
         } else if given.contains(id) {
-            return Err(format!(
-                "{place}: each tool_use must have a single result. Found multiple `tool_result` blocks with id: {id}"
-            ));
+            return Err(ANTHROPIC.refuse("result-twice", &[("place", &place), ("id", &id)]));
         } else {
-            return Err(format!(
-                "{place}: unexpected `tool_use_id` found in `tool_result` blocks: {id}. Each `tool_result` block must have a corresponding `tool_use` block in the previous message."
-            ));
+            return Err(ANTHROPIC.refuse("result-alone", &[("place", &place), ("id", &id)]));
         }
     }
     Ok(())
@@ -577,10 +610,9 @@ fn results(place: &str, content: &[Value], open: &mut Vec<String>) -> Checked {
 
 fn unanswered(next: usize, open: &[String]) -> Checked {
     ensure(open.is_empty(), || {
-        format!(
-            "messages.{}: `tool_use` ids were found without `tool_result` blocks immediately after: {}. Each `tool_use` block must have a corresponding `tool_result` block in the next message.",
-            next - 1,
-            open.join(", ")
+        ANTHROPIC.refuse(
+            "call-unanswered",
+            &[("at", &(next - 1)), ("ids", &open.join(", "))],
         )
     })
 }
@@ -595,18 +627,22 @@ fn ending(body: &Value, last: &Value) -> Checked {
         return Ok(());
     }
     ensure(takes(body, Takes::Prefill), || {
-        "This model does not support assistant message prefill. The conversation must end with a user message."
-            .to_owned()
+        ANTHROPIC.refuse("prefill", &[])
     })?;
     let text = word(&block["text"]);
     ensure(text.trim_end() == text, || {
-        "messages: final assistant content cannot end with trailing whitespace".to_owned()
+        ANTHROPIC.refuse("prefill-blank", &[])
     })
 }
 
 /// Thinking is signed, by this service, where it stands.
 fn signatures(body: &Value, issued: &str) -> Checked {
+    // Another maker's model signs nothing.
+    if !word(&body["model"]).contains("claude") {
+        return Ok(());
+    }
     let drops = &body["thinking"]["block_binding"]["prefix_mismatch_behavior"] == "drop_block";
+    let free = drops || takes(body, Takes::AnyPrefix);
     let messages = items(&body["messages"]);
     for (at, message) in messages.iter().enumerate() {
         let content = blocks(&message["content"]);
@@ -617,16 +653,14 @@ fn signatures(body: &Value, issued: &str) -> Checked {
             };
             let said = [json!({"role": message["role"], "content": content[..number]})];
             let before = [flat(&messages[..at]), flat(&said)].concat();
-            let fits = drops || signature == bound(body, &before, thinking);
+            let fits = free || signature == bound(body, &before, thinking);
             let own = signature.starts_with(BOUND);
             ensure(fits || !own, || {
-                format!(
-                    "{place}: Invalid `signature` in `thinking` block. The block is bound to a different conversation. Remove the block, or set `thinking.block_binding.prefix_mismatch_behavior` to \"drop_block\""
-                )
+                ANTHROPIC.refuse("signature-prefix", &[("place", &place)])
             })?;
             ensure(
                 own || !signature.is_empty() && issued.contains(signature),
-                || format!("{place}: Invalid `signature` in `thinking` block"),
+                || ANTHROPIC.refuse("signature", &[("place", &place)]),
             )?;
         }
     }
@@ -634,12 +668,12 @@ fn signatures(body: &Value, issued: &str) -> Checked {
 }
 
 /// The signature of a block of thinking, and what it shows; `None` of another block.
-fn signed<'a>(place: &str, block: &'a Value) -> Result<Option<(&'a str, &'a str)>, String> {
+fn signed<'a>(place: &str, block: &'a Value) -> Result<Option<(&'a str, &'a str)>, Refusal> {
     match word(&block["type"]) {
         "thinking" => {
             for field in ["thinking", "signature"] {
                 ensure(block[field].is_string(), || {
-                    format!("{place}.thinking.{field}: Field required")
+                    ANTHROPIC.refuse("signature-missing", &[("place", &place), ("field", &field)])
                 })?;
             }
             Ok(Some((word(&block["signature"]), word(&block["thinking"]))))

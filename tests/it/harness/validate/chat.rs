@@ -1,24 +1,32 @@
 //! What Chat Completions refuses.
 
+mod services;
+
 use serde_json::Value;
 
-use super::{Checked, ensure, is_name, items, reasons, repeated, word};
+use super::{
+    Checked, ensure, is_name, items, reasons, repeated,
+    rows::{CHAT, Refusal},
+    word,
+};
 
-/// Why OpenAI refuses the request; `None` if it takes it.
-pub fn refusal(body: &Value) -> Option<String> {
+/// Why OpenAI refuses the request; `None` if it takes it. To that come the rules that only the service
+/// has which speaks the dialect of that name.
+pub fn refusal(service: &str, body: &Value) -> Option<Refusal> {
     settings(body)
         .and_then(|()| tools(body))
         .and_then(|()| messages(items(&body["messages"])))
+        .and_then(|()| services::of(service, body))
         .err()
 }
 
 fn settings(body: &Value) -> Checked {
     ensure(!word(&body["model"]).is_empty(), || {
-        "you must provide a model parameter".to_owned()
+        CHAT.refuse("model", &[])
     })?;
     ensure(
         !reasons(word(&body["model"])) || body["temperature"].is_null(),
-        || "Unsupported parameter: 'temperature' is not supported with this model.".to_owned(),
+        || CHAT.refuse("temperature", &[]),
     )
 }
 
@@ -27,12 +35,19 @@ fn tools(body: &Value) -> Checked {
     if body["tools"].is_null() {
         for setting in ["tool_choice", "parallel_tool_calls"] {
             ensure(body[setting].is_null(), || {
-                format!("'{setting}' is only allowed when 'tools' are specified.")
+                CHAT.refuse("setting-without-tools", &[("setting", &setting)])
             })?;
         }
         return Ok(());
     }
     ensure(!tools.is_empty(), || empty("tools"))?;
+    let model = word(&body["model"]);
+    let refuses = ["gpt-5.4", "gpt-5.5", "gpt-5.6"]
+        .iter()
+        .any(|it| model.starts_with(it));
+    ensure(!refuses || body["reasoning_effort"] == "none", || {
+        CHAT.refuse("tools-and-effort", &[("model", &model)])
+    })?;
     for (at, tool) in tools.iter().enumerate() {
         let function = &tool["function"];
         name(
@@ -41,32 +56,30 @@ fn tools(body: &Value) -> Checked {
         )?;
         let schema = &function["parameters"];
         ensure(schema.is_null() || schema["type"] == "object", || {
-            format!(
-                "Invalid schema for function '{}': schema must be a JSON Schema of 'type: \"object\"', got 'type: \"{}\"'.",
-                word(&function["name"]),
-                schema["type"].as_str().unwrap_or("None")
+            CHAT.refuse(
+                "tool-schema",
+                &[
+                    ("name", &word(&function["name"])),
+                    ("kind", &schema["type"].as_str().unwrap_or("None")),
+                ],
             )
         })?;
     }
     let forced = &body["tool_choice"]["function"]["name"];
     let known = |tool: &Value| tool["function"]["name"] == *forced;
     ensure(forced.is_null() || tools.iter().any(known), || {
-        format!("Tool choice {forced} not found in 'tools' parameter.")
+        CHAT.refuse("choice-unknown", &[("forced", &forced)])
     })
 }
 
 fn name(place: &str, name: &str) -> Checked {
     ensure(is_name(name, 64, &['_', '-']), || {
-        format!(
-            "Invalid '{place}': string does not match pattern. Expected a string that matches the pattern '^[a-zA-Z0-9_-]+$'."
-        )
+        CHAT.refuse("name", &[("place", &place)])
     })
 }
 
-fn empty(place: &str) -> String {
-    format!(
-        "Invalid '{place}': empty array. Expected an array with minimum length 1, but got an empty array instead."
-    )
+fn empty(place: &str) -> Refusal {
+    CHAT.refuse("empty-array", &[("place", &place)])
 }
 
 fn messages(messages: &[Value]) -> Checked {
@@ -76,17 +89,10 @@ fn messages(messages: &[Value]) -> Checked {
     for (at, message) in messages.iter().enumerate() {
         let role = word(&message["role"]);
         if role == "tool" {
-            ensure(in_batch, || {
-                "Invalid parameter: messages with role 'tool' must be a response to a preceeding message with 'tool_calls'."
-                    .to_owned()
-            })?;
+            ensure(in_batch, || CHAT.refuse("result-without-calls", &[]))?;
             let id = word(&message["tool_call_id"]);
             let call = open.iter().position(|call| *call == id);
-            let call = call.ok_or_else(|| {
-                format!(
-                    "Invalid parameter: 'tool_call_id' of '{id}' not found in 'tool_calls' of previous message."
-                )
-            })?;
+            let call = call.ok_or_else(|| CHAT.refuse("result-of-no-call", &[("id", &id)]))?;
             open.remove(call);
             content(at, &message["content"])?;
             continue;
@@ -100,9 +106,7 @@ fn messages(messages: &[Value]) -> Checked {
                 in_batch = !open.is_empty();
             }
             other => {
-                return Err(format!(
-                    "Invalid value: '{other}'. Supported values are: 'system', 'assistant', 'user', 'function', 'tool', and 'developer'."
-                ));
+                return Err(CHAT.refuse("role", &[("other", &other)]));
             }
         }
     }
@@ -111,15 +115,12 @@ fn messages(messages: &[Value]) -> Checked {
 
 fn unanswered(open: &[&str]) -> Checked {
     ensure(open.is_empty(), || {
-        format!(
-            "An assistant message with 'tool_calls' must be followed by tool messages responding to each 'tool_call_id'. The following tool_call_ids did not have response messages: {}",
-            open.join(", ")
-        )
+        CHAT.refuse("call-unanswered", &[("ids", &open.join(", "))])
     })
 }
 
 /// The ids of what it calls.
-fn assistant(at: usize, message: &Value) -> Result<Vec<&str>, String> {
+fn assistant(at: usize, message: &Value) -> Result<Vec<&str>, Refusal> {
     let calls = items(&message["tool_calls"]);
     ensure(message["tool_calls"].is_null() || !calls.is_empty(), || {
         empty(&format!("messages[{at}].tool_calls"))
@@ -130,30 +131,26 @@ fn assistant(at: usize, message: &Value) -> Result<Vec<&str>, String> {
     for (number, call) in calls.iter().enumerate() {
         let place = format!("messages[{at}].tool_calls[{number}]");
         ensure(call["type"] == "function", || {
-            format!("Missing required parameter: '{place}.type'.")
+            CHAT.refuse("call-type", &[("place", &place)])
         })?;
         name(
             &format!("{place}.function.name"),
             word(&call["function"]["name"]),
         )?;
         ensure(call["function"]["arguments"].is_string(), || {
-            format!(
-                "Invalid type for '{place}.function.arguments': expected a string, but got an object instead."
-            )
+            CHAT.refuse("arguments", &[("place", &place)])
         })?;
         let id = word(&call["id"]);
         ensure((1..=40).contains(&id.len()), || {
-            format!(
-                "Invalid '{place}.id': string too long. Expected a string with maximum length 40, but got a string with length {} instead.",
-                id.len()
+            CHAT.refuse(
+                "call-id-length",
+                &[("place", &place), ("length", &id.len())],
             )
         })?;
     }
     let ids: Vec<&str> = calls.iter().map(|call| word(&call["id"])).collect();
     match repeated(ids.iter().copied()) {
-        Some(id) => Err(format!(
-            "Duplicate value for 'tool_call_id' of '{id}' in message with role 'assistant'."
-        )),
+        Some(id) => Err(CHAT.refuse("call-id-twice", &[("id", &id)])),
         None => Ok(ids),
     }
 }
@@ -165,20 +162,25 @@ fn content(at: usize, content: &Value) -> Checked {
         Value::String(_) => Ok(()),
         Value::Array(parts) if parts.is_empty() => Err(empty(&place)),
         Value::Array(parts) => match parts.iter().find(|part| !part["type"].is_string()) {
-            Some(_) => Err(format!("Missing required parameter: '{place}[0].type'.")),
+            Some(_) => Err(CHAT.refuse("part-type", &[("place", &place)])),
             None => Ok(()),
         },
-        Value::Null | Value::Bool(_) | Value::Number(_) | Value::Object(_) => Err(format!(
-            "Invalid value for 'content': expected a string, got null. ({place})"
-        )),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::Object(_) => {
+            Err(CHAT.refuse("content", &[("place", &place)]))
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use serde_json::json;
 
-    use super::*;
+    use super::{
+        super::rows::{check, covers},
+        *,
+    };
 
     fn call(id: &str, name: &str) -> Value {
         json!({"id": id, "type": "function", "function": {"name": name, "arguments": "{}"}})
@@ -195,13 +197,39 @@ mod tests {
 
     #[test]
     fn chat_completions_takes_what_openai_takes_and_refuses_the_rest() {
+        of_all();
+    }
+
+    #[test]
+    fn services_of_chat_completions_refuse_what_only_they_refuse() {
+        services::cases();
+    }
+
+    #[test]
+    fn each_refusal_of_chat_completions_has_a_row_and_each_row_a_case() {
+        covers(&CHAT, &[of_all(), services::cases()]);
+    }
+
+    fn of_all() -> BTreeSet<&'static str> {
         let says = |role: &str| json!({"role": role, "content": "Hello."});
         let tool = |name: &str, schema: Value| json!([{"type": "function", "function": {"name": name, "parameters": schema}}]);
         let base = json!({"model": "gpt-4o", "messages": [says("user")]});
         let said = |messages: Vec<Value>| vec![("/messages", json!(messages))];
         let object = json!({"type": "object"});
-        super::super::check(
-            refusal,
+        let with_call = |field: &str, value: Value| {
+            let mut message = calls(&["a"]);
+            message["tool_calls"][0][field] = value;
+            message
+        };
+        let beside_effort = |effort: &str| {
+            vec![
+                ("/model", json!("gpt-5.6")),
+                ("/tools", tool("look", object.clone())),
+                ("/reasoning_effort", json!(effort)),
+            ]
+        };
+        check(
+            |body| refusal("", body),
             &base,
             &[
                 ("a question", vec![], ""),
@@ -211,11 +239,7 @@ mod tests {
                     "",
                 ),
                 ("a first assistant", said(vec![says("assistant")]), ""),
-                (
-                    "no messages",
-                    said(vec![]),
-                    "Invalid 'messages': empty array",
-                ),
+                ("no messages", said(vec![]), "empty-array: 'messages'"),
                 (
                     "answered calls",
                     said(vec![calls(&["a", "b"]), answers("b"), answers("a")]),
@@ -224,52 +248,48 @@ mod tests {
                 (
                     "a call that is not answered",
                     said(vec![calls(&["a", "b"]), answers("b"), says("user")]),
-                    "did not have response messages: a",
+                    "call-unanswered: messages: a",
                 ),
                 (
                     "a call at the end",
                     said(vec![calls(&["a"])]),
-                    "must be followed by tool messages",
+                    "call-unanswered",
                 ),
                 (
                     "a result without a call",
                     said(vec![says("user"), answers("a")]),
-                    "must be a response to a preceeding message",
+                    "result-without-calls",
                 ),
                 (
                     "a result of another call",
                     said(vec![calls(&["a"]), answers("c")]),
-                    "'tool_call_id' of 'c' not found",
+                    "result-of-no-call: 'c'",
                 ),
                 (
                     "two results of one call",
                     said(vec![calls(&["a"]), answers("a"), answers("a")]),
-                    "not found in 'tool_calls'",
+                    "result-of-no-call",
                 ),
                 (
                     "an id twice",
                     said(vec![calls(&["a", "a"]), answers("a"), answers("a")]),
-                    "Duplicate value",
+                    "call-id-twice",
                 ),
                 (
                     "an assistant without a word",
                     said(vec![json!({"role": "assistant", "content": null})]),
-                    "expected a string, got null",
+                    "content",
                 ),
                 (
                     "no parts",
                     said(vec![json!({"role": "user", "content": []})]),
-                    "messages[0].content': empty array",
+                    "empty-array: messages[0].content",
                 ),
-                (
-                    "an unknown role",
-                    said(vec![says("model")]),
-                    "Supported values",
-                ),
+                ("an unknown role", said(vec![says("model")]), "role"),
                 (
                     "an id that is too long",
                     said(vec![calls(&[&"a".repeat(41)])]),
-                    "maximum length 40",
+                    "call-id-length",
                 ),
                 (
                     "a tool",
@@ -279,40 +299,65 @@ mod tests {
                 (
                     "a name with a dot",
                     vec![("/tools", tool("look.up", object.clone()))],
-                    "tools[0].function.name",
+                    "name: tools[0].function.name",
                 ),
                 (
                     "a schema that is no object",
                     vec![("/tools", tool("look", json!({"type": "string"})))],
-                    "got 'type: \"string\"'",
+                    "tool-schema: \"string\"",
                 ),
                 (
                     "no tools",
                     vec![("/tools", json!([]))],
-                    "'tools': empty array",
+                    "empty-array: 'tools'",
                 ),
                 (
                     "a choice without tools",
                     vec![("/tool_choice", json!("auto"))],
-                    "'tool_choice' is only allowed when 'tools' are specified",
+                    "setting-without-tools: 'tool_choice'",
                 ),
                 (
                     "the choice of an unknown tool",
                     vec![
-                        ("/tools", tool("look", object)),
+                        ("/tools", tool("look", object.clone())),
                         (
                             "/tool_choice",
                             json!({"type": "function", "function": {"name": "see"}}),
                         ),
                     ],
-                    "not found in 'tools'",
+                    "choice-unknown",
                 ),
                 (
                     "a temperature for a reasoning model",
                     vec![("/model", json!("gpt-5.5")), ("/temperature", json!(1))],
-                    "'temperature' is not supported with this model",
+                    "temperature",
                 ),
+                ("no model", vec![("/model", Value::Null)], "model"),
+                (
+                    "a call without a type",
+                    said(vec![with_call("type", Value::Null)]),
+                    "call-type: tool_calls[0].type",
+                ),
+                (
+                    "arguments that are no string",
+                    said(vec![with_call(
+                        "function",
+                        json!({"name": "look", "arguments": {}}),
+                    )]),
+                    "arguments: tool_calls[0]",
+                ),
+                (
+                    "a part without a type",
+                    said(vec![json!({"role": "user", "content": [{"text": "?"}]})]),
+                    "part-type: messages[0]",
+                ),
+                (
+                    "tools beside an effort",
+                    beside_effort("low"),
+                    "tools-and-effort: gpt-5.6",
+                ),
+                ("tools without an effort", beside_effort("none"), ""),
             ],
-        );
+        )
     }
 }

@@ -2,7 +2,11 @@
 
 use serde_json::Value;
 
-use super::{Checked, ensure, is_name, items, repeated, word};
+use super::{
+    Checked, ensure, is_name, items, repeated,
+    rows::{GEMINI, Refusal},
+    word,
+};
 
 /// What stands in place of a signature where there is none: the service does not look at it.
 const UNCHECKED: &str = "skip_thought_signature_validator";
@@ -26,7 +30,7 @@ pub fn model_of(path: &str) -> &str {
 
 /// Why Gemini refuses the request for that model; `None` if it takes it. A signature is in
 /// `issued`.
-pub fn refusal(model: &str, body: &Value, issued: &str) -> Option<String> {
+pub fn refusal(model: &str, body: &Value, issued: &str) -> Option<Refusal> {
     tools(body)
         .and_then(|()| settings(model, body))
         .and_then(|()| instructions(body))
@@ -57,31 +61,25 @@ fn tools(body: &Value) -> Checked {
         ensure(
             is_name(name, 128, &['_', '-', '.', ':'])
                 && (first.is_ascii_alphabetic() || first == '_'),
-            || {
-                format!(
-                    "* {place}.name: Invalid function name. Must start with a letter or an underscore. Must be alphanumeric (a-z, A-Z, 0-9), underscores (_), dots (.), colons (:), or dashes (-), with a maximum length of 128."
-                )
-            },
+            || GEMINI.refuse("tool-name", &[("place", &place)]),
         )?;
         let openapi = &function["parameters"];
         let schema = &function["parametersJsonSchema"];
         ensure(openapi.is_null() || schema.is_null(), || {
-            format!("* {place}: only one of parameters and parameters_json_schema may be set.")
+            GEMINI.refuse("two-schemas", &[("place", &place)])
         })?;
         let given = if schema.is_null() { openapi } else { schema };
         let is_object = word(&given["type"]).eq_ignore_ascii_case("object");
         ensure(given.is_null() || is_object, || {
-            format!(
-                "* {place}.parameters: functionDeclaration parameters schema should be of type OBJECT."
-            )
+            GEMINI.refuse("tool-schema", &[("place", &place)])
         })?;
         openapi_only(openapi)?;
     }
     let names = declared.iter().map(|function| word(&function["name"]));
     ensure(repeated(names.clone()).is_none(), || {
-        format!(
-            "Duplicate function declaration found: {}",
-            repeated(names.clone()).unwrap_or_default()
+        GEMINI.refuse(
+            "tool-twice",
+            &[("name", &repeated(names.clone()).unwrap_or_default())],
         )
     })?;
     choice(body, &names.collect::<Vec<_>>())
@@ -94,9 +92,9 @@ fn openapi_only(schema: &Value) -> Checked {
                 .keys()
                 .find(|key| NOT_OPENAPI.contains(&key.as_str()));
             ensure(strange.is_none(), || {
-                format!(
-                    "Invalid JSON payload received. Unknown name \"{}\" at 'tools[0].function_declarations[0].parameters': Cannot find field.",
-                    strange.map_or("", String::as_str)
+                GEMINI.refuse(
+                    "openapi",
+                    &[("keyword", &strange.map_or("", String::as_str))],
                 )
             })?;
             fields.values().try_for_each(openapi_only)
@@ -110,27 +108,20 @@ fn choice(body: &Value, names: &[&str]) -> Checked {
     let choice = &body["toolConfig"]["functionCallingConfig"];
     let mode = word(&choice["mode"]);
     ensure(choice.is_null() || !names.is_empty(), || {
-        "Function calling config is set without function_declarations.".to_owned()
+        GEMINI.refuse("choice-without-tools", &[])
     })?;
     ensure(
         matches!(mode, "" | "AUTO" | "ANY" | "NONE" | "VALIDATED"),
-        || {
-            format!(
-                "Invalid value at 'tool_config.function_calling_config.mode' (type.googleapis.com/google.ai.generativelanguage.v1beta.FunctionCallingConfig.Mode), \"{mode}\""
-            )
-        },
+        || GEMINI.refuse("choice-mode", &[("mode", &mode)]),
     )?;
     let allowed = items(&choice["allowedFunctionNames"]);
     ensure(
         allowed.is_empty() || matches!(mode, "ANY" | "VALIDATED"),
-        || "Please set allowed_function_names only when function calling mode is ANY.".to_owned(),
+        || GEMINI.refuse("choice-names", &[]),
     )?;
     let unknown = allowed.iter().find(|name| !names.contains(&word(name)));
     ensure(unknown.is_none(), || {
-        format!(
-            "allowed_function_names contains a function that is not declared: {}",
-            unknown.map_or("", word)
-        )
+        GEMINI.refuse("choice-unknown", &[("name", &unknown.map_or("", word))])
     })
 }
 
@@ -140,29 +131,39 @@ fn settings(model: &str, body: &Value) -> Checked {
     let level = &thinking["thinkingLevel"];
     ensure(
         level.is_null() || thinking["thinkingBudget"].is_null(),
-        || "You can only set only one of thinking budget and thinking level.".to_owned(),
+        || GEMINI.refuse("level-and-budget", &[]),
     )?;
     ensure(level.is_null() || generation(model) >= 3.0, || {
-        "Thinking level is not supported for this model.".to_owned()
+        GEMINI.refuse("level", &[])
     })?;
     ensure(thinking.is_null() || generation(model) >= 2.5, || {
-        "Thinking is not enabled for this model.".to_owned()
+        GEMINI.refuse("thinking", &[])
+    })?;
+    ensure(!without_level(model, word(level)), || {
+        GEMINI.refuse("level-lacking", &[("level", &word(level))])
+    })?;
+    let never_off = model.starts_with("gemini-2.5-pro");
+    ensure(!never_off || thinking["thinkingBudget"] != 0, || {
+        GEMINI.refuse("budget-zero", &[])
     })?;
     ensure(items(&config["stopSequences"]).len() <= 5, || {
-        "The number of stop sequences must not be greater than 5.".to_owned()
+        GEMINI.refuse("stops", &[])
     })?;
     let json = config["responseMimeType"] == "application/json";
     let schema = !config["responseJsonSchema"].is_null() || !config["responseSchema"].is_null();
     ensure(json || !schema, || {
-        "response_mime_type must be set to application/json when response_schema is set.".to_owned()
+        GEMINI.refuse("schema-without-json", &[])
     })?;
     ensure(
         !json || generation(model) >= 3.0 || declared(body).is_empty(),
-        || {
-            "Function calling with a response mime type: 'application/json' is unsupported"
-                .to_owned()
-        },
+        || GEMINI.refuse("json-and-tools", &[]),
     )
+}
+
+/// Whether the model lacks a level that others of its generation have.
+fn without_level(model: &str, level: &str) -> bool {
+    let minimal = ["gemini-3-pro", "gemini-3.1-pro", "gemini-3.7-flash"];
+    level == "MINIMAL" && minimal.iter().any(|start| model.starts_with(start))
 }
 
 fn instructions(body: &Value) -> Checked {
@@ -170,23 +171,20 @@ fn instructions(body: &Value) -> Checked {
     let parts = items(&given["parts"]);
     let worded = parts.iter().all(|part| !word(&part["text"]).is_empty());
     ensure(given.is_null() || !parts.is_empty() && worded, || {
-        "* GenerateContentRequest.system_instruction.parts: contents.parts must not be empty."
-            .to_owned()
+        GEMINI.refuse("instructions", &[])
     })
 }
 
 fn contents(model: &str, contents: &[Value]) -> Checked {
-    ensure(!contents.is_empty(), || {
-        "* GenerateContentRequest.contents: contents is not specified".to_owned()
-    })?;
+    ensure(!contents.is_empty(), || GEMINI.refuse("contents", &[]))?;
     for (at, content) in contents.iter().enumerate() {
         ensure(matches!(word(&content["role"]), "user" | "model"), || {
-            "Please use a valid role: user, model.".to_owned()
+            GEMINI.refuse("role", &[])
         })?;
         let place = format!("GenerateContentRequest.contents[{at}].parts");
         let parts = items(&content["parts"]);
         ensure(!parts.is_empty(), || {
-            format!("* {place}: contents.parts must not be empty.")
+            GEMINI.refuse("parts", &[("place", &place)])
         })?;
         for (number, part) in parts.iter().enumerate() {
             one(&format!("{place}[{number}]"), model, part)?;
@@ -200,32 +198,28 @@ fn one(place: &str, model: &str, part: &Value) -> Checked {
     let data = part.as_object().into_iter().flat_map(|part| part.keys());
     let mut data = data.filter(|key| !matches!(key.as_str(), "thought" | "thoughtSignature"));
     ensure(data.next().is_some() && !wordless, || {
-        format!("* {place}.data: required oneof field 'data' must have one initialized field")
+        GEMINI.refuse("part-data", &[("place", &place)])
     })?;
     let (call, response) = (&part["functionCall"], &part["functionResponse"]);
     for (kind, called) in [("function_call", call), ("function_response", response)] {
         ensure(
             called.is_null() || !word(&called["name"]).is_empty(),
-            || format!("* {place}.{kind}.name: Name cannot be empty."),
+            || GEMINI.refuse("call-name", &[("place", &place), ("kind", &kind)]),
+        )?;
+        ensure(
+            called.is_null() || is_name(word(&called["name"]), 64, &['_', '-']),
+            || GEMINI.refuse("name", &[("place", &place), ("kind", &kind)]),
         )?;
     }
     let args = call["args"].is_object() || call["args"].is_null();
-    ensure(args, || {
-        format!(
-            "Invalid value at '{place}.function_call.args' (type.googleapis.com/google.protobuf.Struct)"
-        )
-    })?;
+    ensure(args, || GEMINI.refuse("args", &[("place", &place)]))?;
     ensure(
         response.is_null() || response["response"].is_object(),
-        || {
-            format!(
-                "Invalid value at '{place}.function_response.response' (type.googleapis.com/google.protobuf.Struct)"
-            )
-        },
+        || GEMINI.refuse("response", &[("place", &place)]),
     )?;
     ensure(
         response["parts"].is_null() || generation(model) >= 3.0,
-        || "Multimodal function response is not supported for this model.".to_owned(),
+        || GEMINI.refuse("media-in-response", &[]),
     )
 }
 
@@ -246,12 +240,10 @@ fn calls_are_answered(contents: &[Value]) -> Checked {
         let calls = with(before, "functionCall");
         let responses = with(content, "functionResponse");
         ensure(responses.is_empty() || !calls.is_empty(), || {
-            "Please ensure that function response turn comes immediately after a function call turn."
-                .to_owned()
+            GEMINI.refuse("response-alone", &[])
         })?;
         ensure(calls.len() == responses.len(), || {
-            "Please ensure that the number of function response parts is equal to the number of function call parts of the function call turn."
-                .to_owned()
+            GEMINI.refuse("response-count", &[])
         })?;
         for key in ["id", "name"] {
             let mut asked: Vec<&str> = calls.iter().map(|call| word(&call[key])).collect();
@@ -261,15 +253,19 @@ fn calls_are_answered(contents: &[Value]) -> Checked {
             // A response may do without an id.
             let silent = key == "id" && given.iter().all(|id| id.is_empty());
             ensure(asked == given || silent, || {
-                format!(
-                    "function response {key}s {given:?} do not match function call {key}s {asked:?}"
+                GEMINI.refuse(
+                    "response-match",
+                    &[
+                        ("key", &key),
+                        ("given", &format!("{given:?}")),
+                        ("asked", &format!("{asked:?}")),
+                    ],
                 )
             })?;
         }
         let called = !with(content, "functionCall").is_empty();
         ensure(!called || before["role"] == "user", || {
-            "Please ensure that function call turn comes immediately after a user turn or after a function response turn."
-                .to_owned()
+            GEMINI.refuse("call-after-model", &[])
         })?;
     }
     Ok(())
@@ -285,7 +281,7 @@ fn signatures(model: &str, contents: &[Value], issued: &str) -> Checked {
         for signature in with(content, "thoughtSignature") {
             let known = word(signature) == UNCHECKED || issued.contains(word(signature));
             ensure(known && !word(signature).is_empty(), || {
-                "Corrupted thought signature.".to_owned()
+                GEMINI.refuse("signature", &[])
             })?;
         }
         let first = parts
@@ -296,10 +292,12 @@ fn signatures(model: &str, contents: &[Value], issued: &str) -> Checked {
             continue;
         };
         ensure(!part["thoughtSignature"].is_null(), || {
-            format!(
-                "Function call is missing a thought_signature in functionCall parts. This is required for tools to work correctly, and missing thought_signature may lead to degraded model performance. Additional data, function call `default_api:{}`, position {}.",
-                word(&part["functionCall"]["name"]),
-                number + 1
+            GEMINI.refuse(
+                "signature-missing",
+                &[
+                    ("name", &word(&part["functionCall"]["name"])),
+                    ("position", &(number + 1)),
+                ],
             )
         })?;
     }
@@ -308,9 +306,14 @@ fn signatures(model: &str, contents: &[Value], issued: &str) -> Checked {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use serde_json::json;
 
-    use super::{super::check, *};
+    use super::{
+        super::rows::{check, covers},
+        *,
+    };
 
     fn says(role: &str, parts: Vec<Value>) -> Value {
         json!({"role": role, "parts": parts})
@@ -347,29 +350,51 @@ mod tests {
 
     #[test]
     fn conversations_that_gemini_refuses_are_refused_in_its_words() {
-        let number = "number of function response parts is equal";
+        of_conversations();
+    }
+
+    #[test]
+    fn calls_of_the_current_turn_are_signed_for_gemini_3() {
+        of_signatures();
+    }
+
+    #[test]
+    fn settings_and_tools_that_gemini_refuses_are_refused_in_its_words() {
+        of_settings();
+        of_newer_settings();
+    }
+
+    #[test]
+    fn each_refusal_of_gemini_has_a_row_and_each_row_a_case() {
+        let refused = [
+            of_conversations(),
+            of_signatures(),
+            of_settings(),
+            of_newer_settings(),
+        ];
+        covers(&GEMINI, &refused);
+    }
+
+    fn of_conversations() -> BTreeSet<&'static str> {
+        let number = "response-count";
         let cases = [
             ("a question", vec![], ""),
-            ("no contents", given(vec![]), "contents is not specified"),
+            ("no contents", given(vec![]), "contents"),
             (
                 "another role",
                 given(vec![says("system", vec![text("?")])]),
-                "valid role: user, model",
+                "role",
             ),
-            (
-                "no parts",
-                given(vec![says("user", vec![])]),
-                "contents.parts must not be empty",
-            ),
+            ("no parts", given(vec![says("user", vec![])]), "parts"),
             (
                 "an empty part",
                 given(vec![says("user", vec![json!({})])]),
-                "required oneof field 'data'",
+                "part-data",
             ),
             (
                 "an empty text",
                 given(vec![says("user", vec![text("")])]),
-                "contents[0].parts[0].data",
+                "part-data: contents[0].parts[0]",
             ),
             (
                 "an empty text with a signature",
@@ -412,7 +437,7 @@ mod tests {
             (
                 "a response without a call",
                 given(vec![says("user", vec![response("look")])]),
-                "immediately after a function call turn",
+                "response-alone",
             ),
             (
                 "a response of another name",
@@ -420,7 +445,7 @@ mod tests {
                     says("model", vec![call("look")]),
                     says("user", vec![response("see")]),
                 ]),
-                "do not match function call names",
+                "response-match: names",
             ),
             (
                 "a first call",
@@ -428,7 +453,7 @@ mod tests {
                     says("model", vec![call("look")]),
                     says("user", vec![response("look")]),
                 ]),
-                "function call turn comes immediately after a user turn",
+                "call-after-model",
             ),
             (
                 "a response without a name",
@@ -436,7 +461,26 @@ mod tests {
                     says("model", vec![call("look")]),
                     says("user", vec![response("")]),
                 ]),
-                "function_response.name: Name cannot be empty",
+                "call-name: function_response",
+            ),
+            (
+                "a name of a call with a dot",
+                asked(vec![
+                    says("model", vec![call("look.up")]),
+                    says("user", vec![response("look.up")]),
+                ]),
+                "name: function_call",
+            ),
+            (
+                "arguments that are no object",
+                asked(vec![
+                    says(
+                        "model",
+                        vec![json!({"functionCall": {"name": "look", "args": "{}"}})],
+                    ),
+                    says("user", vec![response("look")]),
+                ]),
+                "args",
             ),
             (
                 "a response that is no object",
@@ -447,7 +491,7 @@ mod tests {
                         vec![json!({"functionResponse": {"name": "look", "response": "red"}})],
                     ),
                 ]),
-                "function_response.response' (type.googleapis.com/google.protobuf.Struct)",
+                "response",
             ),
             (
                 "a picture in a response",
@@ -460,23 +504,22 @@ mod tests {
                         }})],
                     ),
                 ]),
-                "not supported for this model",
+                "media-in-response",
             ),
             (
                 "instructions without a word",
                 vec![("/systemInstruction", json!({"parts": [text("")]}))],
-                "system_instruction.parts",
+                "instructions",
             ),
         ];
         check(
             |body| refusal("gemini-2.5-flash", body, "ours"),
             &base(),
             &cases,
-        );
+        )
     }
 
-    #[test]
-    fn calls_of_the_current_turn_are_signed_for_gemini_3() {
+    fn of_signatures() -> BTreeSet<&'static str> {
         let looks = |call: Value| {
             vec![
                 says("model", vec![call]),
@@ -490,7 +533,7 @@ mod tests {
             ]
         };
         let own = || signed(call("look"), "ours");
-        let missing = "Function call is missing a thought_signature in functionCall parts";
+        let missing = "signature-missing";
         let cases = [
             ("a signed call", asked(looks(own())), ""),
             (
@@ -522,18 +565,43 @@ mod tests {
             (
                 "another signature",
                 asked(looks(signed(call("look"), "theirs"))),
-                "Corrupted thought",
+                "signature",
             ),
         ];
         check(
             |body| refusal("gemini-3-pro-preview", body, "ours"),
             &base(),
             &cases,
-        );
+        )
     }
 
-    #[test]
-    fn settings_and_tools_that_gemini_refuses_are_refused_in_its_words() {
+    /// Settings that models have or lack of which some are newer or larger than others.
+    fn of_newer_settings() -> BTreeSet<&'static str> {
+        let thinking =
+            |thinking: Value| vec![("/generationConfig", json!({"thinkingConfig": thinking}))];
+        let of =
+            |model: &'static str, what: &'static str, setting: Value, expected: &'static str| {
+                let case = (what, thinking(setting), expected);
+                check(|body| refusal(model, body, ""), &base(), &[case])
+            };
+        let minimal = json!({"thinkingLevel": "MINIMAL"});
+        let none = json!({"thinkingBudget": 0});
+        let refused = [
+            of(
+                "gemini-3-pro-preview",
+                "a level that it lacks",
+                minimal.clone(),
+                "level-lacking: MINIMAL",
+            ),
+            of("gemini-3-flash", "a level that it has", minimal, ""),
+            of("gemini-2.5-pro", "no thinking", none.clone(), "budget-zero"),
+            of("gemini-2.5-flash", "no thinking", none.clone(), ""),
+            of("gemini-2.0-flash", "thinking", none, "thinking"),
+        ];
+        refused.into_iter().flatten().collect()
+    }
+
+    fn of_settings() -> BTreeSet<&'static str> {
         let tool = |name: &str, key: &str, schema: Value| {
             (
                 "/tools",
@@ -554,12 +622,12 @@ mod tests {
             (
                 "a name that begins with a digit",
                 vec![tool("1look", "parametersJsonSchema", object())],
-                "Invalid function name",
+                "tool-name",
             ),
             (
                 "a keyword that OpenAPI lacks",
                 vec![tool("look", "parameters", object())],
-                "Unknown name \"additionalProperties\"",
+                "openapi: additionalProperties",
             ),
             (
                 "a schema that is no object",
@@ -568,12 +636,35 @@ mod tests {
                     "parametersJsonSchema",
                     json!({"type": "string"}),
                 )],
-                "should be of type OBJECT",
+                "tool-schema",
+            ),
+            (
+                "two schemas",
+                vec![(
+                    "/tools",
+                    json!([{"functionDeclarations": [{
+                        "name": "look", "parameters": object(), "parametersJsonSchema": object(),
+                    }]}]),
+                )],
+                "two-schemas",
+            ),
+            (
+                "a name twice",
+                vec![(
+                    "/tools",
+                    json!([{"functionDeclarations": [{"name": "look"}, {"name": "look"}]}]),
+                )],
+                "tool-twice: look",
+            ),
+            (
+                "an unknown mode",
+                vec![look(), choice(json!({"mode": "REQUIRED"}))],
+                "choice-mode: REQUIRED",
             ),
             (
                 "a choice without tools",
                 vec![choice(json!({"mode": "ANY"}))],
-                "without function_declarations",
+                "choice-without-tools",
             ),
             (
                 "the choice of a tool",
@@ -589,7 +680,7 @@ mod tests {
                     look(),
                     choice(json!({"mode": "ANY", "allowedFunctionNames": ["see"]})),
                 ],
-                "not declared: see",
+                "choice-unknown: see",
             ),
             (
                 "names without being forced",
@@ -597,24 +688,24 @@ mod tests {
                     look(),
                     choice(json!({"mode": "AUTO", "allowedFunctionNames": ["look"]})),
                 ],
-                "only when function calling mode is ANY",
+                "choice-names",
             ),
             (
                 "a level for an older model",
                 vec![config(json!({"thinkingConfig": {"thinkingLevel": "LOW"}}))],
-                "Thinking level is not supported",
+                "level",
             ),
             (
                 "a level and a budget",
                 vec![config(
                     json!({"thinkingConfig": {"thinkingLevel": "LOW", "thinkingBudget": 1}}),
                 )],
-                "only one of thinking budget and thinking level",
+                "level-and-budget",
             ),
             (
                 "a schema without its type",
                 vec![config(json!({"responseJsonSchema": {}}))],
-                "response_mime_type must be set",
+                "schema-without-json",
             ),
             (
                 "JSON and tools for an older model",
@@ -622,21 +713,21 @@ mod tests {
                     look(),
                     config(json!({"responseMimeType": "application/json"})),
                 ],
-                "Function calling with a response mime type",
+                "json-and-tools",
             ),
             (
                 "six stop sequences",
                 vec![config(
                     json!({"stopSequences": ["a", "b", "c", "d", "e", "f"]}),
                 )],
-                "stop sequences",
+                "stops",
             ),
         ];
         check(
             |body| refusal("gemini-2.5-flash", body, ""),
             &base(),
             &cases,
-        );
+        )
     }
 
     #[test]

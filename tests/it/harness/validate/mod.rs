@@ -5,8 +5,11 @@ pub mod anthropic;
 pub mod chat;
 pub mod gemini;
 pub mod responses;
+pub mod rows;
 
 use serde_json::{Value, json};
+
+use rows::Refusal;
 
 /// A protocol that a path belongs to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -54,10 +57,11 @@ impl Api {
     }
 
     /// Why it refuses the request; `None` if it takes it. What a service gave out (signatures,
-    /// encrypted reasoning) is in `issued`: it knows its own again.
-    pub fn refusal(self, path: &str, body: &Value, issued: &str) -> Option<String> {
+    /// encrypted reasoning) is in `issued`: it knows its own again. The rules that only some services
+    /// have are those of `service`, a dialect's name.
+    pub fn refusal(self, service: &str, path: &str, body: &Value, issued: &str) -> Option<Refusal> {
         match self {
-            Self::Chat => chat::refusal(body),
+            Self::Chat => chat::refusal(service, body),
             Self::Anthropic => anthropic::refusal(body, issued),
             Self::Responses => responses::refusal(body, issued),
             Self::Gemini => gemini::refusal(gemini::model_of(path), body, issued),
@@ -66,11 +70,11 @@ impl Api {
 }
 
 /// What a check of a request says.
-type Checked = Result<(), String>;
+type Checked = Result<(), Refusal>;
 
-/// Refuses with these words unless it holds.
-fn ensure(holds: bool, words: impl FnOnce() -> String) -> Checked {
-    if holds { Ok(()) } else { Err(words()) }
+/// Refuses unless it holds.
+fn ensure(holds: bool, refusal: impl FnOnce() -> Refusal) -> Checked {
+    if holds { Ok(()) } else { Err(refusal()) }
 }
 
 /// The items of an array; none of anything else.
@@ -103,42 +107,6 @@ fn reasons(model: &str) -> bool {
         .iter()
         .any(|start| model.starts_with(start))
         && !model.contains("chat")
-}
-
-/// What a request is, the fields in which it differs from a good one, and the words with which it is
-/// refused; empty where it is taken.
-#[cfg(test)]
-type Case<'a> = (&'a str, Vec<(&'a str, Value)>, &'a str);
-
-/// Holds cases against a validator.
-#[cfg(test)]
-#[track_caller]
-fn check(refusal: impl Fn(&Value) -> Option<String>, base: &Value, cases: &[Case<'_>]) {
-    for (what, changes, words) in cases {
-        let mut body = base.clone();
-        for (pointer, value) in changes {
-            set(&mut body, pointer, value.clone());
-        }
-        match refusal(&body) {
-            None => assert!(words.is_empty(), "{what} is taken"),
-            Some(said) => assert!(
-                !words.is_empty() && said.contains(words),
-                "{what} is refused: {said}"
-            ),
-        }
-    }
-}
-
-/// Sets the field of an object; null removes it.
-#[cfg(test)]
-fn set(body: &mut Value, pointer: &str, value: Value) {
-    let (parent, key) = pointer.rsplit_once('/').expect("a pointer");
-    let parent = body.pointer_mut(parent).expect("the parent is there");
-    match (parent, value) {
-        (Value::Object(object), Value::Null) => drop(object.remove(key)),
-        (Value::Object(object), value) => drop(object.insert(key.to_owned(), value)),
-        (parent, value) => parent[key.parse::<usize>().expect("an index")] = value,
-    }
 }
 
 #[test]

@@ -30,6 +30,8 @@ from .._core.actions import (
     StreamRequest,
     Submit,
 )
+from .._core.approval import NOT_DECIDED, decision_of
+from .._core.logs import log_failed_approval, log_failed_tool
 from .._core.operations import cancel_turn, list_messages, submit, withdraw
 from .._core.stream import EventStream
 from .._core.turn import FORGOTTEN, TurnStream, outcome
@@ -102,14 +104,19 @@ class Host:
         call_id = pending.call.call_id
         try:
             call = tool.bind(pending.call.arguments_json, context)
+        except Exception as error:  # the model's arguments
+            return failure(call_id, error)
+        try:
             if tool.is_async:
                 return success(call_id, await call())
             return success(call_id, await asyncio.get_running_loop().run_in_executor(self.threads, call))
         except asyncio.CancelledError as error:
             if self.closed or asyncio.current_task() in self._dropped:
                 raise
+            log_failed_tool(context, error)
             return failure(call_id, error)  # what the tool awaited was cancelled, not the call
         except Exception as error:
+            log_failed_tool(context, error)
             return failure(call_id, error)
 
     async def close(self) -> None:
@@ -242,6 +249,7 @@ async def read(host: Host, stream: EventStream, reports: asyncio.Queue[Report], 
     try:
         call = host.transport.stream("TurnService", "ExecuteTurn" if executes else "WatchEvents", action.request)
         async for response in call:
+            host.transport.answered()
             await room.acquire()
 
             def seen(now: float, event: Any = response.event) -> list[Action]:
@@ -251,6 +259,7 @@ async def read(host: Host, stream: EventStream, reports: asyncio.Queue[Report], 
             reports.put_nowait(seen)
     except grpc.aio.AioRpcError as error:
         problem = problem_from(error)
+        host.transport.failed(problem, stream.reconnect_for)
     except asyncio.CancelledError:
         if host.closed:
             reports.put_nowait(closed)
@@ -395,12 +404,12 @@ class AsyncRun(AsyncStream):
         assert self._on_approval is not None
         try:
             answer = self._on_approval(request)
-            decided = await answer if inspect.isawaitable(answer) else answer
-        except Exception as error:
-            failed = error
-            self._reports.put_nowait(lambda now: [Fail(failed)])
-            return
-        decision = decided if isinstance(decided, Approval) else Approval(bool(decided))
+            decision = decision_of(await answer if inspect.isawaitable(answer) else answer)
+        except (Exception, asyncio.CancelledError) as error:
+            if self._host.closed:
+                raise
+            log_failed_approval(request, error)
+            decision = Approval(False, reason=NOT_DECIDED)
         self._reports.put_nowait(lambda now: self._turn.on_approval(request.call_id, decision, now))
 
     async def _submit(self, action: Submit) -> None:

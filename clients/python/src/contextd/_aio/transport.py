@@ -12,9 +12,11 @@ import grpc
 
 from .._core import channel as parts
 from .._core.backoff import delay
+from .._core.logs import Outage
 from .._core.operations import Listing, Operation
 from .._core.settings import Settings, call_metadata
 from .._core.status import may_pass, problem_of
+from .._probe import CONTACT_SECONDS, PROBE_SECONDS, unreachable
 from ..errors import Problem, error_of
 
 T = TypeVar("T")
@@ -34,6 +36,8 @@ class Transport:
         self._channels: list[grpc.aio.Channel] = []
         self._stubs: list[dict[str, Any]] = []
         self._next = random.randrange(len(settings.targets))
+        self._reached = False
+        self._outage = Outage(settings.url)
         self.metadata = call_metadata(settings)
         self.timeout = timeout
 
@@ -61,10 +65,11 @@ class Transport:
 
     async def again(self, attempt: Callable[[float], Awaitable[T]], ends: float) -> T:
         """Makes an attempt until `ends`, for as long as another one may help."""
+        await self._contact(ends)
         failures, known = 0, None
         while True:
             try:
-                return await attempt(max(ends - time.monotonic(), 0.001))
+                answer = await attempt(max(ends - time.monotonic(), 0.001))
             except grpc.aio.AioRpcError as error:
                 problem = problem_from(error)
                 wait = delay(failures, problem.retry_after, random.random())
@@ -73,8 +78,37 @@ class Transport:
                     known = problem  # says more than that the time is up
                 if not again or time.monotonic() + wait >= ends:
                     raise error_of(known or problem) from error
+                self.failed(problem, ends - time.monotonic())
+            else:
+                self.answered()
+                return answer
             failures += 1
             await asyncio.sleep(wait)
+
+    async def _contact(self, ends: float) -> None:
+        """Waits for the first connection of this client; a server that was reached once is waited for by each call."""
+        if self._reached:
+            return
+        if not self._stubs:
+            self._connect()
+        waits = [asyncio.ensure_future(each.channel_ready()) for each in self._channels]
+        left = min(CONTACT_SECONDS - PROBE_SECONDS, ends - time.monotonic())
+        try:
+            done, _ = await asyncio.wait(waits, timeout=max(left, 0), return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for each in waits:
+                each.cancel()
+        if not done and (error := await asyncio.to_thread(unreachable, self._settings)):
+            raise error
+        self._reached = True
+
+    def failed(self, problem: Problem, seconds: float) -> None:
+        """A call or a stream failed in passing: the first failure of an outage is logged."""
+        self._outage.failed(problem, seconds)
+
+    def answered(self) -> None:
+        """The server answered."""
+        self._outage.answered()
 
     async def once(self, operation: Operation[T], timeout: float) -> T:
         """Makes a unary call, once. Raises `grpc.aio.AioRpcError`."""

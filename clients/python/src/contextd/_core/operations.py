@@ -18,6 +18,7 @@ from ..options import (
     STRATEGIES,
     GenerationLike,
     LimitsLike,
+    chosen,
     duration,
     generation_of,
     limits_of,
@@ -137,7 +138,7 @@ def append_messages(
         messages_model=model,
     )
     if format:
-        request.messages_format = FORMATS[format]
+        request.messages_format = chosen("format", format, FORMATS)
     return Operation("SessionService", "AppendMessages", request, lambda answer: answer)
 
 
@@ -148,7 +149,7 @@ def list_messages(session_id: str, view: str, newest_first: bool, at_seq: int) -
     def page(token: str) -> Operation[tuple[list[Message], str]]:
         request = session_service_pb2.ListMessagesRequest(
             session_id=session_id,
-            view=views[view],
+            view=chosen("view", view, views),
             newest_first=newest_first,
             at_seq=at_seq,
             page_size=PAGE,
@@ -191,7 +192,7 @@ def execute_turn(
         limits=limits_of(limits) if limits else None,
         model=model or "",
         generation=generation_of(generation) if generation else None,
-        busy_policy=BUSY[busy],
+        busy_policy=chosen("busy", busy, BUSY),
         cancel_after_disconnect=duration(cancel_after_disconnect) if cancel_after_disconnect else None,
     )
 
@@ -264,7 +265,7 @@ def enqueue(
         session_id=session_id,
         request_id=request_id or new_id(),
         message=input_message(content, metadata),
-        delivery=DELIVERY[delivery],
+        delivery=chosen("delivery", delivery, DELIVERY),
         on_idle=queue_pb2.IDLE_ACTION_START_TURN if start_turn else queue_pb2.IDLE_ACTION_HOLD,
         ttl=duration(ttl) if ttl is not None else None,
     )
@@ -327,7 +328,7 @@ def compact(
         validate_only=validate_only,
     )
     if strategy:
-        request.strategy = STRATEGIES[strategy]
+        request.strategy = chosen("strategy", strategy, STRATEGIES)
     return Operation("ContextService", "Compact", request, lambda answer: answer.compaction)
 
 
@@ -362,7 +363,7 @@ def prepare(
         session_id=session_id,
         request_id=new_id(),
         model=model,
-        format=FORMATS[format],
+        format=chosen("format", format, FORMATS),
         apply_queued_messages=apply_queued,
     )
     return Operation("ContextService", "PrepareContext", request, lambda answer: answer)

@@ -22,6 +22,7 @@ class ConfigurationError(ValueError):
 class Settings:
     """How to connect. `targets` has one gRPC target for each host that the URL names."""
 
+    url: str
     targets: tuple[str, ...]
     tls: bool
     api_key: str | None = field(default=None, repr=False)
@@ -39,12 +40,13 @@ def settings(
     key_file: str | None = None,
 ) -> Settings:
     """What an argument does not say, the environment does. Empty variables count as unset."""
-    url = url or env.get("CONTEXTD_URL") or DEFAULT_URL
+    url = url or env.get("CONTEXTD_URL") or _address(env.get("CONTEXTD_ADDRESS")) or DEFAULT_URL
     targets, tls = parse_url(url)
     found = Settings(
+        url=url,
         targets=targets,
         tls=tls,
-        api_key=api_key or env.get("CONTEXTD_API_KEY") or None,
+        api_key=key_of(api_key) or key_of(env.get("CONTEXTD_API_KEY")),
         ca_file=ca_file or env.get("CONTEXTD_CA_FILE") or None,
         cert_file=cert_file or env.get("CONTEXTD_CERT_FILE") or None,
         key_file=key_file or env.get("CONTEXTD_KEY_FILE") or None,
@@ -54,6 +56,23 @@ def settings(
     if not tls and (ca_file or cert_file):
         raise ConfigurationError(f"{url} is plain text; certificates take an https:// URL")
     return found
+
+
+def key_of(text: str | None) -> str | None:
+    """A key without the white space around it, such as the newline at the end of a file. No message shows a key."""
+    key = (text or "").strip()
+    for position, character in enumerate(key):
+        if not "!" <= character <= "~":
+            raise ConfigurationError(
+                f"the API key has a character at position {position + 1} of {len(key)} that no key has: "
+                "a space, a control character, or one that is not ASCII"
+            )
+    return key or None
+
+
+def _address(text: str | None) -> str | None:
+    """`CONTEXTD_ADDRESS`, which the command line also reads: its plain-text form has no scheme."""
+    return text if not text or "://" in text or text.startswith("dns:") else f"http://{text}"
 
 
 def parse_url(url: str) -> tuple[tuple[str, ...], bool]:

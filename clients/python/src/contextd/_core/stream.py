@@ -32,7 +32,7 @@ class EventStream:
     def __init__(self, request: StreamRequest, reconnect_for: float, jitter: float = 0.5) -> None:
         self._request = request
         self._request.stream.heartbeat_interval.seconds = HEARTBEAT_SECONDS
-        self._reconnect_for = reconnect_for
+        self.reconnect_for = reconnect_for
         self._jitter = jitter
         self._out: list[Action] = []
         self._over = False
@@ -158,7 +158,7 @@ class EventStream:
             self._lost_at = now
         wait = delay(self._failures, problem.retry_after, self._jitter)
         self._failures += 1
-        if now + wait - self._lost_at > self._reconnect_for:
+        if now + wait - self._lost_at > self.reconnect_for:
             self._finish(Fail(error_of(problem)))
         else:
             self._open_at = now + wait

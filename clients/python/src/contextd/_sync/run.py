@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import queue
 import random
 import threading
@@ -29,6 +30,8 @@ from .._core.actions import (
     StreamRequest,
     Submit,
 )
+from .._core.approval import NOT_DECIDED, decision_of
+from .._core.logs import log_failed_approval, log_failed_tool
 from .._core.operations import cancel_turn, list_messages, submit, withdraw
 from .._core.stream import EventStream
 from .._core.turn import TurnStream, outcome
@@ -91,6 +94,7 @@ class Reader(threading.Thread):
             )
             self._call = self._transport.stream("TurnService", method, self._action.request)
             for response in self._call:
+                self._transport.answered()
                 self._room.acquire()
                 if self._closed.is_set():
                     return
@@ -103,6 +107,8 @@ class Reader(threading.Thread):
                 self._report(seen)
         except grpc.RpcError as error:
             problem = problem_from(error)
+            if not self._closed.is_set():
+                self._transport.failed(problem, stream.reconnect_for)
         except ValueError as error:  # the channel was closed
             if not self._closed.is_set():
                 failed = ContextdError(str(error))
@@ -244,6 +250,8 @@ class Run(Stream):
     ) -> None:
         self._turn = TurnStream(request, tools, reconnect_for, on_approval is not None, random.random())
         super().__init__(host, self._turn)
+        if inspect.iscoroutinefunction(on_approval):
+            raise TypeError("on_approval is a coroutine function, which Contextd does not await: use AsyncContextd")
         self._on_approval = on_approval
         self._running: dict[str, Future[message_pb2.ToolResult]] = {}
         # That the request was admitted, or never will be.
@@ -344,16 +352,26 @@ class Run(Stream):
     def _start(self, tool: Tool, action: RunTool, context: Any) -> Future[message_pb2.ToolResult]:
         call = action.pending.call
 
+        try:
+            bound = tool.bind(call.arguments_json, context)
+        except Exception as error:  # the model's arguments
+            refused: Future[message_pb2.ToolResult] = Future()
+            refused.set_result(failure(call.call_id, error))
+            return refused
+
         async def as_coroutine() -> message_pb2.ToolResult:
             try:
-                return success(call.call_id, await tool.bind(call.arguments_json, context)())
-            except (Exception, asyncio.CancelledError) as error:  # of one that was dropped, nobody reads the result
+                return success(call.call_id, await bound())
+            except (Exception, asyncio.CancelledError) as error:  # the result of a dropped call is not read
+                if isinstance(error, Exception):
+                    log_failed_tool(context, error)
                 return failure(call.call_id, error)
 
         def as_function() -> message_pb2.ToolResult:
             try:
-                return success(call.call_id, tool.bind(call.arguments_json, context)())
+                return success(call.call_id, bound())
             except Exception as error:
+                log_failed_tool(context, error)
                 return failure(call.call_id, error)
 
         return self._host.loop.submit(as_coroutine()) if tool.is_async else self._host.tools.submit(as_function)
@@ -368,12 +386,10 @@ class Run(Stream):
     def _ask(self, request: ApprovalRequest) -> None:
         assert self._on_approval is not None
         try:
-            answer = self._on_approval(request)
-        except Exception as error:
-            failed = error
-            self._reports.put(lambda now: [Fail(failed)])
-            return
-        decision = answer if isinstance(answer, Approval) else Approval(bool(answer))
+            decision = decision_of(self._on_approval(request))
+        except BaseException as error:  # also what ends a thread, such as SystemExit
+            log_failed_approval(request, error)
+            decision = Approval(False, reason=NOT_DECIDED)
         self._reports.put(lambda now: self._turn.on_approval(request.call_id, decision, now))
 
     def _submit(self, action: Submit) -> None:

@@ -12,12 +12,17 @@ import grpc
 
 from .._core import channel as parts
 from .._core.backoff import delay
+from .._core.logs import Outage
 from .._core.operations import Listing, Operation
 from .._core.settings import Settings, call_metadata
 from .._core.status import may_pass, problem_of
+from .._probe import CONTACT_SECONDS, PROBE_SECONDS, unreachable
 from ..errors import Problem, error_of
 
 T = TypeVar("T")
+HEALTH = "/grpc.health.v1.Health/Check"
+# What a call that reached no server ends with.
+NO_ANSWER = (grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED)
 
 
 def problem_from(error: grpc.RpcError) -> Problem:
@@ -31,6 +36,9 @@ class Transport:
     """The connections of a client."""
 
     def __init__(self, settings: Settings, timeout: float) -> None:
+        self._settings = settings
+        self._reached = False
+        self._outage = Outage(settings.url)
         secure = parts.credentials(settings)
         self._channels = [
             grpc.secure_channel(target, secure, parts.options())
@@ -57,10 +65,11 @@ class Transport:
 
     def again(self, attempt: Callable[[float], T], ends: float) -> T:
         """Makes an attempt until `ends`, for as long as another one may help."""
+        self._contact(ends)
         failures, known = 0, None
         while True:
             try:
-                return attempt(max(ends - time.monotonic(), 0.001))
+                answer = attempt(max(ends - time.monotonic(), 0.001))
             except grpc.RpcError as error:
                 problem = problem_from(error)
                 wait = delay(failures, problem.retry_after, random.random())
@@ -69,8 +78,46 @@ class Transport:
                     known = problem  # says more than that the time is up
                 if not again or time.monotonic() + wait >= ends:
                     raise error_of(known or problem) from error
+                self.failed(problem, ends - time.monotonic())
+            else:
+                self.answered()
+                return answer
             failures += 1
             time.sleep(wait)
+
+    def _contact(self, ends: float) -> None:
+        """Waits for the first connection of this client; a server that was reached once is waited for by each call."""
+        if self._reached:
+            return
+        left = max(min(CONTACT_SECONDS - PROBE_SECONDS, ends - time.monotonic()), 0.001)
+        settled = threading.Event()
+        answered: list[bool] = []
+
+        def done(call: Any) -> None:
+            code = grpc.StatusCode.CANCELLED if call.cancelled() else call.code()
+            answered.append(code not in NO_ANSWER)
+            if answered[-1] or len(answered) == len(calls):
+                settled.set()
+
+        # Any answer is one. Watching the state of a channel would be another way, whose thread can hang the exit.
+        calls: list[Any] = [each.unary_unary(HEALTH) for each in self._channels]
+        asked = [call.future(b"", timeout=left, wait_for_ready=True) for call in calls]
+        for each in asked:
+            each.add_done_callback(done)
+        settled.wait(left + 0.1)
+        for each in asked:
+            each.cancel()
+        if not any(answered) and (error := unreachable(self._settings)):
+            raise error
+        self._reached = True
+
+    def failed(self, problem: Problem, seconds: float) -> None:
+        """A call or a stream failed in passing: the first failure of an outage is logged."""
+        self._outage.failed(problem, seconds)
+
+    def answered(self) -> None:
+        """The server answered."""
+        self._outage.answered()
 
     def once(self, operation: Operation[T], timeout: float) -> T:
         """Makes a unary call, once. Raises `grpc.RpcError`."""

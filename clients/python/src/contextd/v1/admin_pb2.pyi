@@ -32,9 +32,9 @@ class TenantLimits(_message.Message):
     TOKENS_PER_MINUTE_FIELD_NUMBER: _builtins.int
     STORED_BYTES_FIELD_NUMBER: _builtins.int
     running_turns: _builtins.int
-    """Turns that run at once, on all replicas together; those that wait for tools do not count. Further
-    ones are refused with RATE_LIMITED, and queued messages wait for a place. Several replicas that admit
-    turns within the same 2 seconds may exceed it.
+    """Turns that run at once, on all replicas together; those that wait for tools do not count, and calls
+    of Compact do. Further ones are refused with RATE_LIMITED, and queued messages wait for a place.
+    Several replicas that admit turns within the same 2 seconds may exceed it.
     """
     requests_per_second: _builtins.int
     """Requests per second, on each replica; as many may come at once. Further ones are refused with
@@ -42,13 +42,15 @@ class TenantLimits(_message.Message):
     """
     tokens_per_minute: _builtins.int
     """Tokens that models read and write per minute, on all replicas together, compactions included. A call
-    counts when it has ended, so that the last one may exceed it. Beyond it, new turns are refused with
-    RATE_LIMITED, and running ones wait before their next call of a model.
+    under way counts with its predicted prompt and the most that it may answer; when it has ended, with
+    what the service reported, or else with the prediction and what arrived. Beyond it, new turns are
+    refused with RATE_LIMITED, and running ones wait before their next call of a model.
     """
     stored_bytes: _builtins.int
-    """Bytes of messages, events and blobs, measured about every 30 seconds while the tenant is active.
-    Beyond it, whatever stores more is refused with QUOTA_EXCEEDED; running turns go on, and reading
-    and deleting are possible.
+    """Bytes of messages, events, configurations, requests and blobs, uploads under way included: measured
+    about every 30 seconds while the tenant is active, and what was written since. Beyond it, whatever
+    stores more is refused with QUOTA_EXCEEDED; running turns go on, and reading and deleting are
+    possible.
     """
     def __init__(
         self,
@@ -93,11 +95,14 @@ class TenantUse(_message.Message):
     running_turns: _builtins.int
     """Turns that run, on all replicas together."""
     stored_bytes: _builtins.int
-    """Bytes stored, when they were last measured. Absent without that limit, and before the first measure."""
+    """Bytes stored when they were last measured, and those written since. Absent without that limit, and
+    before the first measure.
+    """
     @_builtins.property
     def tokens_owed(self) -> _duration_pb2.Duration:
-        """Time until the spent tokens are within tokens_per_minute again: at most 1 minute. Absent without
-        that limit.
+        """Time until the spent tokens are within tokens_per_minute again, and a model may be called: 0 while
+        they are, more than 1 minute after calls that exceeded the limit by more than one minute's tokens.
+        Absent without that limit.
         """
 
     def __init__(

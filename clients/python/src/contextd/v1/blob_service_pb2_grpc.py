@@ -27,7 +27,7 @@ if _version_not_supported:
 
 class BlobServiceStub(object):
     """Stores and serves content too large for messages. Other calls make blobs by themselves: inline
-    media, long tool outputs, prompts over 2 MiB.
+    media, long tool outputs, prompts and configurations of sessions over 2 MiB.
     """
 
     def __init__(self, channel):
@@ -50,7 +50,7 @@ class BlobServiceStub(object):
 
 class BlobServiceServicer(object):
     """Stores and serves content too large for messages. Other calls make blobs by themselves: inline
-    media, long tool outputs, prompts over 2 MiB.
+    media, long tool outputs, prompts and configurations of sessions over 2 MiB.
     """
 
     def PutBlob(self, request_iterator, context):
@@ -95,7 +95,7 @@ def add_BlobServiceServicer_to_server(servicer, server):
  # This class is part of an EXPERIMENTAL API.
 class BlobService(object):
     """Stores and serves content too large for messages. Other calls make blobs by themselves: inline
-    media, long tool outputs, prompts over 2 MiB.
+    media, long tool outputs, prompts and configurations of sessions over 2 MiB.
     """
 
     @staticmethod

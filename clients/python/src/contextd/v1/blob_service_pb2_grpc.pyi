@@ -28,7 +28,7 @@ GRPC_VERSION: str
 
 class BlobServiceStub:
     """Stores and serves content too large for messages. Other calls make blobs by themselves: inline
-    media, long tool outputs, prompts over 2 MiB.
+    media, long tool outputs, prompts and configurations of sessions over 2 MiB.
     """
 
     @_typing.overload
@@ -50,7 +50,7 @@ class BlobServiceStub:
 @_typing.type_check_only
 class BlobServiceAsyncStub(BlobServiceStub):
     """Stores and serves content too large for messages. Other calls make blobs by themselves: inline
-    media, long tool outputs, prompts over 2 MiB.
+    media, long tool outputs, prompts and configurations of sessions over 2 MiB.
     """
 
     def __init__(self, channel: _aio.Channel) -> None: ...
@@ -68,7 +68,7 @@ class BlobServiceAsyncStub(BlobServiceStub):
 
 class BlobServiceServicer(metaclass=_abc_1.ABCMeta):
     """Stores and serves content too large for messages. Other calls make blobs by themselves: inline
-    media, long tool outputs, prompts over 2 MiB.
+    media, long tool outputs, prompts and configurations of sessions over 2 MiB.
     """
 
     @_abc_1.abstractmethod

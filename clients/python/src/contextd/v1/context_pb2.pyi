@@ -111,7 +111,7 @@ class _PromptNoteKindEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Prompt
     PROMPT_NOTE_KIND_DROPPED: _PromptNoteKind.ValueType  # 4
     """Left out: nothing in it can be sent, or its signature is no longer valid."""
     PROMPT_NOTE_KIND_UNSUPPORTED: _PromptNoteKind.ValueType  # 5
-    """The model cannot take it; the text "[unsupported content]" stands in its place."""
+    """The model cannot take it as it is; it gets the text "[unsupported content]", or a call under a name that it takes."""
 
 class PromptNoteKind(_PromptNoteKind, metaclass=_PromptNoteKindEnumTypeWrapper):
     """What happened to something on its way into a prompt."""
@@ -127,7 +127,7 @@ PROMPT_NOTE_KIND_TRUNCATED: PromptNoteKind.ValueType  # 3
 PROMPT_NOTE_KIND_DROPPED: PromptNoteKind.ValueType  # 4
 """Left out: nothing in it can be sent, or its signature is no longer valid."""
 PROMPT_NOTE_KIND_UNSUPPORTED: PromptNoteKind.ValueType  # 5
-"""The model cannot take it; the text "[unsupported content]" stands in its place."""
+"""The model cannot take it as it is; it gets the text "[unsupported content]", or a call under a name that it takes."""
 Global___PromptNoteKind: _TypeAlias = PromptNoteKind  # noqa: Y015
 
 class _PromptFormat:
@@ -149,13 +149,17 @@ class _PromptFormatEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_PromptFo
     PROMPT_FORMAT_GEMINI: _PromptFormat.ValueType  # 5
     """Gemini generateContent."""
     PROMPT_FORMAT_AI_SDK: _PromptFormat.ValueType  # 6
-    """Messages of the AI SDK (ModelMessage). As the format of a prompt: an object with the arguments of
+    """Messages of the AI SDK 5 and 6 (ModelMessage). As the format of a prompt: an object with the arguments of
     streamText (system, messages, tools, maxOutputTokens, ...); wrap each tool's inputSchema in
     jsonSchema().
     """
     PROMPT_FORMAT_NATIVE: _PromptFormat.ValueType  # 7
     """The format of the prompt's own model, as contextd itself would send it; NEUTRAL for a model that
     is sent no request (kind scripted).
+    """
+    PROMPT_FORMAT_AI_SDK_7: _PromptFormat.ValueType  # 8
+    """Messages of the AI SDK 7. Read as AI_SDK is, which takes its messages too. Written with tagged
+    files (`data: {type: "data", ...}`), and as a prompt with `instructions` in place of `system`.
     """
 
 class PromptFormat(_PromptFormat, metaclass=_PromptFormatEnumTypeWrapper):
@@ -174,13 +178,17 @@ PROMPT_FORMAT_ANTHROPIC: PromptFormat.ValueType  # 4
 PROMPT_FORMAT_GEMINI: PromptFormat.ValueType  # 5
 """Gemini generateContent."""
 PROMPT_FORMAT_AI_SDK: PromptFormat.ValueType  # 6
-"""Messages of the AI SDK (ModelMessage). As the format of a prompt: an object with the arguments of
+"""Messages of the AI SDK 5 and 6 (ModelMessage). As the format of a prompt: an object with the arguments of
 streamText (system, messages, tools, maxOutputTokens, ...); wrap each tool's inputSchema in
 jsonSchema().
 """
 PROMPT_FORMAT_NATIVE: PromptFormat.ValueType  # 7
 """The format of the prompt's own model, as contextd itself would send it; NEUTRAL for a model that
 is sent no request (kind scripted).
+"""
+PROMPT_FORMAT_AI_SDK_7: PromptFormat.ValueType  # 8
+"""Messages of the AI SDK 7. Read as AI_SDK is, which takes its messages too. Written with tagged
+files (`data: {type: "data", ...}`), and as a prompt with `instructions` in place of `system`.
 """
 Global___PromptFormat: _TypeAlias = PromptFormat  # noqa: Y015
 
@@ -279,7 +287,7 @@ class ContextStats(_message.Message):
 
     @_builtins.property
     def last_estimate(self) -> _usage_pb2.CallEstimate:
-        """The last model call: predicted against reported. Absent before the first."""
+        """The last model call: predicted against reported. Absent before the first, and after one whose tools the provider ran."""
 
     @_builtins.property
     def recent_compactions(self) -> _containers.RepeatedCompositeFieldContainer[Global___Compaction]:
@@ -703,7 +711,9 @@ class Prompt(_message.Message):
 
     @_builtins.property
     def notes(self) -> _containers.RepeatedCompositeFieldContainer[Global___PromptNote]:
-        """What is not in it, and why."""
+        """What is not in it, and why. At most 256 KiB; if there are more, the last one says how many are
+        left out.
+        """
 
     def __init__(
         self,

@@ -789,7 +789,7 @@ class RecordUsageResponse(_message.Message):
     @_builtins.property
     def estimate(self) -> _usage_pb2.CallEstimate:
         """The prediction beside the report. Absent: nothing was anchored, since it is not known which prompt
-        was sent.
+        was sent, or the report cannot be its size.
         """
 
     @_builtins.property

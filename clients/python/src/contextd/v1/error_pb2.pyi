@@ -49,7 +49,9 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     """
     ERROR_REASON_REQUEST_TOO_LARGE: _ErrorReason.ValueType  # 6
     """RESOURCE_EXHAUSTED {limit_bytes}. The request is larger than the server reads. Put large
-    content in a blob.
+    content in a blob; where limit_bytes is of the decoded request, send fewer messages at a time.
+    Also where the messages of the session that a model sees are as large as they may be: compact or
+    prune them.
     """
     ERROR_REASON_EVENTS_LOST: _ErrorReason.ValueType  # 7
     """DATA_LOSS {last_seq}. A stream ends: the database no longer has events that the stream has
@@ -153,8 +155,8 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     one is missing, two have the same name, a name is too long, or there are too many.
     """
     ERROR_REASON_DEADLINE_EXCEEDED: _ErrorReason.ValueType  # 40
-    """DEADLINE_EXCEEDED. The caller's deadline passed, or an upload took too long. Turns and
-    compactions go on; repeat the call to attach again.
+    """DEADLINE_EXCEEDED. The caller's deadline passed, or the request or an upload took too long to arrive.
+    Turns and compactions go on; repeat the call to attach again.
     """
     ERROR_REASON_UNAUTHENTICATED: _ErrorReason.ValueType  # 41
     """UNAUTHENTICATED. The credential is missing, unknown, expired or revoked. The response does not
@@ -208,7 +210,9 @@ oldest_seq - 1.
 """
 ERROR_REASON_REQUEST_TOO_LARGE: ErrorReason.ValueType  # 6
 """RESOURCE_EXHAUSTED {limit_bytes}. The request is larger than the server reads. Put large
-content in a blob.
+content in a blob; where limit_bytes is of the decoded request, send fewer messages at a time.
+Also where the messages of the session that a model sees are as large as they may be: compact or
+prune them.
 """
 ERROR_REASON_EVENTS_LOST: ErrorReason.ValueType  # 7
 """DATA_LOSS {last_seq}. A stream ends: the database no longer has events that the stream has
@@ -312,8 +316,8 @@ ERROR_REASON_MCP_TOOLS_UNUSABLE: ErrorReason.ValueType  # 39
 one is missing, two have the same name, a name is too long, or there are too many.
 """
 ERROR_REASON_DEADLINE_EXCEEDED: ErrorReason.ValueType  # 40
-"""DEADLINE_EXCEEDED. The caller's deadline passed, or an upload took too long. Turns and
-compactions go on; repeat the call to attach again.
+"""DEADLINE_EXCEEDED. The caller's deadline passed, or the request or an upload took too long to arrive.
+Turns and compactions go on; repeat the call to attach again.
 """
 ERROR_REASON_UNAUTHENTICATED: ErrorReason.ValueType  # 41
 """UNAUTHENTICATED. The credential is missing, unknown, expired or revoked. The response does not
@@ -410,7 +414,8 @@ class _FailureReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Failure
     """The provider could not be reached, or its answer broke off or cannot be read."""
     FAILURE_REASON_CONTEXT_OVERFLOW: _FailureReason.ValueType  # 7
     """The prompt does not fit and cannot be made smaller. Failure.categories says what fills the
-    window.
+    window. Also if the model's window is not known, and the policy refuses that
+    (UNKNOWN_WINDOW_REFUSE).
     """
     FAILURE_REASON_POISONED: _FailureReason.ValueType  # 8
     """Replica after replica stopped while working on this turn. ExecuteTurn with continue_transcript
@@ -447,7 +452,8 @@ FAILURE_REASON_PROVIDER_BROKEN: FailureReason.ValueType  # 6
 """The provider could not be reached, or its answer broke off or cannot be read."""
 FAILURE_REASON_CONTEXT_OVERFLOW: FailureReason.ValueType  # 7
 """The prompt does not fit and cannot be made smaller. Failure.categories says what fills the
-window.
+window. Also if the model's window is not known, and the policy refuses that
+(UNKNOWN_WINDOW_REFUSE).
 """
 FAILURE_REASON_POISONED: FailureReason.ValueType  # 8
 """Replica after replica stopped while working on this turn. ExecuteTurn with continue_transcript

@@ -939,7 +939,7 @@ class UsageRecorded(_message.Message):
 
     @_builtins.property
     def estimate(self) -> _usage_pb2.CallEstimate:
-        """The prediction beside it."""
+        """The prediction beside it. Absent where the report is not the size of the prompt that was sent."""
 
     def __init__(
         self,

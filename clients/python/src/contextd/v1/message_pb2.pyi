@@ -192,8 +192,8 @@ class InputMessage(_message.Message):
     role: Global___Role.ValueType
     """The author. Default USER, the only role that ExecuteTurn and EnqueueMessage take."""
     pinned: _builtins.bool
-    """Never summarised, never removed by a compaction. Results stay or go with the message that makes
-    their calls. Default false.
+    """Never summarised, never removed by a compaction, unless the prompt does not fit the window whatever
+    else goes. Results stay or go with the message that makes their calls. Default false.
     """
     @_builtins.property
     def parts(self) -> _containers.RepeatedCompositeFieldContainer[Global___Part]:
@@ -570,7 +570,8 @@ class Part(_message.Message):
     @_builtins.property
     def preview_of(self) -> _blob_pb2.Blob:
         """Output only. Set when this text or result would make the answer too large and is only its first
-        4 KiB; the blob is the whole. For the arguments of a call see ToolCall.arguments_blob.
+        4 KiB, or when the item_json of a ProviderItem would and is left out; the blob is the whole. For the
+        arguments of a call see ToolCall.arguments_blob.
         """
 
     def __init__(
@@ -684,12 +685,18 @@ class ToolResult(_message.Message):
     OUTCOME_FIELD_NUMBER: _builtins.int
     TRUNCATION_FIELD_NUMBER: _builtins.int
     PRUNE_MARK_FIELD_NUMBER: _builtins.int
+    DISPLAY_TEXT_FIELD_NUMBER: _builtins.int
     call_id: _builtins.str
     """The call it answers."""
     tool_name: _builtins.str
     """The tool's name. In a request it may be left empty."""
     outcome: Global___ToolOutcome.ValueType
     """How the call ended. In a request: SUCCESS (also when not set) or ERROR."""
+    display_text: _builtins.str
+    """Output only. What the tool says to people, at most 1,000 characters; the model does not read it.
+    Set for a result of an MCP server that has structured content, which the model reads in place of
+    the text beside it.
+    """
     @_builtins.property
     def parts(self) -> _containers.RepeatedCompositeFieldContainer[Global___Part]:
         """Text and media."""
@@ -713,10 +720,11 @@ class ToolResult(_message.Message):
         outcome: Global___ToolOutcome.ValueType = ...,
         truncation: Global___Truncation | None = ...,
         prune_mark: Global___PruneMark | None = ...,
+        display_text: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["prune_mark", b"prune_mark", "truncation", b"truncation"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["call_id", b"call_id", "outcome", b"outcome", "parts", b"parts", "prune_mark", b"prune_mark", "tool_name", b"tool_name", "truncation", b"truncation"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["call_id", b"call_id", "display_text", b"display_text", "outcome", b"outcome", "parts", b"parts", "prune_mark", b"prune_mark", "tool_name", b"tool_name", "truncation", b"truncation"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -867,7 +875,7 @@ class ProviderItem(_message.Message):
     kind: _builtins.str
     """The provider's type name, e.g. "web_search_call"."""
     item_json: _builtins.str
-    """The item, unchanged."""
+    """The item, unchanged. Empty where Part.preview_of names it."""
     title: _builtins.str
     """A line for people, e.g. "Searched the web: weather paris". May be empty."""
     def __init__(

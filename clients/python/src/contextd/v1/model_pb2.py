@@ -26,7 +26,7 @@ from contextd.v1 import generation_pb2 as contextd_dot_v1_dot_generation__pb2
 from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x17\x63ontextd/v1/model.proto\x12\x0b\x63ontextd.v1\x1a\x1c\x63ontextd/v1/generation.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\x9d\x04\n\x05Model\x12\r\n\x05model\x18\x01 \x01(\t\x12\x10\n\x08provider\x18\x02 \x01(\t\x12\x15\n\rprovider_kind\x18\x03 \x01(\t\x12\x14\n\x0c\x64isplay_name\x18\x04 \x01(\t\x12\x0f\n\x07\x61liases\x18\x05 \x03(\t\x12/\n\x0e\x63ontext_window\x18\x06 \x01(\x0b\x32\x17.contextd.v1.ModelLimit\x12+\n\nmax_output\x18\x07 \x01(\x0b\x32\x17.contextd.v1.ModelLimit\x12\x19\n\x11input_media_types\x18\x08 \x03(\t\x12\x16\n\x0esupports_tools\x18\t \x01(\x08\x12$\n\x1csupports_parallel_tool_calls\x18\n \x01(\x08\x12\x1c\n\x14supports_json_schema\x18\x0b \x01(\x08\x12\x37\n\x11reasoning_efforts\x18\x0c \x03(\x0e\x32\x1c.contextd.v1.ReasoningEffort\x12\x11\n\testimator\x18\r \x01(\t\x12\x1c\n\x14supports_exact_count\x18\x0e \x01(\x08\x12\x19\n\x11\x63\x61libration_ratio\x18\x0f \x01(\x01\x12(\n\x06source\x18\x10 \x01(\x0e\x32\x18.contextd.v1.ModelSource\x12\x31\n\rdiscover_time\x18\x11 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\"F\n\nModelLimit\x12\x0e\n\x06tokens\x18\x01 \x01(\x05\x12(\n\x06source\x18\x02 \x01(\x0e\x32\x18.contextd.v1.ModelSource*\x99\x01\n\x0bModelSource\x12\x1c\n\x18MODEL_SOURCE_UNSPECIFIED\x10\x00\x12\x18\n\x14MODEL_SOURCE_ASSUMED\x10\x01\x12\x18\n\x14MODEL_SOURCE_SHIPPED\x10\x02\x12\x1b\n\x17MODEL_SOURCE_DISCOVERED\x10\x03\x12\x1b\n\x17MODEL_SOURCE_CONFIGURED\x10\x04\x42G\n\x0f\x64\x65v.contextd.v1B\nModelProtoP\x01Z&contextd.dev/go/contextd/v1;contextdv1b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x17\x63ontextd/v1/model.proto\x12\x0b\x63ontextd.v1\x1a\x1c\x63ontextd/v1/generation.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xc5\x04\n\x05Model\x12\r\n\x05model\x18\x01 \x01(\t\x12\x10\n\x08provider\x18\x02 \x01(\t\x12\x15\n\rprovider_kind\x18\x03 \x01(\t\x12\x14\n\x0c\x64isplay_name\x18\x04 \x01(\t\x12\x0f\n\x07\x61liases\x18\x05 \x03(\t\x12/\n\x0e\x63ontext_window\x18\x06 \x01(\x0b\x32\x17.contextd.v1.ModelLimit\x12+\n\nmax_output\x18\x07 \x01(\x0b\x32\x17.contextd.v1.ModelLimit\x12\x19\n\x11input_media_types\x18\x08 \x03(\t\x12\x16\n\x0esupports_tools\x18\t \x01(\x08\x12$\n\x1csupports_parallel_tool_calls\x18\n \x01(\x08\x12\x1c\n\x14supports_json_schema\x18\x0b \x01(\x08\x12\x37\n\x11reasoning_efforts\x18\x0c \x03(\x0e\x32\x1c.contextd.v1.ReasoningEffort\x12\x11\n\testimator\x18\r \x01(\t\x12\x1c\n\x14supports_exact_count\x18\x0e \x01(\x08\x12\x19\n\x11\x63\x61libration_ratio\x18\x0f \x01(\x01\x12(\n\x06source\x18\x10 \x01(\x0e\x32\x18.contextd.v1.ModelSource\x12\x31\n\rdiscover_time\x18\x11 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12&\n\x05rules\x18\x12 \x01(\x0b\x32\x17.contextd.v1.ModelRules\"\xc1\x05\n\nModelRules\x12\x0f\n\x07\x64ialect\x18\x01 \x01(\t\x12\x32\n\x0ereasoning_kept\x18\x02 \x01(\x0e\x32\x1a.contextd.v1.ReasoningKept\x12\x36\n\x10reasoning_author\x18\x03 \x01(\x0e\x32\x1c.contextd.v1.ReasoningAuthor\x12\x17\n\x0freasoning_field\x18\x04 \x01(\t\x12!\n\x19reasoning_bound_to_prefix\x18\x05 \x01(\x08\x12\x38\n\x11missing_reasoning\x18\x06 \x01(\x0e\x32\x1d.contextd.v1.MissingReasoning\x12\x1d\n\x15reasoning_placeholder\x18\x07 \x01(\t\x12\x31\n\x0e\x63\x61ll_id_format\x18\x08 \x01(\x0e\x32\x19.contextd.v1.CallIdFormat\x12\x1a\n\x12keeps_own_call_ids\x18\t \x01(\x08\x12:\n\x18\x66orced_calls_with_effort\x18\n \x01(\x0e\x32\x18.contextd.v1.ForcedCalls\x12:\n\x18\x66orced_calls_with_budget\x18\x0b \x01(\x0e\x32\x18.contextd.v1.ForcedCalls\x12\x37\n\x11reasoning_efforts\x18\x0c \x03(\x0e\x32\x1c.contextd.v1.ReasoningEffort\x12\x42\n\x1creasoning_efforts_with_tools\x18\r \x03(\x0e\x32\x1c.contextd.v1.ReasoningEffort\x12%\n\x1dkind_for_reasoning_with_tools\x18\x0e \x01(\t\x12\x1f\n\x12max_stop_sequences\x18\x0f \x01(\x05H\x00\x88\x01\x01\x42\x15\n\x13_max_stop_sequences\"F\n\nModelLimit\x12\x0e\n\x06tokens\x18\x01 \x01(\x05\x12(\n\x06source\x18\x02 \x01(\x0e\x32\x18.contextd.v1.ModelSource*\xa2\x01\n\rReasoningKept\x12\x1e\n\x1aREASONING_KEPT_UNSPECIFIED\x10\x00\x12\x18\n\x14REASONING_KEPT_NEVER\x10\x01\x12\x1c\n\x18REASONING_KEPT_TOOL_LOOP\x10\x02\x12\x1e\n\x1aREASONING_KEPT_WHILE_CALLS\x10\x03\x12\x19\n\x15REASONING_KEPT_ALWAYS\x10\x04*\x9c\x01\n\x0fReasoningAuthor\x12 \n\x1cREASONING_AUTHOR_UNSPECIFIED\x10\x00\x12\x1e\n\x1aREASONING_AUTHOR_ANY_MODEL\x10\x01\x12\x1f\n\x1bREASONING_AUTHOR_SAME_MODEL\x10\x02\x12&\n\"REASONING_AUTHOR_SAME_MODEL_SIGNED\x10\x03*\x98\x01\n\x10MissingReasoning\x12!\n\x1dMISSING_REASONING_UNSPECIFIED\x10\x00\x12\x1d\n\x19MISSING_REASONING_NOTHING\x10\x01\x12!\n\x1dMISSING_REASONING_PLACEHOLDER\x10\x02\x12\x1f\n\x1bMISSING_REASONING_NO_BUDGET\x10\x03*~\n\x0c\x43\x61llIdFormat\x12\x1e\n\x1a\x43\x41LL_ID_FORMAT_UNSPECIFIED\x10\x00\x12\x18\n\x14\x43\x41LL_ID_FORMAT_SHORT\x10\x01\x12\x17\n\x13\x43\x41LL_ID_FORMAT_NINE\x10\x02\x12\x1b\n\x17\x43\x41LL_ID_FORMAT_OWN_ONLY\x10\x03*\x9b\x01\n\x0b\x46orcedCalls\x12\x1c\n\x18\x46ORCED_CALLS_UNSPECIFIED\x10\x00\x12\x15\n\x11\x46ORCED_CALLS_BOTH\x10\x01\x12\"\n\x1e\x46ORCED_CALLS_WITHOUT_REASONING\x10\x02\x12\x1b\n\x17\x46ORCED_CALLS_NOT_FORCED\x10\x03\x12\x16\n\x12\x46ORCED_CALLS_NEVER\x10\x04*\x99\x01\n\x0bModelSource\x12\x1c\n\x18MODEL_SOURCE_UNSPECIFIED\x10\x00\x12\x18\n\x14MODEL_SOURCE_ASSUMED\x10\x01\x12\x18\n\x14MODEL_SOURCE_SHIPPED\x10\x02\x12\x1b\n\x17MODEL_SOURCE_DISCOVERED\x10\x03\x12\x1b\n\x17MODEL_SOURCE_CONFIGURED\x10\x04\x42G\n\x0f\x64\x65v.contextd.v1B\nModelProtoP\x01Z&contextd.dev/go/contextd/v1;contextdv1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -34,10 +34,22 @@ _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'contextd.v1.model_pb2', _gl
 if not _descriptor._USE_C_DESCRIPTORS:
   _globals['DESCRIPTOR']._loaded_options = None
   _globals['DESCRIPTOR']._serialized_options = b'\n\017dev.contextd.v1B\nModelProtoP\001Z&contextd.dev/go/contextd/v1;contextdv1'
-  _globals['_MODELSOURCE']._serialized_start=720
-  _globals['_MODELSOURCE']._serialized_end=873
+  _globals['_REASONINGKEPT']._serialized_start=1468
+  _globals['_REASONINGKEPT']._serialized_end=1630
+  _globals['_REASONINGAUTHOR']._serialized_start=1633
+  _globals['_REASONINGAUTHOR']._serialized_end=1789
+  _globals['_MISSINGREASONING']._serialized_start=1792
+  _globals['_MISSINGREASONING']._serialized_end=1944
+  _globals['_CALLIDFORMAT']._serialized_start=1946
+  _globals['_CALLIDFORMAT']._serialized_end=2072
+  _globals['_FORCEDCALLS']._serialized_start=2075
+  _globals['_FORCEDCALLS']._serialized_end=2230
+  _globals['_MODELSOURCE']._serialized_start=2233
+  _globals['_MODELSOURCE']._serialized_end=2386
   _globals['_MODEL']._serialized_start=104
-  _globals['_MODEL']._serialized_end=645
-  _globals['_MODELLIMIT']._serialized_start=647
-  _globals['_MODELLIMIT']._serialized_end=717
+  _globals['_MODEL']._serialized_end=685
+  _globals['_MODELRULES']._serialized_start=688
+  _globals['_MODELRULES']._serialized_end=1393
+  _globals['_MODELLIMIT']._serialized_start=1395
+  _globals['_MODELLIMIT']._serialized_end=1465
 # @@protoc_insertion_point(module_scope)

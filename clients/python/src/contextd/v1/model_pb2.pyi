@@ -21,6 +21,162 @@ else:
 
 DESCRIPTOR: _descriptor.FileDescriptor
 
+class _ReasoningKept:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _ReasoningKeptEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ReasoningKept.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    REASONING_KEPT_UNSPECIFIED: _ReasoningKept.ValueType  # 0
+    """Not known to this client."""
+    REASONING_KEPT_NEVER: _ReasoningKept.ValueType  # 1
+    """None."""
+    REASONING_KEPT_TOOL_LOOP: _ReasoningKept.ValueType  # 2
+    """That of the current tool loop: since the user's last message."""
+    REASONING_KEPT_WHILE_CALLS: _ReasoningKept.ValueType  # 3
+    """That of the current tool loop, and in all later requests that of answers between two messages of
+    the user if one of these answers calls tools.
+    """
+    REASONING_KEPT_ALWAYS: _ReasoningKept.ValueType  # 4
+    """All."""
+
+class ReasoningKept(_ReasoningKept, metaclass=_ReasoningKeptEnumTypeWrapper):
+    """Which reasoning of earlier answers is sent, by its place in the conversation."""
+
+REASONING_KEPT_UNSPECIFIED: ReasoningKept.ValueType  # 0
+"""Not known to this client."""
+REASONING_KEPT_NEVER: ReasoningKept.ValueType  # 1
+"""None."""
+REASONING_KEPT_TOOL_LOOP: ReasoningKept.ValueType  # 2
+"""That of the current tool loop: since the user's last message."""
+REASONING_KEPT_WHILE_CALLS: ReasoningKept.ValueType  # 3
+"""That of the current tool loop, and in all later requests that of answers between two messages of
+the user if one of these answers calls tools.
+"""
+REASONING_KEPT_ALWAYS: ReasoningKept.ValueType  # 4
+"""All."""
+Global___ReasoningKept: _TypeAlias = ReasoningKept  # noqa: Y015
+
+class _ReasoningAuthor:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _ReasoningAuthorEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ReasoningAuthor.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    REASONING_AUTHOR_UNSPECIFIED: _ReasoningAuthor.ValueType  # 0
+    """Not known to this client, or none is sent."""
+    REASONING_AUTHOR_ANY_MODEL: _ReasoningAuthor.ValueType  # 1
+    """That of any model."""
+    REASONING_AUTHOR_SAME_MODEL: _ReasoningAuthor.ValueType  # 2
+    """That of the same model of the same provider."""
+    REASONING_AUTHOR_SAME_MODEL_SIGNED: _ReasoningAuthor.ValueType  # 3
+    """The same, if it came with a signature, encrypted content or details of the service."""
+
+class ReasoningAuthor(_ReasoningAuthor, metaclass=_ReasoningAuthorEnumTypeWrapper):
+    """Which reasoning of earlier answers is sent, by the model that wrote it."""
+
+REASONING_AUTHOR_UNSPECIFIED: ReasoningAuthor.ValueType  # 0
+"""Not known to this client, or none is sent."""
+REASONING_AUTHOR_ANY_MODEL: ReasoningAuthor.ValueType  # 1
+"""That of any model."""
+REASONING_AUTHOR_SAME_MODEL: ReasoningAuthor.ValueType  # 2
+"""That of the same model of the same provider."""
+REASONING_AUTHOR_SAME_MODEL_SIGNED: ReasoningAuthor.ValueType  # 3
+"""The same, if it came with a signature, encrypted content or details of the service."""
+Global___ReasoningAuthor: _TypeAlias = ReasoningAuthor  # noqa: Y015
+
+class _MissingReasoning:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _MissingReasoningEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_MissingReasoning.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    MISSING_REASONING_UNSPECIFIED: _MissingReasoning.ValueType  # 0
+    """Not known to this client."""
+    MISSING_REASONING_NOTHING: _MissingReasoning.ValueType  # 1
+    """The call alone."""
+    MISSING_REASONING_PLACEHOLDER: _MissingReasoning.ValueType  # 2
+    """ModelRules.reasoning_placeholder in the place of the reasoning or of its signature."""
+    MISSING_REASONING_NO_BUDGET: _MissingReasoning.ValueType  # 3
+    """The call alone. If it is in the current tool loop, the request asks for no reasoning by a budget,
+    nor by an effort that becomes one: the model refuses such a call while it reasons.
+    """
+
+class MissingReasoning(_MissingReasoning, metaclass=_MissingReasoningEnumTypeWrapper):
+    """What is sent with a tool call that has no reasoning."""
+
+MISSING_REASONING_UNSPECIFIED: MissingReasoning.ValueType  # 0
+"""Not known to this client."""
+MISSING_REASONING_NOTHING: MissingReasoning.ValueType  # 1
+"""The call alone."""
+MISSING_REASONING_PLACEHOLDER: MissingReasoning.ValueType  # 2
+"""ModelRules.reasoning_placeholder in the place of the reasoning or of its signature."""
+MISSING_REASONING_NO_BUDGET: MissingReasoning.ValueType  # 3
+"""The call alone. If it is in the current tool loop, the request asks for no reasoning by a budget,
+nor by an effort that becomes one: the model refuses such a call while it reasons.
+"""
+Global___MissingReasoning: _TypeAlias = MissingReasoning  # noqa: Y015
+
+class _CallIdFormat:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _CallIdFormatEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_CallIdFormat.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    CALL_ID_FORMAT_UNSPECIFIED: _CallIdFormat.ValueType  # 0
+    """Not known to this client."""
+    CALL_ID_FORMAT_SHORT: _CallIdFormat.ValueType  # 1
+    """1 to 40 letters and digits of ASCII, "_" and "-"."""
+    CALL_ID_FORMAT_NINE: _CallIdFormat.ValueType  # 2
+    """Nine letters and digits of ASCII."""
+    CALL_ID_FORMAT_OWN_ONLY: _CallIdFormat.ValueType  # 3
+    """No ids are sent but those that the service gave itself."""
+
+class CallIdFormat(_CallIdFormat, metaclass=_CallIdFormatEnumTypeWrapper):
+    """Ids of tool calls that a service takes."""
+
+CALL_ID_FORMAT_UNSPECIFIED: CallIdFormat.ValueType  # 0
+"""Not known to this client."""
+CALL_ID_FORMAT_SHORT: CallIdFormat.ValueType  # 1
+"""1 to 40 letters and digits of ASCII, "_" and "-"."""
+CALL_ID_FORMAT_NINE: CallIdFormat.ValueType  # 2
+"""Nine letters and digits of ASCII."""
+CALL_ID_FORMAT_OWN_ONLY: CallIdFormat.ValueType  # 3
+"""No ids are sent but those that the service gave itself."""
+Global___CallIdFormat: _TypeAlias = CallIdFormat  # noqa: Y015
+
+class _ForcedCalls:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _ForcedCallsEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ForcedCalls.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    FORCED_CALLS_UNSPECIFIED: _ForcedCalls.ValueType  # 0
+    """Not known to this client."""
+    FORCED_CALLS_BOTH: _ForcedCalls.ValueType  # 1
+    """Both: the call is forced and the model reasons."""
+    FORCED_CALLS_WITHOUT_REASONING: _ForcedCalls.ValueType  # 2
+    """The forced call. The request asks for no reasoning."""
+    FORCED_CALLS_NOT_FORCED: _ForcedCalls.ValueType  # 3
+    """The reasoning. The call is not forced."""
+    FORCED_CALLS_NEVER: _ForcedCalls.ValueType  # 4
+    """The model cannot be forced to call a tool, with reasoning or without."""
+
+class ForcedCalls(_ForcedCalls, metaclass=_ForcedCallsEnumTypeWrapper):
+    """What is sent if a call is forced while the model reasons."""
+
+FORCED_CALLS_UNSPECIFIED: ForcedCalls.ValueType  # 0
+"""Not known to this client."""
+FORCED_CALLS_BOTH: ForcedCalls.ValueType  # 1
+"""Both: the call is forced and the model reasons."""
+FORCED_CALLS_WITHOUT_REASONING: ForcedCalls.ValueType  # 2
+"""The forced call. The request asks for no reasoning."""
+FORCED_CALLS_NOT_FORCED: ForcedCalls.ValueType  # 3
+"""The reasoning. The call is not forced."""
+FORCED_CALLS_NEVER: ForcedCalls.ValueType  # 4
+"""The model cannot be forced to call a tool, with reasoning or without."""
+Global___ForcedCalls: _TypeAlias = ForcedCalls  # noqa: Y015
+
 class _ModelSource:
     ValueType = _typing.NewType("ValueType", _builtins.int)
     V: _TypeAlias = ValueType  # noqa: Y015
@@ -80,6 +236,7 @@ class Model(_message.Message):
     CALIBRATION_RATIO_FIELD_NUMBER: _builtins.int
     SOURCE_FIELD_NUMBER: _builtins.int
     DISCOVER_TIME_FIELD_NUMBER: _builtins.int
+    RULES_FIELD_NUMBER: _builtins.int
     model: _builtins.str
     """The reference to use in Session.model, PROVIDER/MODEL, e.g. "anthropic/claude-sonnet-5-5"."""
     provider: _builtins.str
@@ -132,6 +289,12 @@ class Model(_message.Message):
         it. Later readings that failed change nothing, so the time says how old the discovered facts are.
         """
 
+    @_builtins.property
+    def rules(self) -> Global___ModelRules:
+        """What requests to the model contain, as far as services differ in it. Absent for models that are
+        sent no requests, such as scripted ones.
+        """
+
     def __init__(
         self,
         *,
@@ -152,14 +315,125 @@ class Model(_message.Message):
         calibration_ratio: _builtins.float = ...,
         source: Global___ModelSource.ValueType = ...,
         discover_time: _timestamp_pb2.Timestamp | None = ...,
+        rules: Global___ModelRules | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["context_window", b"context_window", "discover_time", b"discover_time", "max_output", b"max_output"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["context_window", b"context_window", "discover_time", b"discover_time", "max_output", b"max_output", "rules", b"rules"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["aliases", b"aliases", "calibration_ratio", b"calibration_ratio", "context_window", b"context_window", "discover_time", b"discover_time", "display_name", b"display_name", "estimator", b"estimator", "input_media_types", b"input_media_types", "max_output", b"max_output", "model", b"model", "provider", b"provider", "provider_kind", b"provider_kind", "reasoning_efforts", b"reasoning_efforts", "source", b"source", "supports_exact_count", b"supports_exact_count", "supports_json_schema", b"supports_json_schema", "supports_parallel_tool_calls", b"supports_parallel_tool_calls", "supports_tools", b"supports_tools"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["aliases", b"aliases", "calibration_ratio", b"calibration_ratio", "context_window", b"context_window", "discover_time", b"discover_time", "display_name", b"display_name", "estimator", b"estimator", "input_media_types", b"input_media_types", "max_output", b"max_output", "model", b"model", "provider", b"provider", "provider_kind", b"provider_kind", "reasoning_efforts", b"reasoning_efforts", "rules", b"rules", "source", b"source", "supports_exact_count", b"supports_exact_count", "supports_json_schema", b"supports_json_schema", "supports_parallel_tool_calls", b"supports_parallel_tool_calls", "supports_tools", b"supports_tools"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Model: _TypeAlias = Model  # noqa: Y015
+
+@_typing.final
+class ModelRules(_message.Message):
+    """The rules by which requests to a model are written. They follow from the kind of the provider, its
+    dialect, the rules in its configuration ([providers.NAME.rules]) and the name of the model; requests
+    are written by the same values. RenderContext shows a whole request.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    DIALECT_FIELD_NUMBER: _builtins.int
+    REASONING_KEPT_FIELD_NUMBER: _builtins.int
+    REASONING_AUTHOR_FIELD_NUMBER: _builtins.int
+    REASONING_FIELD_FIELD_NUMBER: _builtins.int
+    REASONING_BOUND_TO_PREFIX_FIELD_NUMBER: _builtins.int
+    MISSING_REASONING_FIELD_NUMBER: _builtins.int
+    REASONING_PLACEHOLDER_FIELD_NUMBER: _builtins.int
+    CALL_ID_FORMAT_FIELD_NUMBER: _builtins.int
+    KEEPS_OWN_CALL_IDS_FIELD_NUMBER: _builtins.int
+    FORCED_CALLS_WITH_EFFORT_FIELD_NUMBER: _builtins.int
+    FORCED_CALLS_WITH_BUDGET_FIELD_NUMBER: _builtins.int
+    REASONING_EFFORTS_FIELD_NUMBER: _builtins.int
+    REASONING_EFFORTS_WITH_TOOLS_FIELD_NUMBER: _builtins.int
+    KIND_FOR_REASONING_WITH_TOOLS_FIELD_NUMBER: _builtins.int
+    MAX_STOP_SEQUENCES_FIELD_NUMBER: _builtins.int
+    dialect: _builtins.str
+    """The dialect of the protocol, as it is named in the configuration, e.g. "deepseek". Empty: the
+    protocol has no dialects ("anthropic" and "gemini").
+    """
+    reasoning_kept: Global___ReasoningKept.ValueType
+    """Which reasoning of earlier answers is sent, by its place in the conversation."""
+    reasoning_author: Global___ReasoningAuthor.ValueType
+    """Which reasoning of earlier answers is sent, by the model that wrote it. Both rules must hold.
+    Reasoning that is not sent takes no room in the window.
+    """
+    reasoning_field: _builtins.str
+    """The field or block of the request that contains it, e.g. "reasoning_content". Empty: none is sent."""
+    reasoning_bound_to_prefix: _builtins.bool
+    """Whether reasoning is sent only while nothing before it has changed since it was written: its
+    signature covers the prompt. After a prune, a compaction or another system prompt it is left out.
+    """
+    missing_reasoning: Global___MissingReasoning.ValueType
+    """What is sent with a tool call that has no reasoning, for example one of another model, while the
+    model reasons.
+    """
+    reasoning_placeholder: _builtins.str
+    """The text for MISSING_REASONING_PLACEHOLDER; empty otherwise."""
+    call_id_format: Global___CallIdFormat.ValueType
+    """The ids of tool calls that the service takes. An id of another form is sent as a derived one, the
+    same for a call and its result. ToolCall.call_id does not change.
+    """
+    keeps_own_call_ids: _builtins.bool
+    """Whether ids of calls that the model made itself are sent unchanged, also in a form that
+    call_id_format does not allow.
+    """
+    forced_calls_with_effort: Global___ForcedCalls.ValueType
+    """What is sent if Generation.tool_choice forces a call while the model reasons by
+    Generation.reasoning_effort. What is left out is reported as unsupported_input.
+    """
+    forced_calls_with_budget: Global___ForcedCalls.ValueType
+    """The same if Generation.reasoning_budget_tokens is set, for a model that takes a budget."""
+    kind_for_reasoning_with_tools: _builtins.str
+    """The kind of provider that sends the model all levels beside tools, if this one does not:
+    "openai-responses". Empty: this one does.
+    """
+    max_stop_sequences: _builtins.int
+    """Most Generation.stop_sequences of a request. With more, none is sent, which is reported as
+    unsupported_input. 0: the model takes none. Absent: no limit is known.
+    """
+    @_builtins.property
+    def reasoning_efforts(self) -> _containers.RepeatedScalarFieldContainer[_generation_pb2.ReasoningEffort.ValueType]:
+        """The levels that a request can have, in order. Any other Generation.reasoning_effort is sent as
+        one of them. Empty: none is sent. Levels that make the same request are listed once, as the
+        highest of them; a level for which nothing is sent is not listed.
+        """
+
+    @_builtins.property
+    def reasoning_efforts_with_tools(self) -> _containers.RepeatedScalarFieldContainer[_generation_pb2.ReasoningEffort.ValueType]:
+        """The same for requests with tools. OpenAI's models since gpt-5.4 have NONE only over Chat
+        Completions; the reduced effort is reported as unsupported_input.
+        """
+
+    def __init__(
+        self,
+        *,
+        dialect: _builtins.str = ...,
+        reasoning_kept: Global___ReasoningKept.ValueType = ...,
+        reasoning_author: Global___ReasoningAuthor.ValueType = ...,
+        reasoning_field: _builtins.str = ...,
+        reasoning_bound_to_prefix: _builtins.bool = ...,
+        missing_reasoning: Global___MissingReasoning.ValueType = ...,
+        reasoning_placeholder: _builtins.str = ...,
+        call_id_format: Global___CallIdFormat.ValueType = ...,
+        keeps_own_call_ids: _builtins.bool = ...,
+        forced_calls_with_effort: Global___ForcedCalls.ValueType = ...,
+        forced_calls_with_budget: Global___ForcedCalls.ValueType = ...,
+        reasoning_efforts: _abc.Iterable[_generation_pb2.ReasoningEffort.ValueType] | None = ...,
+        reasoning_efforts_with_tools: _abc.Iterable[_generation_pb2.ReasoningEffort.ValueType] | None = ...,
+        kind_for_reasoning_with_tools: _builtins.str = ...,
+        max_stop_sequences: _builtins.int | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_max_stop_sequences", b"_max_stop_sequences", "max_stop_sequences", b"max_stop_sequences"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_max_stop_sequences", b"_max_stop_sequences", "call_id_format", b"call_id_format", "dialect", b"dialect", "forced_calls_with_budget", b"forced_calls_with_budget", "forced_calls_with_effort", b"forced_calls_with_effort", "keeps_own_call_ids", b"keeps_own_call_ids", "kind_for_reasoning_with_tools", b"kind_for_reasoning_with_tools", "max_stop_sequences", b"max_stop_sequences", "missing_reasoning", b"missing_reasoning", "reasoning_author", b"reasoning_author", "reasoning_bound_to_prefix", b"reasoning_bound_to_prefix", "reasoning_efforts", b"reasoning_efforts", "reasoning_efforts_with_tools", b"reasoning_efforts_with_tools", "reasoning_field", b"reasoning_field", "reasoning_kept", b"reasoning_kept", "reasoning_placeholder", b"reasoning_placeholder"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__max_stop_sequences: _TypeAlias = _typing.Literal["max_stop_sequences"]  # noqa: Y015
+    _WhichOneofArgType__max_stop_sequences: _TypeAlias = _typing.Literal["_max_stop_sequences", b"_max_stop_sequences"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__max_stop_sequences) -> _WhichOneofReturnType__max_stop_sequences | None: ...
+
+Global___ModelRules: _TypeAlias = ModelRules  # noqa: Y015
 
 @_typing.final
 class ModelLimit(_message.Message):

@@ -37,7 +37,7 @@ class _UnknownWindowEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Unknown
     UNKNOWN_WINDOW_ASSUME: _UnknownWindow.ValueType  # 1
     """Assume 16,000 tokens with 4,096 for the answer, and mark it in the statistics."""
     UNKNOWN_WINDOW_REFUSE: _UnknownWindow.ValueType  # 2
-    """Refuse with CONTEXT_WINDOW_UNKNOWN."""
+    """Refuse with CONTEXT_WINDOW_UNKNOWN; a turn that runs already fails as CONTEXT_OVERFLOW."""
 
 class UnknownWindow(_UnknownWindow, metaclass=_UnknownWindowEnumTypeWrapper):
     """What to do about a model whose window is not known."""
@@ -47,7 +47,7 @@ UNKNOWN_WINDOW_UNSPECIFIED: UnknownWindow.ValueType  # 0
 UNKNOWN_WINDOW_ASSUME: UnknownWindow.ValueType  # 1
 """Assume 16,000 tokens with 4,096 for the answer, and mark it in the statistics."""
 UNKNOWN_WINDOW_REFUSE: UnknownWindow.ValueType  # 2
-"""Refuse with CONTEXT_WINDOW_UNKNOWN."""
+"""Refuse with CONTEXT_WINDOW_UNKNOWN; a turn that runs already fails as CONTEXT_OVERFLOW."""
 Global___UnknownWindow: _TypeAlias = UnknownWindow  # noqa: Y015
 
 class _CompactionStrategy:
@@ -321,8 +321,9 @@ Global___Policy: _TypeAlias = Policy  # noqa: Y015
 @_typing.final
 class CompactionPolicy(_message.Message):
     """When and how to summarise. The newest message typed by a user, the request that the newest turn
-    works on, pinned messages and pinned blocks always stay word for word, and a call is never separated
-    from its result.
+    works on and pinned blocks always stay word for word, and a call is never separated from its result.
+    So do pinned messages, unless the prompt does not fit the window whatever else goes: then they are
+    shown in part, the largest first.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -360,7 +361,7 @@ class CompactionPolicy(_message.Message):
     0.3.
     """
     summary_model: _builtins.str
-    """Model reference of the summariser, of any provider. Empty: the session's model."""
+    """Model reference of the summariser, PROVIDER/MODEL, of any provider. Empty: the session's model."""
     summary_max_tokens: _builtins.int
     """Cap of a summary, at most an eighth of the window. Shipped default 2,000."""
     instructions: _builtins.str
@@ -384,7 +385,7 @@ class CompactionPolicy(_message.Message):
     default 0.9.
     """
     guard_max_restarts: _builtins.int
-    """Restarts of one step by TWO_LEVEL before it fails with CONTEXT_OVERFLOW. Shipped default 3."""
+    """Restarts of one step by TWO_LEVEL before it fails with CONTEXT_OVERFLOW, 0 to 100. Shipped default 3."""
     def __init__(
         self,
         *,

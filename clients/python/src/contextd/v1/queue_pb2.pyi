@@ -190,7 +190,9 @@ class QueuedMessage(_message.Message):
     """DROPPED: why."""
     @_builtins.property
     def message(self) -> _message_pb2.InputMessage:
-        """What was sent. Content of media has become blobs."""
+        """The message as it was sent, with blobs in place of the content of media. If it exceeds 1 MiB, its
+        largest texts are previews (Part.preview_of).
+        """
 
     @_builtins.property
     def enqueue_time(self) -> _timestamp_pb2.Timestamp:

@@ -22,6 +22,7 @@ _runtime_version.ValidateProtobufRuntimeVersion(
 _sym_db = _symbol_database.Default()
 
 
+from contextd.v1 import blob_pb2 as contextd_dot_v1_dot_blob__pb2
 from contextd.v1 import generation_pb2 as contextd_dot_v1_dot_generation__pb2
 from contextd.v1 import policy_pb2 as contextd_dot_v1_dot_policy__pb2
 from contextd.v1 import tool_pb2 as contextd_dot_v1_dot_tool__pb2
@@ -31,7 +32,7 @@ from google.protobuf import duration_pb2 as google_dot_protobuf_dot_duration__pb
 from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x19\x63ontextd/v1/session.proto\x12\x0b\x63ontextd.v1\x1a\x1c\x63ontextd/v1/generation.proto\x1a\x18\x63ontextd/v1/policy.proto\x1a\x16\x63ontextd/v1/tool.proto\x1a\x16\x63ontextd/v1/turn.proto\x1a\x17\x63ontextd/v1/usage.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\x88\x07\n\x07Session\x12\x12\n\nsession_id\x18\x01 \x01(\t\x12\x0c\n\x04\x65tag\x18\x02 \x01(\t\x12\r\n\x05model\x18\n \x01(\t\x12\x15\n\rsystem_prompt\x18\x0b \x01(\t\x12/\n\rpinned_blocks\x18\x0c \x03(\x0b\x32\x18.contextd.v1.PinnedBlock\x12#\n\x05tools\x18\r \x01(\x0b\x32\x14.contextd.v1.ToolSet\x12\'\n\x06limits\x18\x0e \x01(\x0b\x32\x17.contextd.v1.TurnLimits\x12+\n\ngeneration\x18\x0f \x01(\x0b\x32\x17.contextd.v1.Generation\x12\x0e\n\x06policy\x18\x10 \x01(\t\x12-\n\x10policy_overrides\x18\x11 \x01(\x0b\x32\x13.contextd.v1.Policy\x12\x34\n\x08metadata\x18\x12 \x03(\x0b\x32\".contextd.v1.Session.MetadataEntry\x12&\n\x03ttl\x18\x13 \x01(\x0b\x32\x19.google.protobuf.Duration\x12(\n\x05state\x18\x1e \x01(\x0e\x32\x19.contextd.v1.SessionState\x12\x17\n\x0f\x63urrent_turn_id\x18\x1f \x01(\t\x12\x10\n\x08last_seq\x18  \x01(\x03\x12\x14\n\x0cqueued_count\x18! \x01(\x05\x12\x18\n\x10\x63ompaction_count\x18\" \x01(\x05\x12\x38\n\x14last_compaction_time\x18# \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x1c\n\x14\x63urrently_compacting\x18$ \x01(\x08\x12\x1e\n\x16\x66orked_from_session_id\x18% \x01(\t\x12\x15\n\rforked_at_seq\x18& \x01(\x03\x12/\n\x0b\x63reate_time\x18\' \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12/\n\x0bupdate_time\x18( \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x0e\n\x06holder\x18) \x01(\t\x12\x35\n\x11lease_expire_time\x18* \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x1a/\n\rMetadataEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"Y\n\x0bPinnedBlock\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0c\n\x04text\x18\x02 \x01(\t\x12.\n\x08\x63\x61tegory\x18\x03 \x01(\x0e\x32\x1c.contextd.v1.ContextCategory*\x82\x01\n\x0cSessionState\x12\x1d\n\x19SESSION_STATE_UNSPECIFIED\x10\x00\x12\x16\n\x12SESSION_STATE_IDLE\x10\x01\x12\x19\n\x15SESSION_STATE_RUNNING\x10\x02\x12 \n\x1cSESSION_STATE_AWAITING_TOOLS\x10\x03\x42I\n\x0f\x64\x65v.contextd.v1B\x0cSessionProtoP\x01Z&contextd.dev/go/contextd/v1;contextdv1b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x19\x63ontextd/v1/session.proto\x12\x0b\x63ontextd.v1\x1a\x16\x63ontextd/v1/blob.proto\x1a\x1c\x63ontextd/v1/generation.proto\x1a\x18\x63ontextd/v1/policy.proto\x1a\x16\x63ontextd/v1/tool.proto\x1a\x16\x63ontextd/v1/turn.proto\x1a\x17\x63ontextd/v1/usage.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xb7\x07\n\x07Session\x12\x12\n\nsession_id\x18\x01 \x01(\t\x12\x0c\n\x04\x65tag\x18\x02 \x01(\t\x12\r\n\x05model\x18\n \x01(\t\x12\x15\n\rsystem_prompt\x18\x0b \x01(\t\x12/\n\rpinned_blocks\x18\x0c \x03(\x0b\x32\x18.contextd.v1.PinnedBlock\x12#\n\x05tools\x18\r \x01(\x0b\x32\x14.contextd.v1.ToolSet\x12\'\n\x06limits\x18\x0e \x01(\x0b\x32\x17.contextd.v1.TurnLimits\x12+\n\ngeneration\x18\x0f \x01(\x0b\x32\x17.contextd.v1.Generation\x12\x0e\n\x06policy\x18\x10 \x01(\t\x12-\n\x10policy_overrides\x18\x11 \x01(\x0b\x32\x13.contextd.v1.Policy\x12\x34\n\x08metadata\x18\x12 \x03(\x0b\x32\".contextd.v1.Session.MetadataEntry\x12&\n\x03ttl\x18\x13 \x01(\x0b\x32\x19.google.protobuf.Duration\x12(\n\x05state\x18\x1e \x01(\x0e\x32\x19.contextd.v1.SessionState\x12\x17\n\x0f\x63urrent_turn_id\x18\x1f \x01(\t\x12\x10\n\x08last_seq\x18  \x01(\x03\x12\x14\n\x0cqueued_count\x18! \x01(\x05\x12\x18\n\x10\x63ompaction_count\x18\" \x01(\x05\x12\x38\n\x14last_compaction_time\x18# \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x1c\n\x14\x63urrently_compacting\x18$ \x01(\x08\x12\x1e\n\x16\x66orked_from_session_id\x18% \x01(\t\x12\x15\n\rforked_at_seq\x18& \x01(\x03\x12/\n\x0b\x63reate_time\x18\' \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12/\n\x0bupdate_time\x18( \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x0e\n\x06holder\x18) \x01(\t\x12\x35\n\x11lease_expire_time\x18* \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12-\n\x12\x63onfiguration_blob\x18+ \x01(\x0b\x32\x11.contextd.v1.Blob\x1a/\n\rMetadataEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"Y\n\x0bPinnedBlock\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0c\n\x04text\x18\x02 \x01(\t\x12.\n\x08\x63\x61tegory\x18\x03 \x01(\x0e\x32\x1c.contextd.v1.ContextCategory*\x82\x01\n\x0cSessionState\x12\x1d\n\x19SESSION_STATE_UNSPECIFIED\x10\x00\x12\x16\n\x12SESSION_STATE_IDLE\x10\x01\x12\x19\n\x15SESSION_STATE_RUNNING\x10\x02\x12 \n\x1cSESSION_STATE_AWAITING_TOOLS\x10\x03\x42I\n\x0f\x64\x65v.contextd.v1B\x0cSessionProtoP\x01Z&contextd.dev/go/contextd/v1;contextdv1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -41,12 +42,12 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['DESCRIPTOR']._serialized_options = b'\n\017dev.contextd.v1B\014SessionProtoP\001Z&contextd.dev/go/contextd/v1;contextdv1'
   _globals['_SESSION_METADATAENTRY']._loaded_options = None
   _globals['_SESSION_METADATAENTRY']._serialized_options = b'8\001'
-  _globals['_SESSIONSTATE']._serialized_start=1235
-  _globals['_SESSIONSTATE']._serialized_end=1365
-  _globals['_SESSION']._serialized_start=237
-  _globals['_SESSION']._serialized_end=1141
-  _globals['_SESSION_METADATAENTRY']._serialized_start=1094
-  _globals['_SESSION_METADATAENTRY']._serialized_end=1141
-  _globals['_PINNEDBLOCK']._serialized_start=1143
-  _globals['_PINNEDBLOCK']._serialized_end=1232
+  _globals['_SESSIONSTATE']._serialized_start=1306
+  _globals['_SESSIONSTATE']._serialized_end=1436
+  _globals['_SESSION']._serialized_start=261
+  _globals['_SESSION']._serialized_end=1212
+  _globals['_SESSION_METADATAENTRY']._serialized_start=1165
+  _globals['_SESSION_METADATAENTRY']._serialized_end=1212
+  _globals['_PINNEDBLOCK']._serialized_start=1214
+  _globals['_PINNEDBLOCK']._serialized_end=1303
 # @@protoc_insertion_point(module_scope)

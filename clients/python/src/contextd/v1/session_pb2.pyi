@@ -4,6 +4,7 @@ isort:skip_file
 """
 
 from collections import abc as _abc
+from contextd.v1 import blob_pb2 as _blob_pb2
 from contextd.v1 import generation_pb2 as _generation_pb2
 from contextd.v1 import policy_pb2 as _policy_pb2
 from contextd.v1 import tool_pb2 as _tool_pb2
@@ -107,6 +108,7 @@ class Session(_message.Message):
     UPDATE_TIME_FIELD_NUMBER: _builtins.int
     HOLDER_FIELD_NUMBER: _builtins.int
     LEASE_EXPIRE_TIME_FIELD_NUMBER: _builtins.int
+    CONFIGURATION_BLOB_FIELD_NUMBER: _builtins.int
     session_id: _builtins.str
     """Identifier, unique in the tenant: 1 to 128 characters of [A-Za-z0-9._:-]. Chosen by the client
     when it is created, or by the server.
@@ -194,6 +196,13 @@ class Session(_message.Message):
     def lease_expire_time(self) -> _timestamp_pb2.Timestamp:
         """Output only. When another replica may take the turn over, unless the holder renews its lease before."""
 
+    @_builtins.property
+    def configuration_blob(self) -> _blob_pb2.Blob:
+        """Output only. Set when the session exceeds 2 MiB: system_prompt, pinned_blocks and tools are absent
+        then, and the blob holds a Session as JSON with these three fields. Read it with GetBlob. It is
+        not read in requests: one that would set such a field and has only the blob is INVALID_REQUEST.
+        """
+
     def __init__(
         self,
         *,
@@ -222,10 +231,11 @@ class Session(_message.Message):
         update_time: _timestamp_pb2.Timestamp | None = ...,
         holder: _builtins.str = ...,
         lease_expire_time: _timestamp_pb2.Timestamp | None = ...,
+        configuration_blob: _blob_pb2.Blob | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["create_time", b"create_time", "generation", b"generation", "last_compaction_time", b"last_compaction_time", "lease_expire_time", b"lease_expire_time", "limits", b"limits", "policy_overrides", b"policy_overrides", "tools", b"tools", "ttl", b"ttl", "update_time", b"update_time"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["configuration_blob", b"configuration_blob", "create_time", b"create_time", "generation", b"generation", "last_compaction_time", b"last_compaction_time", "lease_expire_time", b"lease_expire_time", "limits", b"limits", "policy_overrides", b"policy_overrides", "tools", b"tools", "ttl", b"ttl", "update_time", b"update_time"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["compaction_count", b"compaction_count", "create_time", b"create_time", "current_turn_id", b"current_turn_id", "currently_compacting", b"currently_compacting", "etag", b"etag", "forked_at_seq", b"forked_at_seq", "forked_from_session_id", b"forked_from_session_id", "generation", b"generation", "holder", b"holder", "last_compaction_time", b"last_compaction_time", "last_seq", b"last_seq", "lease_expire_time", b"lease_expire_time", "limits", b"limits", "metadata", b"metadata", "model", b"model", "pinned_blocks", b"pinned_blocks", "policy", b"policy", "policy_overrides", b"policy_overrides", "queued_count", b"queued_count", "session_id", b"session_id", "state", b"state", "system_prompt", b"system_prompt", "tools", b"tools", "ttl", b"ttl", "update_time", b"update_time"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["compaction_count", b"compaction_count", "configuration_blob", b"configuration_blob", "create_time", b"create_time", "current_turn_id", b"current_turn_id", "currently_compacting", b"currently_compacting", "etag", b"etag", "forked_at_seq", b"forked_at_seq", "forked_from_session_id", b"forked_from_session_id", "generation", b"generation", "holder", b"holder", "last_compaction_time", b"last_compaction_time", "last_seq", b"last_seq", "lease_expire_time", b"lease_expire_time", "limits", b"limits", "metadata", b"metadata", "model", b"model", "pinned_blocks", b"pinned_blocks", "policy", b"policy", "policy_overrides", b"policy_overrides", "queued_count", b"queued_count", "session_id", b"session_id", "state", b"state", "system_prompt", b"system_prompt", "tools", b"tools", "ttl", b"ttl", "update_time", b"update_time"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -4,6 +4,7 @@ isort:skip_file
 """
 
 from collections import abc as _abc
+from contextd.v1 import blob_pb2 as _blob_pb2
 from contextd.v1 import context_pb2 as _context_pb2
 from contextd.v1 import message_pb2 as _message_pb2
 from contextd.v1 import session_pb2 as _session_pb2
@@ -461,7 +462,7 @@ class AppendMessagesRequest(_message.Message):
     """Messages to append, 1 to 1,000. Give either `messages`, or messages_json with its format.
 
     messages_json holds the messages alone, without the request around them: `messages` of Chat
-    Completions, Anthropic Messages and the AI SDK (ModelMessage of versions 5 and 6; for UIMessages
+    Completions, Anthropic Messages and the AI SDK (ModelMessage of versions 5 to 7; for UIMessages
     call convertToModelMessages first), `input` of the Responses API, `contents` of Gemini. At most
     10,000 elements that become at most 1,000 messages. Fields that are not listed here are ignored;
     roles and types that are not known are refused.
@@ -633,3 +634,150 @@ class ListMessagesResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___ListMessagesResponse: _TypeAlias = ListMessagesResponse  # noqa: Y015
+
+@_typing.final
+class ExportMessagesRequest(_message.Message):
+    """What to export."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SESSION_ID_FIELD_NUMBER: _builtins.int
+    FORMAT_FIELD_NUMBER: _builtins.int
+    AT_SEQ_FIELD_NUMBER: _builtins.int
+    PAGE_SIZE_FIELD_NUMBER: _builtins.int
+    PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    session_id: _builtins.str
+    """The session. Required."""
+    format: _context_pb2.PromptFormat.ValueType
+    """The shape, as in AppendMessagesRequest.messages_format. Required; not NEUTRAL or NATIVE, since
+    ListMessages gives the messages of this API.
+    """
+    at_seq: _builtins.int
+    """As it was at this seq. 0: as it is now, each page at its own time."""
+    page_size: _builtins.int
+    """Most messages of a page: default 50, at most 1,000; a page may hold fewer, so that it stays
+    under 2 MiB.
+    """
+    page_token: _builtins.str
+    """ExportMessagesResponse.next_page_token of the page before; empty for the first."""
+    def __init__(
+        self,
+        *,
+        session_id: _builtins.str = ...,
+        format: _context_pb2.PromptFormat.ValueType = ...,
+        at_seq: _builtins.int = ...,
+        page_size: _builtins.int = ...,
+        page_token: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["at_seq", b"at_seq", "format", b"format", "page_size", b"page_size", "page_token", b"page_token", "session_id", b"session_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ExportMessagesRequest: _TypeAlias = ExportMessagesRequest  # noqa: Y015
+
+@_typing.final
+class ExportMessagesResponse(_message.Message):
+    """A page of an export."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    MESSAGES_FIELD_NUMBER: _builtins.int
+    NEXT_PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    next_page_token: _builtins.str
+    """Token of the next page; empty after the last."""
+    @_builtins.property
+    def messages(self) -> _containers.RepeatedCompositeFieldContainer[Global___ExportedMessage]:
+        """The messages, oldest first."""
+
+    def __init__(
+        self,
+        *,
+        messages: _abc.Iterable[Global___ExportedMessage] | None = ...,
+        next_page_token: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["messages", b"messages", "next_page_token", b"next_page_token"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ExportMessagesResponse: _TypeAlias = ExportMessagesResponse  # noqa: Y015
+
+@_typing.final
+class ExportedMessage(_message.Message):
+    """A stored message in the shape of another API. The arrays of all messages, one after the other, are
+    the conversation. Without those that are summaries or voided, AppendMessages imports it again.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    MESSAGE_ID_FIELD_NUMBER: _builtins.int
+    SEQ_FIELD_NUMBER: _builtins.int
+    ROLE_FIELD_NUMBER: _builtins.int
+    MODEL_FIELD_NUMBER: _builtins.int
+    MESSAGES_JSON_FIELD_NUMBER: _builtins.int
+    MESSAGES_BLOB_FIELD_NUMBER: _builtins.int
+    IS_SUMMARY_FIELD_NUMBER: _builtins.int
+    COMPACTED_BY_FIELD_NUMBER: _builtins.int
+    VOIDED_AT_SEQ_FIELD_NUMBER: _builtins.int
+    PRUNED_CALL_IDS_FIELD_NUMBER: _builtins.int
+    NOTES_FIELD_NUMBER: _builtins.int
+    message_id: _builtins.str
+    """Message.message_id."""
+    seq: _builtins.int
+    """Message.seq."""
+    role: _message_pb2.Role.ValueType
+    """The author."""
+    model: _builtins.str
+    """Messages of the assistant: the model that wrote it, for AppendMessagesRequest.messages_model. Empty
+    when it is not known.
+    """
+    messages_json: _builtins.str
+    """The elements that the message becomes in the shape: a JSON array of any length. Empty when it is in
+    messages_blob.
+    """
+    is_summary: _builtins.bool
+    """A compaction wrote it in place of older messages, which are exported too."""
+    compacted_by: _builtins.str
+    """The compaction that took it out of the prompt; empty while the model sees it."""
+    voided_at_seq: _builtins.int
+    """The seq at which a rollback voided it; 0 when valid."""
+    @_builtins.property
+    def messages_blob(self) -> _blob_pb2.Blob:
+        """Set when the elements exceed 1 MiB: the same JSON array. Read it with GetBlob."""
+
+    @_builtins.property
+    def pruned_call_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """The calls whose results in it were pruned. The export has these results in full."""
+
+    @_builtins.property
+    def notes(self) -> _containers.RepeatedCompositeFieldContainer[_context_pb2.PromptNote]:
+        """What the shape has no form for, results that were cut when they were stored (the note names the
+        blob of the whole), and media that are too large to be written here, at most `blobs.max_prompt_bytes`
+        in one message. At most 256 KiB, as Prompt.notes.
+        """
+
+    def __init__(
+        self,
+        *,
+        message_id: _builtins.str = ...,
+        seq: _builtins.int = ...,
+        role: _message_pb2.Role.ValueType = ...,
+        model: _builtins.str = ...,
+        messages_json: _builtins.str = ...,
+        messages_blob: _blob_pb2.Blob | None = ...,
+        is_summary: _builtins.bool = ...,
+        compacted_by: _builtins.str = ...,
+        voided_at_seq: _builtins.int = ...,
+        pruned_call_ids: _abc.Iterable[_builtins.str] | None = ...,
+        notes: _abc.Iterable[_context_pb2.PromptNote] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["messages_blob", b"messages_blob"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["compacted_by", b"compacted_by", "is_summary", b"is_summary", "message_id", b"message_id", "messages_blob", b"messages_blob", "messages_json", b"messages_json", "model", b"model", "notes", b"notes", "pruned_call_ids", b"pruned_call_ids", "role", b"role", "seq", b"seq", "voided_at_seq", b"voided_at_seq"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ExportedMessage: _TypeAlias = ExportedMessage  # noqa: Y015

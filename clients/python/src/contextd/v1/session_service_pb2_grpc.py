@@ -75,6 +75,11 @@ class SessionServiceStub(object):
                 request_serializer=contextd_dot_v1_dot_session__service__pb2.ListMessagesRequest.SerializeToString,
                 response_deserializer=contextd_dot_v1_dot_session__service__pb2.ListMessagesResponse.FromString,
                 _registered_method=True)
+        self.ExportMessages = channel.unary_unary(
+                '/contextd.v1.SessionService/ExportMessages',
+                request_serializer=contextd_dot_v1_dot_session__service__pb2.ExportMessagesRequest.SerializeToString,
+                response_deserializer=contextd_dot_v1_dot_session__service__pb2.ExportMessagesResponse.FromString,
+                _registered_method=True)
 
 
 class SessionServiceServicer(object):
@@ -156,6 +161,16 @@ class SessionServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ExportMessages(self, request, context):
+        """Exports the whole conversation in the shape of another API, page by page: everything ever
+        committed, oldest first, as it was said. Nothing is pruned, compacted or left out for a model, and
+        each message has marks that say what happened to it. RenderContext gives the next prompt instead.
+        Errors: SESSION_NOT_FOUND, CURSOR_AHEAD.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_SessionServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -198,6 +213,11 @@ def add_SessionServiceServicer_to_server(servicer, server):
                     servicer.ListMessages,
                     request_deserializer=contextd_dot_v1_dot_session__service__pb2.ListMessagesRequest.FromString,
                     response_serializer=contextd_dot_v1_dot_session__service__pb2.ListMessagesResponse.SerializeToString,
+            ),
+            'ExportMessages': grpc.unary_unary_rpc_method_handler(
+                    servicer.ExportMessages,
+                    request_deserializer=contextd_dot_v1_dot_session__service__pb2.ExportMessagesRequest.FromString,
+                    response_serializer=contextd_dot_v1_dot_session__service__pb2.ExportMessagesResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -417,6 +437,33 @@ class SessionService(object):
             '/contextd.v1.SessionService/ListMessages',
             contextd_dot_v1_dot_session__service__pb2.ListMessagesRequest.SerializeToString,
             contextd_dot_v1_dot_session__service__pb2.ListMessagesResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ExportMessages(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/contextd.v1.SessionService/ExportMessages',
+            contextd_dot_v1_dot_session__service__pb2.ExportMessagesRequest.SerializeToString,
+            contextd_dot_v1_dot_session__service__pb2.ExportMessagesResponse.FromString,
             options,
             channel_credentials,
             insecure,

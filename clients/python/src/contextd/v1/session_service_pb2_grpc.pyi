@@ -76,6 +76,12 @@ class SessionServiceStub:
     """Lists the messages of a session.
     Errors: SESSION_NOT_FOUND, CURSOR_AHEAD.
     """
+    ExportMessages: _grpc.UnaryUnaryMultiCallable[_session_service_pb2.ExportMessagesRequest, _session_service_pb2.ExportMessagesResponse]
+    """Exports the whole conversation in the shape of another API, page by page: everything ever
+    committed, oldest first, as it was said. Nothing is pruned, compacted or left out for a model, and
+    each message has marks that say what happened to it. RenderContext gives the next prompt instead.
+    Errors: SESSION_NOT_FOUND, CURSOR_AHEAD.
+    """
 
 @_typing.type_check_only
 class SessionServiceAsyncStub(SessionServiceStub):
@@ -123,6 +129,12 @@ class SessionServiceAsyncStub(SessionServiceStub):
     """
     ListMessages: _aio.UnaryUnaryMultiCallable[_session_service_pb2.ListMessagesRequest, _session_service_pb2.ListMessagesResponse]  # type: ignore[assignment]
     """Lists the messages of a session.
+    Errors: SESSION_NOT_FOUND, CURSOR_AHEAD.
+    """
+    ExportMessages: _aio.UnaryUnaryMultiCallable[_session_service_pb2.ExportMessagesRequest, _session_service_pb2.ExportMessagesResponse]  # type: ignore[assignment]
+    """Exports the whole conversation in the shape of another API, page by page: everything ever
+    committed, oldest first, as it was said. Nothing is pruned, compacted or left out for a model, and
+    each message has marks that say what happened to it. RenderContext gives the next prompt instead.
     Errors: SESSION_NOT_FOUND, CURSOR_AHEAD.
     """
 
@@ -217,6 +229,18 @@ class SessionServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_session_service_pb2.ListMessagesResponse, _abc.Awaitable[_session_service_pb2.ListMessagesResponse]]:
         """Lists the messages of a session.
+        Errors: SESSION_NOT_FOUND, CURSOR_AHEAD.
+        """
+
+    @_abc_1.abstractmethod
+    def ExportMessages(
+        self,
+        request: _session_service_pb2.ExportMessagesRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_session_service_pb2.ExportMessagesResponse, _abc.Awaitable[_session_service_pb2.ExportMessagesResponse]]:
+        """Exports the whole conversation in the shape of another API, page by page: everything ever
+        committed, oldest first, as it was said. Nothing is pruned, compacted or left out for a model, and
+        each message has marks that say what happened to it. RenderContext gives the next prompt instead.
         Errors: SESSION_NOT_FOUND, CURSOR_AHEAD.
         """
 

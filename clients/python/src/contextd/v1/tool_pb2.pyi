@@ -286,7 +286,9 @@ class ToolSet(_message.Message):
 
     @_builtins.property
     def provider_tools(self) -> _containers.RepeatedCompositeFieldContainer[Global___ProviderTool]:
-        """Run by the provider."""
+        """Run by the provider. Calls of Anthropic's bash, text editor, memory and computer tools, which the
+        client runs, come as calls of host tools do.
+        """
 
     @_builtins.property
     def mcp_servers(self) -> _containers.RepeatedCompositeFieldContainer[Global___McpServerTools]:

@@ -80,6 +80,11 @@ class _CompletionReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Comp
     """TurnLimits.max_total_tokens was reached."""
     COMPLETION_REASON_DEADLINE: _CompletionReason.ValueType  # 6
     """TurnLimits.turn_timeout passed."""
+    COMPLETION_REASON_EMPTY: _CompletionReason.ValueType  # 7
+    """The model stopped without a text, a call or anything else that it said: its last message holds
+    nothing but reasoning, or there is none. It was called once more before, if there was time and an
+    attempt left.
+    """
 
 class CompletionReason(_CompletionReason, metaclass=_CompletionReasonEnumTypeWrapper):
     """Why a completed turn stopped. For an unknown value show the text of the last message."""
@@ -98,6 +103,11 @@ COMPLETION_REASON_BUDGET: CompletionReason.ValueType  # 5
 """TurnLimits.max_total_tokens was reached."""
 COMPLETION_REASON_DEADLINE: CompletionReason.ValueType  # 6
 """TurnLimits.turn_timeout passed."""
+COMPLETION_REASON_EMPTY: CompletionReason.ValueType  # 7
+"""The model stopped without a text, a call or anything else that it said: its last message holds
+nothing but reasoning, or there is none. It was called once more before, if there was time and an
+attempt left.
+"""
 Global___CompletionReason: _TypeAlias = CompletionReason  # noqa: Y015
 
 class _CancelCause:
@@ -451,7 +461,9 @@ class PendingCall(_message.Message):
     """A person changed the arguments when approving."""
     @_builtins.property
     def call(self) -> _message_pb2.ToolCall:
-        """What to run."""
+        """What to run. In a Turn with more than 1 MiB of arguments, the largest are in
+        ToolCall.arguments_blob.
+        """
 
     @_builtins.property
     def deadline(self) -> _timestamp_pb2.Timestamp:
@@ -485,7 +497,7 @@ class PendingApproval(_message.Message):
     DEADLINE_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def call(self) -> _message_pb2.ToolCall:
-        """What the model wants to run."""
+        """What the model wants to run. Large arguments as in PendingCall."""
 
     @_builtins.property
     def deadline(self) -> _timestamp_pb2.Timestamp:

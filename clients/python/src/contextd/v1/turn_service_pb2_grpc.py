@@ -98,9 +98,10 @@ class TurnServiceServicer(object):
         of an earlier turn may be among them: finish when the stream ends, not at the first terminal
         event. Leaving the stream leaves the turn running (see cancel_after_disconnect); sending the
         request again with the same request_id attaches to it.
-        Errors: NO_INPUT, SESSION_NOT_FOUND, MODEL_NOT_FOUND, TURN_IN_PROGRESS (with
-        BUSY_POLICY_REJECT), TRANSCRIPT_OPEN (calls that were appended wait for results), QUEUE_FULL,
-        EVENTS_LOST, EVENTS_EXPIRED (a repeated request, whose events were removed).
+        Errors: NO_INPUT, SESSION_NOT_FOUND, MODEL_NOT_FOUND, CONTEXT_WINDOW_UNKNOWN (with
+        UNKNOWN_WINDOW_REFUSE), TURN_IN_PROGRESS (with BUSY_POLICY_REJECT), TRANSCRIPT_OPEN (calls that
+        were appended wait for results), QUEUE_FULL, EVENTS_LOST, EVENTS_EXPIRED (a repeated request,
+        whose events were removed).
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

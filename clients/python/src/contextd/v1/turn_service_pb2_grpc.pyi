@@ -48,9 +48,10 @@ class TurnServiceStub:
     of an earlier turn may be among them: finish when the stream ends, not at the first terminal
     event. Leaving the stream leaves the turn running (see cancel_after_disconnect); sending the
     request again with the same request_id attaches to it.
-    Errors: NO_INPUT, SESSION_NOT_FOUND, MODEL_NOT_FOUND, TURN_IN_PROGRESS (with
-    BUSY_POLICY_REJECT), TRANSCRIPT_OPEN (calls that were appended wait for results), QUEUE_FULL,
-    EVENTS_LOST, EVENTS_EXPIRED (a repeated request, whose events were removed).
+    Errors: NO_INPUT, SESSION_NOT_FOUND, MODEL_NOT_FOUND, CONTEXT_WINDOW_UNKNOWN (with
+    UNKNOWN_WINDOW_REFUSE), TURN_IN_PROGRESS (with BUSY_POLICY_REJECT), TRANSCRIPT_OPEN (calls that
+    were appended wait for results), QUEUE_FULL, EVENTS_LOST, EVENTS_EXPIRED (a repeated request,
+    whose events were removed).
     """
     WatchEvents: _grpc.UnaryStreamMultiCallable[_turn_service_pb2.WatchEventsRequest, _turn_service_pb2.WatchEventsResponse]
     """Streams the events of a session, or of one turn: first those after after_seq, then `sync`,
@@ -102,9 +103,10 @@ class TurnServiceAsyncStub(TurnServiceStub):
     of an earlier turn may be among them: finish when the stream ends, not at the first terminal
     event. Leaving the stream leaves the turn running (see cancel_after_disconnect); sending the
     request again with the same request_id attaches to it.
-    Errors: NO_INPUT, SESSION_NOT_FOUND, MODEL_NOT_FOUND, TURN_IN_PROGRESS (with
-    BUSY_POLICY_REJECT), TRANSCRIPT_OPEN (calls that were appended wait for results), QUEUE_FULL,
-    EVENTS_LOST, EVENTS_EXPIRED (a repeated request, whose events were removed).
+    Errors: NO_INPUT, SESSION_NOT_FOUND, MODEL_NOT_FOUND, CONTEXT_WINDOW_UNKNOWN (with
+    UNKNOWN_WINDOW_REFUSE), TURN_IN_PROGRESS (with BUSY_POLICY_REJECT), TRANSCRIPT_OPEN (calls that
+    were appended wait for results), QUEUE_FULL, EVENTS_LOST, EVENTS_EXPIRED (a repeated request,
+    whose events were removed).
     """
     WatchEvents: _aio.UnaryStreamMultiCallable[_turn_service_pb2.WatchEventsRequest, _turn_service_pb2.WatchEventsResponse]  # type: ignore[assignment]
     """Streams the events of a session, or of one turn: first those after after_seq, then `sync`,
@@ -159,9 +161,10 @@ class TurnServiceServicer(metaclass=_abc_1.ABCMeta):
         of an earlier turn may be among them: finish when the stream ends, not at the first terminal
         event. Leaving the stream leaves the turn running (see cancel_after_disconnect); sending the
         request again with the same request_id attaches to it.
-        Errors: NO_INPUT, SESSION_NOT_FOUND, MODEL_NOT_FOUND, TURN_IN_PROGRESS (with
-        BUSY_POLICY_REJECT), TRANSCRIPT_OPEN (calls that were appended wait for results), QUEUE_FULL,
-        EVENTS_LOST, EVENTS_EXPIRED (a repeated request, whose events were removed).
+        Errors: NO_INPUT, SESSION_NOT_FOUND, MODEL_NOT_FOUND, CONTEXT_WINDOW_UNKNOWN (with
+        UNKNOWN_WINDOW_REFUSE), TURN_IN_PROGRESS (with BUSY_POLICY_REJECT), TRANSCRIPT_OPEN (calls that
+        were appended wait for results), QUEUE_FULL, EVENTS_LOST, EVENTS_EXPIRED (a repeated request,
+        whose events were removed).
         """
 
     @_abc_1.abstractmethod

@@ -214,7 +214,7 @@ class Usage(_message.Message):
     PROVIDER_USAGE_JSON_FIELD_NUMBER: _builtins.int
     PROVIDER_TOOL_CALLS_FIELD_NUMBER: _builtins.int
     input_tokens: _builtins.int
-    """Whole prompt, cached tokens included. What occupied the context window."""
+    """Whole prompt, cached tokens included. Where the provider's own tools ran, the sum over all rounds."""
     output_tokens: _builtins.int
     """Whole answer, reasoning and tool calls included."""
     reasoning_tokens: _builtins.int

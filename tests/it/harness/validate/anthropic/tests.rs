@@ -1,6 +1,9 @@
 //! Requests that the API refuses, and those that it takes.
 
-use super::{super::check, *};
+use super::{
+    super::rows::{check, covers},
+    *,
+};
 
 fn says(role: &str, content: Value) -> Value {
     json!({"role": role, "content": content})
@@ -12,6 +15,12 @@ fn text(text: &str) -> Value {
 
 fn call(id: &str) -> Value {
     json!({"type": "tool_use", "id": id, "name": "look", "input": {}})
+}
+
+fn with_call(field: &str, value: Value) -> Value {
+    let mut call = call("a");
+    call[field] = value;
+    call
 }
 
 fn result(id: &str) -> Value {
@@ -41,6 +50,42 @@ fn given(messages: Vec<Value>) -> Vec<(&'static str, Value)> {
 
 #[test]
 fn conversations_that_anthropic_refuses_are_refused_in_its_words() {
+    of_conversations();
+}
+
+#[test]
+fn thinking_and_calls_of_its_own_tools_that_anthropic_refuses_are_refused() {
+    of_thinking();
+}
+
+#[test]
+fn settings_and_tools_that_anthropic_refuses_are_refused_in_its_words() {
+    of_settings();
+}
+
+#[test]
+fn cache_marks_that_anthropic_refuses_are_refused_in_its_words() {
+    of_cache_marks();
+}
+
+#[test]
+fn a_signature_holds_only_for_what_stood_before_its_thinking() {
+    of_signatures();
+}
+
+#[test]
+fn each_refusal_of_anthropic_has_a_row_and_each_row_a_case() {
+    let refused = [
+        of_conversations(),
+        of_thinking(),
+        of_settings(),
+        of_cache_marks(),
+        of_signatures(),
+    ];
+    covers(&ANTHROPIC, &refused);
+}
+
+fn of_conversations() -> BTreeSet<&'static str> {
     let question = || says("user", json!("?"));
     let calls = |ids: &[&str]| {
         let calls: Vec<Value> = ids.iter().map(|id| call(id)).collect();
@@ -57,11 +102,11 @@ fn conversations_that_anthropic_refuses_are_refused_in_its_words() {
     let paused = json!([{"type": "server_tool_use", "id": "s"}]);
     let cases = [
         ("a question", vec![], ""),
-        ("nothing", given(vec![]), "at least one message"),
+        ("nothing", given(vec![]), "messages"),
         (
             "a first assistant",
             given(vec![says("assistant", json!("Hi.")), question()]),
-            "first message must use the \"user\" role",
+            "first-role",
         ),
         (
             "answered calls",
@@ -74,17 +119,17 @@ fn conversations_that_anthropic_refuses_are_refused_in_its_words() {
         (
             "a call without its result",
             answered(&["a", "b"], json!([result("b")])),
-            "ids were found without `tool_result` blocks immediately after: a",
+            "call-unanswered: after: a",
         ),
         (
             "a call at the end",
             given(calls(&["a"])),
-            "immediately after: a",
+            "call-unanswered: after: a",
         ),
         (
             "a result after words",
             answered(&["a"], json!([text("Here."), result("a")])),
-            "immediately after: a",
+            "call-unanswered: after: a",
         ),
         (
             "results in two messages",
@@ -96,47 +141,81 @@ fn conversations_that_anthropic_refuses_are_refused_in_its_words() {
                 ]
                 .concat(),
             ),
-            "immediately after: b",
+            "call-unanswered: after: b",
         ),
         (
             "a result without its call",
             given(vec![says("user", json!([result("a")]))]),
-            "unexpected `tool_use_id` found in `tool_result` blocks: a",
+            "result-alone: blocks: a",
         ),
         (
             "two results of a call",
             answered(&["a"], json!([result("a"), result("a")])),
-            "each tool_use must have a single result",
+            "result-twice",
         ),
         (
-            "an id twice",
-            given(calls(&["a", "a"])),
-            "`tool_use` ids must be unique",
+            "a result in an answer",
+            given(vec![question(), says("assistant", json!([result("a")]))]),
+            "result-role: messages.1.content.0",
         ),
+        (
+            "an id with a dot",
+            given(vec![question(), says("assistant", json!([call("a.b")]))]),
+            "call-id: messages.1.content.0",
+        ),
+        (
+            "a name of a call with a dot",
+            given(vec![
+                question(),
+                says("assistant", json!([with_call("name", json!("look.up"))])),
+            ]),
+            "call-name: messages.1.content.0",
+        ),
+        (
+            "a name of a call that is too long",
+            given(vec![
+                question(),
+                says(
+                    "assistant",
+                    json!([with_call("name", json!("a".repeat(201)))]),
+                ),
+            ]),
+            "call-name-length: messages.1.content.0",
+        ),
+        (
+            "an input that is no object",
+            given(vec![
+                question(),
+                says("assistant", json!([with_call("input", json!("{}"))])),
+            ]),
+            "call-input: messages.1.content.0",
+        ),
+        ("an id twice", given(calls(&["a", "a"])), "call-twice"),
         (
             "an empty text",
             given(vec![says("user", json!([text("")]))]),
-            "text content blocks must be non-empty",
+            "text-empty",
         ),
         (
             "a blank text",
             given(vec![says("user", json!(" \n"))]),
-            "must contain non-whitespace text",
+            "text-blank",
         ),
         (
             "blank instructions",
             vec![("/system", json!([text(" ")]))],
-            "system: text content blocks must contain",
+            "text-blank: system",
         ),
         (
             "no content",
             given(vec![says("user", json!([])), question()]),
-            "all messages must have non-empty content",
+            "content",
         ),
+        ("instructions in between", instructed(), "role-system"),
         (
-            "instructions in between",
-            instructed(),
-            "Input should be 'user' or 'assistant'",
+            "an unknown role",
+            given(vec![question(), says("tool", json!("red"))]),
+            "role: messages.1",
         ),
         (
             "instructions in between for a newer model",
@@ -166,7 +245,7 @@ fn conversations_that_anthropic_refuses_are_refused_in_its_words() {
                     says("system", json!("Be brief.")),
                 ]),
             ),
-            "messages.2: role 'system' must follow a 'user' message",
+            "system-after: messages.2",
         ),
         (
             "instructions before the user",
@@ -178,18 +257,18 @@ fn conversations_that_anthropic_refuses_are_refused_in_its_words() {
                     question(),
                 ]),
             ),
-            "messages.1: role 'system' must be the last message",
+            "system-before: messages.1",
         ),
         ("a prefill", prefilled("Well"), ""),
         (
             "a prefill with a space at its end",
             prefilled("Well "),
-            "trailing whitespace",
+            "prefill-blank",
         ),
         (
             "a prefill for a newer model",
             for_model("claude-sonnet-4-6", prefilled("Well")),
-            "does not support assistant message prefill",
+            "prefill",
         ),
         (
             "a paused turn",
@@ -200,11 +279,10 @@ fn conversations_that_anthropic_refuses_are_refused_in_its_words() {
             "",
         ),
     ];
-    check(|body| refusal(body, ""), &base(), &cases);
+    check(|body| refusal(body, ""), &base(), &cases)
 }
 
-#[test]
-fn thinking_and_calls_of_its_own_tools_that_anthropic_refuses_are_refused() {
+fn of_thinking() -> BTreeSet<&'static str> {
     let question = || says("user", json!("?"));
     let answer = |content: Value| says("assistant", content);
     let search = |id: &str| json!({"type": "server_tool_use", "id": id, "name": "web_search"});
@@ -237,12 +315,12 @@ fn thinking_and_calls_of_its_own_tools_that_anthropic_refuses_are_refused() {
                 answer(json!([text("Hm."), thought("s")])),
                 question(),
             ]),
-            "The final block in an assistant message cannot be `thinking`",
+            "thinking-last",
         ),
         (
             "a call without thinking",
             budget(json!([text("I look."), call("a")])),
-            "Expected `thinking` or `redacted_thinking`, but found `text`",
+            "thinking-first: `text`",
         ),
         (
             "a call after thinking",
@@ -258,7 +336,7 @@ fn thinking_and_calls_of_its_own_tools_that_anthropic_refuses_are_refused() {
         (
             "a search without a result",
             late(vec![question()]),
-            "`server_tool_use` with id `s` was found without a corresponding result",
+            "hosted-unanswered: `s`",
         ),
         (
             "a result without its search",
@@ -267,7 +345,7 @@ fn thinking_and_calls_of_its_own_tools_that_anthropic_refuses_are_refused() {
                 answer(json!([found("s"), text("So.")])),
                 question(),
             ]),
-            "unexpected `tool_use_id` found in `web_search_tool_result` blocks: s",
+            "hosted-result-alone: blocks: s",
         ),
         (
             "a result without content",
@@ -276,7 +354,7 @@ fn thinking_and_calls_of_its_own_tools_that_anthropic_refuses_are_refused() {
                 answer(json!([search("s"), fetched])),
                 question(),
             ]),
-            "web_fetch_tool_result.content: Field required",
+            "hosted-content: web_fetch_tool_result",
         ),
         (
             "a call by the service's code",
@@ -290,14 +368,13 @@ fn thinking_and_calls_of_its_own_tools_that_anthropic_refuses_are_refused() {
         (
             "a call by code that is not there",
             given(vec![question(), answer(json!([called_by("s")])), results()]),
-            "caller.tool_id: no such tool use",
+            "caller",
         ),
     ];
-    check(|body| refusal(body, "s"), &base(), &cases);
+    check(|body| refusal(body, "s"), &base(), &cases)
 }
 
-#[test]
-fn settings_and_tools_that_anthropic_refuses_are_refused_in_its_words() {
+fn of_settings() -> BTreeSet<&'static str> {
     let tool = |name: &str| json!({"name": name, "input_schema": {"type": "object"}});
     let tools = |tools: Value| vec![("/tools", tools)];
     let enabled = |budget: u32| {
@@ -313,23 +390,23 @@ fn settings_and_tools_that_anthropic_refuses_are_refused_in_its_words() {
         (
             "no max_tokens",
             vec![("/max_tokens", Value::Null)],
-            "max_tokens: Field required",
+            "max-tokens",
         ),
         (
             "none at all",
             vec![("/max_tokens", json!(0))],
-            "greater than or equal to 1",
+            "max-tokens-low",
         ),
         ("a temperature", vec![temperature()], ""),
         (
             "a temperature for a newer model",
             vec![temperature(), model("claude-opus-4-7")],
-            "`temperature` is deprecated for this model.",
+            "sampling: `temperature`",
         ),
         (
             "both ways of sampling",
             vec![temperature(), ("/top_p", json!(0.5))],
-            "cannot both be specified",
+            "temperature-and-top-p",
         ),
         ("thinking", vec![enabled(1024)], ""),
         (
@@ -338,37 +415,47 @@ fn settings_and_tools_that_anthropic_refuses_are_refused_in_its_words() {
                 model("claude-opus-5-5"),
                 ("/thinking", json!({"type": "disabled"})),
             ],
-            "\"thinking.type.disabled\" is not supported",
+            "thinking-disabled",
         ),
-        (
-            "little thinking",
-            vec![enabled(1023)],
-            "greater than or equal to 1024",
-        ),
-        (
-            "much thinking",
-            vec![enabled(4096)],
-            "must be greater than `thinking.budget_tokens`",
-        ),
+        ("little thinking", vec![enabled(1023)], "budget-low"),
+        ("much thinking", vec![enabled(4096)], "budget-high"),
         (
             "a budget for a newer model",
             vec![enabled(1024), model("claude-opus-4-7")],
-            "Use \"thinking.type.adaptive\"",
+            "thinking-enabled",
         ),
         (
             "adaptive thinking for an older model",
             vec![("/thinking", json!({"type": "adaptive"}))],
-            "adaptive thinking is not supported",
+            "thinking-adaptive",
         ),
         (
             "thinking with a temperature",
             vec![enabled(1024), temperature()],
-            "may only be set to 1 when thinking is enabled",
+            "thinking-and-temperature",
         ),
         (
             "thinking with a forced tool",
             vec![enabled(1024), ("/tools", json!([tool("look")])), any()],
-            "Thinking may not be enabled when tool_choice forces tool use",
+            "thinking-and-forced",
+        ),
+        (
+            "much effort without thinking",
+            vec![
+                model("claude-opus-5"),
+                ("/thinking", json!({"type": "disabled"})),
+                ("/output_config", json!({"effort": "xhigh"})),
+            ],
+            "effort-and-disabled: 'xhigh'",
+        ),
+        (
+            "less effort without thinking",
+            vec![
+                model("claude-opus-5"),
+                ("/thinking", json!({"type": "disabled"})),
+                ("/output_config", json!({"effort": "high"})),
+            ],
+            "",
         ),
         (
             "an effort that the model does not have",
@@ -376,9 +463,43 @@ fn settings_and_tools_that_anthropic_refuses_are_refused_in_its_words() {
                 model("claude-opus-4-6"),
                 ("/output_config", json!({"effort": "xhigh"})),
             ],
-            "does not support effort level 'xhigh'",
+            "effort-xhigh",
+        ),
+        ("no model", vec![model("")], "model"),
+        (
+            "a high temperature",
+            vec![("/temperature", json!(1.5))],
+            "temperature",
+        ),
+        (
+            "an unknown kind of thinking",
+            vec![("/thinking", json!({"type": "much"}))],
+            "thinking-type: 'much'",
+        ),
+        (
+            "an effort for a model that has none",
+            vec![
+                model("claude-haiku-4-5"),
+                ("/output_config", json!({"effort": "low"})),
+            ],
+            "effort",
+        ),
+        (
+            "an effort",
+            vec![("/output_config", json!({"effort": "low"}))],
+            "",
         ),
         ("a tool", tools(json!([tool("look_up-1")])), ""),
+        (
+            "a tool without a schema",
+            tools(json!([{"name": "look"}])),
+            "tool-schema: tools.0.custom",
+        ),
+        (
+            "a schema of alternatives",
+            tools(json!([{"name": "look", "input_schema": {"type": "object", "anyOf": []}}])),
+            "tool-schema-combined: tools.0.custom",
+        ),
         (
             "a tool that the service runs",
             tools(json!([{"type": "web_search_20250305", "name": "web_search"}])),
@@ -387,22 +508,27 @@ fn settings_and_tools_that_anthropic_refuses_are_refused_in_its_words() {
         (
             "a name with a dot",
             tools(json!([tool("look.up")])),
-            "tools.0.custom.name: String should match pattern",
+            "tool-name: tools.0.custom",
         ),
         (
             "a name twice",
             tools(json!([tool("look"), tool("look")])),
-            "Tool names must be unique",
+            "tool-twice",
         ),
         (
             "a schema that is no object",
             tools(json!([{"name": "look", "input_schema": {"type": "string"}}])),
-            "tools.0.custom.input_schema.type: Input should be 'object'",
+            "tool-schema-type: tools.0.custom",
+        ),
+        (
+            "no choice without tools",
+            vec![("/tool_choice", json!({"type": "none"}))],
+            "",
         ),
         (
             "a choice without tools",
             vec![any()],
-            "may only be specified while providing `tools`",
+            "choice-without-tools",
         ),
         (
             "the choice of an unknown tool",
@@ -410,7 +536,7 @@ fn settings_and_tools_that_anthropic_refuses_are_refused_in_its_words() {
                 ("/tools", json!([tool("look")])),
                 ("/tool_choice", json!({"type": "tool", "name": "see"})),
             ],
-            "Tool 'see' not found",
+            "choice-unknown: 'see'",
         ),
         (
             "a forced tool for a model that cannot be forced",
@@ -419,14 +545,13 @@ fn settings_and_tools_that_anthropic_refuses_are_refused_in_its_words() {
                 ("/tools", json!([tool("look")])),
                 any(),
             ],
-            "does not support forced tool use",
+            "forced",
         ),
     ];
-    check(|body| refusal(body, ""), &base(), &cases);
+    check(|body| refusal(body, ""), &base(), &cases)
 }
 
-#[test]
-fn cache_marks_that_anthropic_refuses_are_refused_in_its_words() {
+fn of_cache_marks() -> BTreeSet<&'static str> {
     let marks = |number: usize, ttl: &str| {
         let marks: Vec<Value> = (0..number).map(|_| marked(text("a"), ttl)).collect();
         json!(marks)
@@ -439,20 +564,16 @@ fn cache_marks_that_anthropic_refuses_are_refused_in_its_words() {
     };
     let cases = [
         ("four marks", vec![("/system", marks(4, "5m"))], ""),
-        (
-            "five marks",
-            both(4, "5m"),
-            "A maximum of 4 blocks with cache_control may be provided. Found 5.",
-        ),
+        ("five marks", both(4, "5m"), "cache-marks: Found 5."),
         (
             "a longer one after a shorter one",
             both(1, "1h"),
-            "must not come after a ttl='5m'",
+            "cache-order",
         ),
         (
             "a mark on an empty text",
             vec![("/system", json!([marked(text(""), "5m")]))],
-            "cache_control cannot be set for empty text blocks",
+            "cache-empty",
         ),
         (
             "a mark on thinking",
@@ -460,14 +581,13 @@ fn cache_marks_that_anthropic_refuses_are_refused_in_its_words() {
                 says("user", json!("?")),
                 says("assistant", json!([marked(thought("s"), "5m")])),
             ]),
-            "thinking.cache_control: Extra inputs are not permitted",
+            "cache-thinking: thinking",
         ),
     ];
-    check(|body| refusal(body, ""), &base(), &cases);
+    check(|body| refusal(body, ""), &base(), &cases)
 }
 
-#[test]
-fn a_signature_holds_only_for_what_stood_before_its_thinking() {
+fn of_signatures() -> BTreeSet<&'static str> {
     let request = json!({
         "model": "claude-opus-5-5",
         "max_tokens": 1,
@@ -485,7 +605,7 @@ fn a_signature_holds_only_for_what_stood_before_its_thinking() {
         says("user", json!([result("a")]))
     ]);
     let block = |pointer: &'static str, with: Value| vec![(pointer, with)];
-    let bound = "bound to a different conversation";
+    let bound = "signature-prefix";
     let cases = [
         ("the same prefix", vec![], ""),
         (
@@ -508,9 +628,17 @@ fn a_signature_holds_only_for_what_stood_before_its_thinking() {
             bound,
         ),
         (
+            "another question for a model that looks at no prefix",
+            vec![
+                ("/model", json!("claude-opus-4-8")),
+                ("/messages/0/content", json!("!")),
+            ],
+            "",
+        ),
+        (
             "another word before",
             block("/messages/1/content/1", text("Thus.")),
-            "messages.1.content.2: Invalid",
+            "signature-prefix: messages.1.content.2",
         ),
         (
             "other thinking",
@@ -518,7 +646,7 @@ fn a_signature_holds_only_for_what_stood_before_its_thinking() {
                 "/messages/1/content/0",
                 json!({"type": "thinking", "thinking": "Ah.", "signature": "bound-1"}),
             ),
-            "messages.1.content.0: Invalid `signature` in `thinking` block. The block is bound",
+            "signature-prefix: messages.1.content.0",
         ),
         (
             "no signature",
@@ -526,12 +654,12 @@ fn a_signature_holds_only_for_what_stood_before_its_thinking() {
                 "/messages/1/content/2",
                 json!({"type": "thinking", "thinking": "Hm."}),
             ),
-            "messages.1.content.2.thinking.signature: Field required",
+            "signature-missing: messages.1.content.2.thinking.signature",
         ),
         (
             "the signature of another service",
             block("/messages/1/content/2", thought("theirs")),
-            "Invalid `signature`",
+            "signature",
         ),
         (
             "a signature that was given out",
@@ -539,5 +667,5 @@ fn a_signature_holds_only_for_what_stood_before_its_thinking() {
             "",
         ),
     ];
-    check(|body| refusal(body, "ours"), &base, &cases);
+    check(|body| refusal(body, "ours"), &base, &cases)
 }

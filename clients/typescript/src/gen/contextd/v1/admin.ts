@@ -16,9 +16,9 @@ import { Access, accessFromJSON, accessToNumber } from "./access.js";
  */
 export interface TenantLimits {
   /**
-   * Turns that run at once, on all replicas together; those that wait for tools do not count. Further
-   * ones are refused with RATE_LIMITED, and queued messages wait for a place. Several replicas that admit
-   * turns within the same 2 seconds may exceed it.
+   * Turns that run at once, on all replicas together; those that wait for tools do not count, and calls
+   * of Compact do. Further ones are refused with RATE_LIMITED, and queued messages wait for a place.
+   * Several replicas that admit turns within the same 2 seconds may exceed it.
    */
   runningTurns?:
     | number
@@ -32,16 +32,18 @@ export interface TenantLimits {
     | undefined;
   /**
    * Tokens that models read and write per minute, on all replicas together, compactions included. A call
-   * counts when it has ended, so that the last one may exceed it. Beyond it, new turns are refused with
-   * RATE_LIMITED, and running ones wait before their next call of a model.
+   * under way counts with its predicted prompt and the most that it may answer; when it has ended, with
+   * what the service reported, or else with the prediction and what arrived. Beyond it, new turns are
+   * refused with RATE_LIMITED, and running ones wait before their next call of a model.
    */
   tokensPerMinute?:
     | number
     | undefined;
   /**
-   * Bytes of messages, events and blobs, measured about every 30 seconds while the tenant is active.
-   * Beyond it, whatever stores more is refused with QUOTA_EXCEEDED; running turns go on, and reading
-   * and deleting are possible.
+   * Bytes of messages, events, configurations, requests and blobs, uploads under way included: measured
+   * about every 30 seconds while the tenant is active, and what was written since. Beyond it, whatever
+   * stores more is refused with QUOTA_EXCEEDED; running turns go on, and reading and deleting are
+   * possible.
    */
   storedBytes?: number | undefined;
 }
@@ -51,13 +53,17 @@ export interface TenantUse {
   /** Turns that run, on all replicas together. */
   runningTurns: number;
   /**
-   * Time until the spent tokens are within tokens_per_minute again: at most 1 minute. Absent without
-   * that limit.
+   * Time until the spent tokens are within tokens_per_minute again, and a model may be called: 0 while
+   * they are, more than 1 minute after calls that exceeded the limit by more than one minute's tokens.
+   * Absent without that limit.
    */
   tokensOwed?:
     | Duration
     | undefined;
-  /** Bytes stored, when they were last measured. Absent without that limit, and before the first measure. */
+  /**
+   * Bytes stored when they were last measured, and those written since. Absent without that limit, and
+   * before the first measure.
+   */
   storedBytes?: number | undefined;
 }
 

@@ -454,7 +454,7 @@ export const GetBlobResponse: MessageFns<GetBlobResponse> = {
 
 /**
  * Stores and serves content too large for messages. Other calls make blobs by themselves: inline
- * media, long tool outputs, prompts over 2 MiB.
+ * media, long tool outputs, prompts and configurations of sessions over 2 MiB.
  */
 export type BlobServiceDefinition = typeof BlobServiceDefinition;
 export const BlobServiceDefinition = {

@@ -168,7 +168,7 @@ export const PromptNoteKind = {
   TRUNCATED: "truncated",
   /** DROPPED - Left out: nothing in it can be sent, or its signature is no longer valid. */
   DROPPED: "dropped",
-  /** UNSUPPORTED - The model cannot take it; the text "[unsupported content]" stands in its place. */
+  /** UNSUPPORTED - The model cannot take it as it is; it gets the text "[unsupported content]", or a call under a name that it takes. */
   UNSUPPORTED: "unsupported",
   UNRECOGNIZED: "unrecognized",
 } as const;
@@ -240,7 +240,7 @@ export const PromptFormat = {
   /** GEMINI - Gemini generateContent. */
   GEMINI: "gemini",
   /**
-   * AI_SDK - Messages of the AI SDK (ModelMessage). As the format of a prompt: an object with the arguments of
+   * AI_SDK - Messages of the AI SDK 5 and 6 (ModelMessage). As the format of a prompt: an object with the arguments of
    * streamText (system, messages, tools, maxOutputTokens, ...); wrap each tool's inputSchema in
    * jsonSchema().
    */
@@ -250,6 +250,11 @@ export const PromptFormat = {
    * is sent no request (kind scripted).
    */
   NATIVE: "native",
+  /**
+   * AI_SDK_7 - Messages of the AI SDK 7. Read as AI_SDK is, which takes its messages too. Written with tagged
+   * files (`data: {type: "data", ...}`), and as a prompt with `instructions` in place of `system`.
+   */
+  AI_SDK_7: "ai_sdk_7",
   UNRECOGNIZED: "unrecognized",
 } as const;
 
@@ -264,6 +269,7 @@ export namespace PromptFormat {
   export type GEMINI = typeof PromptFormat.GEMINI;
   export type AI_SDK = typeof PromptFormat.AI_SDK;
   export type NATIVE = typeof PromptFormat.NATIVE;
+  export type AI_SDK_7 = typeof PromptFormat.AI_SDK_7;
   export type UNRECOGNIZED = typeof PromptFormat.UNRECOGNIZED;
 }
 
@@ -285,6 +291,8 @@ export function promptFormatFromJSON(object: any): PromptFormat {
       return PromptFormat.AI_SDK;
     case 7:
       return PromptFormat.NATIVE;
+    case 8:
+      return PromptFormat.AI_SDK_7;
     case -1:
     default:
       return PromptFormat.UNRECOGNIZED;
@@ -309,6 +317,8 @@ export function promptFormatToNumber(object: PromptFormat): number {
       return 6;
     case PromptFormat.NATIVE:
       return 7;
+    case PromptFormat.AI_SDK_7:
+      return 8;
     case PromptFormat.UNRECOGNIZED:
     default:
       return -1;
@@ -360,7 +370,7 @@ export interface ContextStats {
   sizeBasis?:
     | SizeBasis
     | undefined;
-  /** The last model call: predicted against reported. Absent before the first. */
+  /** The last model call: predicted against reported. Absent before the first, and after one whose tools the provider ran. */
   lastEstimate?:
     | CallEstimate
     | undefined;
@@ -564,7 +574,10 @@ export interface Prompt {
    * prompt was sent. 0 for a look back (at_seq).
    */
   contextVersion: number;
-  /** What is not in it, and why. */
+  /**
+   * What is not in it, and why. At most 256 KiB; if there are more, the last one says how many are
+   * left out.
+   */
   notes: PromptNote[];
 }
 

@@ -364,7 +364,7 @@ export interface RecordUsageRequest {
 export interface RecordUsageResponse {
   /**
    * The prediction beside the report. Absent: nothing was anchored, since it is not known which prompt
-   * was sent.
+   * was sent, or the report cannot be its size.
    */
   estimate?:
     | CallEstimate

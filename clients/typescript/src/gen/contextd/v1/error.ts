@@ -44,7 +44,9 @@ export const ErrorReason = {
   EVENTS_EXPIRED: "events_expired",
   /**
    * REQUEST_TOO_LARGE - RESOURCE_EXHAUSTED {limit_bytes}. The request is larger than the server reads. Put large
-   * content in a blob.
+   * content in a blob; where limit_bytes is of the decoded request, send fewer messages at a time.
+   * Also where the messages of the session that a model sees are as large as they may be: compact or
+   * prune them.
    */
   REQUEST_TOO_LARGE: "request_too_large",
   /**
@@ -168,8 +170,8 @@ export const ErrorReason = {
    */
   MCP_TOOLS_UNUSABLE: "mcp_tools_unusable",
   /**
-   * DEADLINE_EXCEEDED - DEADLINE_EXCEEDED. The caller's deadline passed, or an upload took too long. Turns and
-   * compactions go on; repeat the call to attach again.
+   * DEADLINE_EXCEEDED - DEADLINE_EXCEEDED. The caller's deadline passed, or the request or an upload took too long to arrive.
+   * Turns and compactions go on; repeat the call to attach again.
    */
   DEADLINE_EXCEEDED: "deadline_exceeded",
   /**
@@ -554,7 +556,8 @@ export const FailureReason = {
   PROVIDER_BROKEN: "provider_broken",
   /**
    * CONTEXT_OVERFLOW - The prompt does not fit and cannot be made smaller. Failure.categories says what fills the
-   * window.
+   * window. Also if the model's window is not known, and the policy refuses that
+   * (UNKNOWN_WINDOW_REFUSE).
    */
   CONTEXT_OVERFLOW: "context_overflow",
   /**

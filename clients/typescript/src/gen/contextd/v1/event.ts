@@ -639,7 +639,7 @@ export interface UsageRecorded {
   usage?:
     | Usage
     | undefined;
-  /** The prediction beside it. */
+  /** The prediction beside it. Absent where the report is not the size of the prompt that was sent. */
   estimate?:
     | CallEstimate
     | undefined;

@@ -252,8 +252,8 @@ export interface InputMessage {
   /** The content, 1 to 256 parts in order. ExecuteTurn and EnqueueMessage take text and media. */
   parts: Part[];
   /**
-   * Never summarised, never removed by a compaction. Results stay or go with the message that makes
-   * their calls. Default false.
+   * Never summarised, never removed by a compaction, unless the prompt does not fit the window whatever
+   * else goes. Results stay or go with the message that makes their calls. Default false.
    */
   pinned: boolean;
   /**
@@ -461,7 +461,8 @@ export interface Part {
     | undefined;
   /**
    * Output only. Set when this text or result would make the answer too large and is only its first
-   * 4 KiB; the blob is the whole. For the arguments of a call see ToolCall.arguments_blob.
+   * 4 KiB, or when the item_json of a ProviderItem would and is left out; the blob is the whole. For the
+   * arguments of a call see ToolCall.arguments_blob.
    */
   previewOf?:
     | Blob
@@ -521,7 +522,15 @@ export interface ToolResult {
    * Output only. Set when the result was pruned: the model sees "[Old tool result content cleared]"
    * instead of the parts.
    */
-  pruneMark?: PruneMark | undefined;
+  pruneMark?:
+    | PruneMark
+    | undefined;
+  /**
+   * Output only. What the tool says to people, at most 1,000 characters; the model does not read it.
+   * Set for a result of an MCP server that has structured content, which the model reads in place of
+   * the text beside it.
+   */
+  displayText: string;
 }
 
 /** How a tool's output was cut. */
@@ -599,7 +608,7 @@ export interface ProviderItem {
   provider: string;
   /** The provider's type name, e.g. "web_search_call". */
   kind: string;
-  /** The item, unchanged. */
+  /** The item, unchanged. Empty where Part.preview_of names it. */
   itemJson: string;
   /** A line for people, e.g. "Searched the web: weather paris". May be empty. */
   title: string;
@@ -1973,6 +1982,7 @@ function createBaseToolResult(): ToolResult {
     outcome: ToolOutcome.UNSPECIFIED,
     truncation: undefined,
     pruneMark: undefined,
+    displayText: "",
   };
 }
 
@@ -1995,6 +2005,9 @@ export const ToolResult: MessageFns<ToolResult> = {
     }
     if (message.pruneMark !== undefined) {
       PruneMark.encode(message.pruneMark, writer.uint32(50).fork()).join();
+    }
+    if (message.displayText !== "") {
+      writer.uint32(58).string(message.displayText);
     }
     return writer;
   },
@@ -2060,6 +2073,14 @@ export const ToolResult: MessageFns<ToolResult> = {
             message.pruneMark = PruneMark.decode(reader, reader.uint32());
             continue;
           }
+          case 7: {
+            if (tag !== 58) {
+              break;
+            }
+
+            message.displayText = reader.string();
+            continue;
+          }
         }
         if ((tag & 7) === 4 || tag === 0) {
           break;
@@ -2087,6 +2108,7 @@ export const ToolResult: MessageFns<ToolResult> = {
     message.pruneMark = (object.pruneMark !== undefined && object.pruneMark !== null)
       ? PruneMark.fromPartial(object.pruneMark)
       : undefined;
+    message.displayText = object.displayText ?? "";
     return message;
   },
 };

@@ -9,6 +9,301 @@ import { BinaryReader, BinaryWriter } from "@bufbuild/protobuf/wire";
 import { Timestamp } from "../../google/protobuf/timestamp.js";
 import { ReasoningEffort, reasoningEffortFromJSON, reasoningEffortToNumber } from "./generation.js";
 
+/** Which reasoning of earlier answers is sent, by its place in the conversation. */
+export const ReasoningKept = {
+  /** UNSPECIFIED - Not known to this client. */
+  UNSPECIFIED: "unspecified",
+  /** NEVER - None. */
+  NEVER: "never",
+  /** TOOL_LOOP - That of the current tool loop: since the user's last message. */
+  TOOL_LOOP: "tool_loop",
+  /**
+   * WHILE_CALLS - That of the current tool loop, and in all later requests that of answers between two messages of
+   * the user if one of these answers calls tools.
+   */
+  WHILE_CALLS: "while_calls",
+  /** ALWAYS - All. */
+  ALWAYS: "always",
+  UNRECOGNIZED: "unrecognized",
+} as const;
+
+export type ReasoningKept = typeof ReasoningKept[keyof typeof ReasoningKept];
+
+export namespace ReasoningKept {
+  export type UNSPECIFIED = typeof ReasoningKept.UNSPECIFIED;
+  export type NEVER = typeof ReasoningKept.NEVER;
+  export type TOOL_LOOP = typeof ReasoningKept.TOOL_LOOP;
+  export type WHILE_CALLS = typeof ReasoningKept.WHILE_CALLS;
+  export type ALWAYS = typeof ReasoningKept.ALWAYS;
+  export type UNRECOGNIZED = typeof ReasoningKept.UNRECOGNIZED;
+}
+
+export function reasoningKeptFromJSON(object: any): ReasoningKept {
+  switch (object) {
+    case 0:
+      return ReasoningKept.UNSPECIFIED;
+    case 1:
+      return ReasoningKept.NEVER;
+    case 2:
+      return ReasoningKept.TOOL_LOOP;
+    case 3:
+      return ReasoningKept.WHILE_CALLS;
+    case 4:
+      return ReasoningKept.ALWAYS;
+    case -1:
+    default:
+      return ReasoningKept.UNRECOGNIZED;
+  }
+}
+
+export function reasoningKeptToNumber(object: ReasoningKept): number {
+  switch (object) {
+    case ReasoningKept.UNSPECIFIED:
+      return 0;
+    case ReasoningKept.NEVER:
+      return 1;
+    case ReasoningKept.TOOL_LOOP:
+      return 2;
+    case ReasoningKept.WHILE_CALLS:
+      return 3;
+    case ReasoningKept.ALWAYS:
+      return 4;
+    case ReasoningKept.UNRECOGNIZED:
+    default:
+      return -1;
+  }
+}
+
+/** Which reasoning of earlier answers is sent, by the model that wrote it. */
+export const ReasoningAuthor = {
+  /** UNSPECIFIED - Not known to this client, or none is sent. */
+  UNSPECIFIED: "unspecified",
+  /** ANY_MODEL - That of any model. */
+  ANY_MODEL: "any_model",
+  /** SAME_MODEL - That of the same model of the same provider. */
+  SAME_MODEL: "same_model",
+  /** SAME_MODEL_SIGNED - The same, if it came with a signature, encrypted content or details of the service. */
+  SAME_MODEL_SIGNED: "same_model_signed",
+  UNRECOGNIZED: "unrecognized",
+} as const;
+
+export type ReasoningAuthor = typeof ReasoningAuthor[keyof typeof ReasoningAuthor];
+
+export namespace ReasoningAuthor {
+  export type UNSPECIFIED = typeof ReasoningAuthor.UNSPECIFIED;
+  export type ANY_MODEL = typeof ReasoningAuthor.ANY_MODEL;
+  export type SAME_MODEL = typeof ReasoningAuthor.SAME_MODEL;
+  export type SAME_MODEL_SIGNED = typeof ReasoningAuthor.SAME_MODEL_SIGNED;
+  export type UNRECOGNIZED = typeof ReasoningAuthor.UNRECOGNIZED;
+}
+
+export function reasoningAuthorFromJSON(object: any): ReasoningAuthor {
+  switch (object) {
+    case 0:
+      return ReasoningAuthor.UNSPECIFIED;
+    case 1:
+      return ReasoningAuthor.ANY_MODEL;
+    case 2:
+      return ReasoningAuthor.SAME_MODEL;
+    case 3:
+      return ReasoningAuthor.SAME_MODEL_SIGNED;
+    case -1:
+    default:
+      return ReasoningAuthor.UNRECOGNIZED;
+  }
+}
+
+export function reasoningAuthorToNumber(object: ReasoningAuthor): number {
+  switch (object) {
+    case ReasoningAuthor.UNSPECIFIED:
+      return 0;
+    case ReasoningAuthor.ANY_MODEL:
+      return 1;
+    case ReasoningAuthor.SAME_MODEL:
+      return 2;
+    case ReasoningAuthor.SAME_MODEL_SIGNED:
+      return 3;
+    case ReasoningAuthor.UNRECOGNIZED:
+    default:
+      return -1;
+  }
+}
+
+/** What is sent with a tool call that has no reasoning. */
+export const MissingReasoning = {
+  /** UNSPECIFIED - Not known to this client. */
+  UNSPECIFIED: "unspecified",
+  /** NOTHING - The call alone. */
+  NOTHING: "nothing",
+  /** PLACEHOLDER - ModelRules.reasoning_placeholder in the place of the reasoning or of its signature. */
+  PLACEHOLDER: "placeholder",
+  /**
+   * NO_BUDGET - The call alone. If it is in the current tool loop, the request asks for no reasoning by a budget,
+   * nor by an effort that becomes one: the model refuses such a call while it reasons.
+   */
+  NO_BUDGET: "no_budget",
+  UNRECOGNIZED: "unrecognized",
+} as const;
+
+export type MissingReasoning = typeof MissingReasoning[keyof typeof MissingReasoning];
+
+export namespace MissingReasoning {
+  export type UNSPECIFIED = typeof MissingReasoning.UNSPECIFIED;
+  export type NOTHING = typeof MissingReasoning.NOTHING;
+  export type PLACEHOLDER = typeof MissingReasoning.PLACEHOLDER;
+  export type NO_BUDGET = typeof MissingReasoning.NO_BUDGET;
+  export type UNRECOGNIZED = typeof MissingReasoning.UNRECOGNIZED;
+}
+
+export function missingReasoningFromJSON(object: any): MissingReasoning {
+  switch (object) {
+    case 0:
+      return MissingReasoning.UNSPECIFIED;
+    case 1:
+      return MissingReasoning.NOTHING;
+    case 2:
+      return MissingReasoning.PLACEHOLDER;
+    case 3:
+      return MissingReasoning.NO_BUDGET;
+    case -1:
+    default:
+      return MissingReasoning.UNRECOGNIZED;
+  }
+}
+
+export function missingReasoningToNumber(object: MissingReasoning): number {
+  switch (object) {
+    case MissingReasoning.UNSPECIFIED:
+      return 0;
+    case MissingReasoning.NOTHING:
+      return 1;
+    case MissingReasoning.PLACEHOLDER:
+      return 2;
+    case MissingReasoning.NO_BUDGET:
+      return 3;
+    case MissingReasoning.UNRECOGNIZED:
+    default:
+      return -1;
+  }
+}
+
+/** Ids of tool calls that a service takes. */
+export const CallIdFormat = {
+  /** UNSPECIFIED - Not known to this client. */
+  UNSPECIFIED: "unspecified",
+  /** SHORT - 1 to 40 letters and digits of ASCII, "_" and "-". */
+  SHORT: "short",
+  /** NINE - Nine letters and digits of ASCII. */
+  NINE: "nine",
+  /** OWN_ONLY - No ids are sent but those that the service gave itself. */
+  OWN_ONLY: "own_only",
+  UNRECOGNIZED: "unrecognized",
+} as const;
+
+export type CallIdFormat = typeof CallIdFormat[keyof typeof CallIdFormat];
+
+export namespace CallIdFormat {
+  export type UNSPECIFIED = typeof CallIdFormat.UNSPECIFIED;
+  export type SHORT = typeof CallIdFormat.SHORT;
+  export type NINE = typeof CallIdFormat.NINE;
+  export type OWN_ONLY = typeof CallIdFormat.OWN_ONLY;
+  export type UNRECOGNIZED = typeof CallIdFormat.UNRECOGNIZED;
+}
+
+export function callIdFormatFromJSON(object: any): CallIdFormat {
+  switch (object) {
+    case 0:
+      return CallIdFormat.UNSPECIFIED;
+    case 1:
+      return CallIdFormat.SHORT;
+    case 2:
+      return CallIdFormat.NINE;
+    case 3:
+      return CallIdFormat.OWN_ONLY;
+    case -1:
+    default:
+      return CallIdFormat.UNRECOGNIZED;
+  }
+}
+
+export function callIdFormatToNumber(object: CallIdFormat): number {
+  switch (object) {
+    case CallIdFormat.UNSPECIFIED:
+      return 0;
+    case CallIdFormat.SHORT:
+      return 1;
+    case CallIdFormat.NINE:
+      return 2;
+    case CallIdFormat.OWN_ONLY:
+      return 3;
+    case CallIdFormat.UNRECOGNIZED:
+    default:
+      return -1;
+  }
+}
+
+/** What is sent if a call is forced while the model reasons. */
+export const ForcedCalls = {
+  /** UNSPECIFIED - Not known to this client. */
+  UNSPECIFIED: "unspecified",
+  /** BOTH - Both: the call is forced and the model reasons. */
+  BOTH: "both",
+  /** WITHOUT_REASONING - The forced call. The request asks for no reasoning. */
+  WITHOUT_REASONING: "without_reasoning",
+  /** NOT_FORCED - The reasoning. The call is not forced. */
+  NOT_FORCED: "not_forced",
+  /** NEVER - The model cannot be forced to call a tool, with reasoning or without. */
+  NEVER: "never",
+  UNRECOGNIZED: "unrecognized",
+} as const;
+
+export type ForcedCalls = typeof ForcedCalls[keyof typeof ForcedCalls];
+
+export namespace ForcedCalls {
+  export type UNSPECIFIED = typeof ForcedCalls.UNSPECIFIED;
+  export type BOTH = typeof ForcedCalls.BOTH;
+  export type WITHOUT_REASONING = typeof ForcedCalls.WITHOUT_REASONING;
+  export type NOT_FORCED = typeof ForcedCalls.NOT_FORCED;
+  export type NEVER = typeof ForcedCalls.NEVER;
+  export type UNRECOGNIZED = typeof ForcedCalls.UNRECOGNIZED;
+}
+
+export function forcedCallsFromJSON(object: any): ForcedCalls {
+  switch (object) {
+    case 0:
+      return ForcedCalls.UNSPECIFIED;
+    case 1:
+      return ForcedCalls.BOTH;
+    case 2:
+      return ForcedCalls.WITHOUT_REASONING;
+    case 3:
+      return ForcedCalls.NOT_FORCED;
+    case 4:
+      return ForcedCalls.NEVER;
+    case -1:
+    default:
+      return ForcedCalls.UNRECOGNIZED;
+  }
+}
+
+export function forcedCallsToNumber(object: ForcedCalls): number {
+  switch (object) {
+    case ForcedCalls.UNSPECIFIED:
+      return 0;
+    case ForcedCalls.BOTH:
+      return 1;
+    case ForcedCalls.WITHOUT_REASONING:
+      return 2;
+    case ForcedCalls.NOT_FORCED:
+      return 3;
+    case ForcedCalls.NEVER:
+      return 4;
+    case ForcedCalls.UNRECOGNIZED:
+    default:
+      return -1;
+  }
+}
+
 /** Where a fact about a model comes from. Later ones win. */
 export const ModelSource = {
   /** UNSPECIFIED - Not known. */
@@ -122,7 +417,86 @@ export interface Model {
    * When the provider's list was last read, with the model in it. Absent: the provider has not listed
    * it. Later readings that failed change nothing, so the time says how old the discovered facts are.
    */
-  discoverTime?: Date | undefined;
+  discoverTime?:
+    | Date
+    | undefined;
+  /**
+   * What requests to the model contain, as far as services differ in it. Absent for models that are
+   * sent no requests, such as scripted ones.
+   */
+  rules?: ModelRules | undefined;
+}
+
+/**
+ * The rules by which requests to a model are written. They follow from the kind of the provider, its
+ * dialect, the rules in its configuration ([providers.NAME.rules]) and the name of the model; requests
+ * are written by the same values. RenderContext shows a whole request.
+ */
+export interface ModelRules {
+  /**
+   * The dialect of the protocol, as it is named in the configuration, e.g. "deepseek". Empty: the
+   * protocol has no dialects ("anthropic" and "gemini").
+   */
+  dialect: string;
+  /** Which reasoning of earlier answers is sent, by its place in the conversation. */
+  reasoningKept: ReasoningKept;
+  /**
+   * Which reasoning of earlier answers is sent, by the model that wrote it. Both rules must hold.
+   * Reasoning that is not sent takes no room in the window.
+   */
+  reasoningAuthor: ReasoningAuthor;
+  /** The field or block of the request that contains it, e.g. "reasoning_content". Empty: none is sent. */
+  reasoningField: string;
+  /**
+   * Whether reasoning is sent only while nothing before it has changed since it was written: its
+   * signature covers the prompt. After a prune, a compaction or another system prompt it is left out.
+   */
+  reasoningBoundToPrefix: boolean;
+  /**
+   * What is sent with a tool call that has no reasoning, for example one of another model, while the
+   * model reasons.
+   */
+  missingReasoning: MissingReasoning;
+  /** The text for MISSING_REASONING_PLACEHOLDER; empty otherwise. */
+  reasoningPlaceholder: string;
+  /**
+   * The ids of tool calls that the service takes. An id of another form is sent as a derived one, the
+   * same for a call and its result. ToolCall.call_id does not change.
+   */
+  callIdFormat: CallIdFormat;
+  /**
+   * Whether ids of calls that the model made itself are sent unchanged, also in a form that
+   * call_id_format does not allow.
+   */
+  keepsOwnCallIds: boolean;
+  /**
+   * What is sent if Generation.tool_choice forces a call while the model reasons by
+   * Generation.reasoning_effort. What is left out is reported as unsupported_input.
+   */
+  forcedCallsWithEffort: ForcedCalls;
+  /** The same if Generation.reasoning_budget_tokens is set, for a model that takes a budget. */
+  forcedCallsWithBudget: ForcedCalls;
+  /**
+   * The levels that a request can have, in order. Any other Generation.reasoning_effort is sent as
+   * one of them. Empty: none is sent. Levels that make the same request are listed once, as the
+   * highest of them; a level for which nothing is sent is not listed.
+   */
+  reasoningEfforts: ReasoningEffort[];
+  /**
+   * The same for requests with tools. OpenAI's models since gpt-5.4 have NONE only over Chat
+   * Completions; the reduced effort is reported as unsupported_input.
+   */
+  reasoningEffortsWithTools: ReasoningEffort[];
+  /**
+   * The kind of provider that sends the model all levels beside tools, if this one does not:
+   * "openai-responses". Empty: this one does.
+   */
+  kindForReasoningWithTools: string;
+  /**
+   * Most Generation.stop_sequences of a request. With more, none is sent, which is reported as
+   * unsupported_input. 0: the model takes none. Absent: no limit is known.
+   */
+  maxStopSequences?: number | undefined;
 }
 
 /** A limit of a model, and where it comes from. */
@@ -152,6 +526,7 @@ function createBaseModel(): Model {
     calibrationRatio: 0,
     source: ModelSource.UNSPECIFIED,
     discoverTime: undefined,
+    rules: undefined,
   };
 }
 
@@ -211,6 +586,9 @@ export const Model: MessageFns<Model> = {
     }
     if (message.discoverTime !== undefined) {
       Timestamp.encode(toTimestamp(message.discoverTime), writer.uint32(138).fork()).join();
+    }
+    if (message.rules !== undefined) {
+      ModelRules.encode(message.rules, writer.uint32(146).fork()).join();
     }
     return writer;
   },
@@ -374,6 +752,14 @@ export const Model: MessageFns<Model> = {
             message.discoverTime = fromTimestamp(Timestamp.decode(reader, reader.uint32()));
             continue;
           }
+          case 18: {
+            if (tag !== 146) {
+              break;
+            }
+
+            message.rules = ModelRules.decode(reader, reader.uint32());
+            continue;
+          }
         }
         if ((tag & 7) === 4 || tag === 0) {
           break;
@@ -412,6 +798,276 @@ export const Model: MessageFns<Model> = {
     message.calibrationRatio = object.calibrationRatio ?? 0;
     message.source = object.source ?? ModelSource.UNSPECIFIED;
     message.discoverTime = object.discoverTime ?? undefined;
+    message.rules = (object.rules !== undefined && object.rules !== null)
+      ? ModelRules.fromPartial(object.rules)
+      : undefined;
+    return message;
+  },
+};
+
+function createBaseModelRules(): ModelRules {
+  return {
+    dialect: "",
+    reasoningKept: ReasoningKept.UNSPECIFIED,
+    reasoningAuthor: ReasoningAuthor.UNSPECIFIED,
+    reasoningField: "",
+    reasoningBoundToPrefix: false,
+    missingReasoning: MissingReasoning.UNSPECIFIED,
+    reasoningPlaceholder: "",
+    callIdFormat: CallIdFormat.UNSPECIFIED,
+    keepsOwnCallIds: false,
+    forcedCallsWithEffort: ForcedCalls.UNSPECIFIED,
+    forcedCallsWithBudget: ForcedCalls.UNSPECIFIED,
+    reasoningEfforts: [],
+    reasoningEffortsWithTools: [],
+    kindForReasoningWithTools: "",
+    maxStopSequences: undefined,
+  };
+}
+
+export const ModelRules: MessageFns<ModelRules> = {
+  encode(message: ModelRules, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
+    if (message.dialect !== "") {
+      writer.uint32(10).string(message.dialect);
+    }
+    if (message.reasoningKept !== ReasoningKept.UNSPECIFIED) {
+      writer.uint32(16).int32(reasoningKeptToNumber(message.reasoningKept));
+    }
+    if (message.reasoningAuthor !== ReasoningAuthor.UNSPECIFIED) {
+      writer.uint32(24).int32(reasoningAuthorToNumber(message.reasoningAuthor));
+    }
+    if (message.reasoningField !== "") {
+      writer.uint32(34).string(message.reasoningField);
+    }
+    if (message.reasoningBoundToPrefix !== false) {
+      writer.uint32(40).bool(message.reasoningBoundToPrefix);
+    }
+    if (message.missingReasoning !== MissingReasoning.UNSPECIFIED) {
+      writer.uint32(48).int32(missingReasoningToNumber(message.missingReasoning));
+    }
+    if (message.reasoningPlaceholder !== "") {
+      writer.uint32(58).string(message.reasoningPlaceholder);
+    }
+    if (message.callIdFormat !== CallIdFormat.UNSPECIFIED) {
+      writer.uint32(64).int32(callIdFormatToNumber(message.callIdFormat));
+    }
+    if (message.keepsOwnCallIds !== false) {
+      writer.uint32(72).bool(message.keepsOwnCallIds);
+    }
+    if (message.forcedCallsWithEffort !== ForcedCalls.UNSPECIFIED) {
+      writer.uint32(80).int32(forcedCallsToNumber(message.forcedCallsWithEffort));
+    }
+    if (message.forcedCallsWithBudget !== ForcedCalls.UNSPECIFIED) {
+      writer.uint32(88).int32(forcedCallsToNumber(message.forcedCallsWithBudget));
+    }
+    if (message.reasoningEfforts.length !== 0) {
+      writer.uint32(98).fork();
+      for (const v of message.reasoningEfforts) {
+        writer.int32(reasoningEffortToNumber(v));
+      }
+      writer.join();
+    }
+    if (message.reasoningEffortsWithTools.length !== 0) {
+      writer.uint32(106).fork();
+      for (const v of message.reasoningEffortsWithTools) {
+        writer.int32(reasoningEffortToNumber(v));
+      }
+      writer.join();
+    }
+    if (message.kindForReasoningWithTools !== "") {
+      writer.uint32(114).string(message.kindForReasoningWithTools);
+    }
+    if (message.maxStopSequences !== undefined) {
+      writer.uint32(120).int32(message.maxStopSequences);
+    }
+    return writer;
+  },
+
+  decode(input: BinaryReader | Uint8Array, length?: number): ModelRules {
+    const reader = input instanceof BinaryReader ? input : new BinaryReader(input);
+    const previousRecursionDepth = (reader as any).__tsProtoDecodeDepth ?? 0;
+    if (previousRecursionDepth >= 100) {
+      throw new globalThis.Error("protobuf decode recursion limit exceeded");
+    }
+    (reader as any).__tsProtoDecodeDepth = previousRecursionDepth + 1;
+    try {
+      const end = length === undefined ? reader.len : reader.pos + length;
+      const message = createBaseModelRules();
+      while (reader.pos < end) {
+        const tag = reader.uint32();
+        switch (tag >>> 3) {
+          case 1: {
+            if (tag !== 10) {
+              break;
+            }
+
+            message.dialect = reader.string();
+            continue;
+          }
+          case 2: {
+            if (tag !== 16) {
+              break;
+            }
+
+            message.reasoningKept = reasoningKeptFromJSON(reader.int32());
+            continue;
+          }
+          case 3: {
+            if (tag !== 24) {
+              break;
+            }
+
+            message.reasoningAuthor = reasoningAuthorFromJSON(reader.int32());
+            continue;
+          }
+          case 4: {
+            if (tag !== 34) {
+              break;
+            }
+
+            message.reasoningField = reader.string();
+            continue;
+          }
+          case 5: {
+            if (tag !== 40) {
+              break;
+            }
+
+            message.reasoningBoundToPrefix = reader.bool();
+            continue;
+          }
+          case 6: {
+            if (tag !== 48) {
+              break;
+            }
+
+            message.missingReasoning = missingReasoningFromJSON(reader.int32());
+            continue;
+          }
+          case 7: {
+            if (tag !== 58) {
+              break;
+            }
+
+            message.reasoningPlaceholder = reader.string();
+            continue;
+          }
+          case 8: {
+            if (tag !== 64) {
+              break;
+            }
+
+            message.callIdFormat = callIdFormatFromJSON(reader.int32());
+            continue;
+          }
+          case 9: {
+            if (tag !== 72) {
+              break;
+            }
+
+            message.keepsOwnCallIds = reader.bool();
+            continue;
+          }
+          case 10: {
+            if (tag !== 80) {
+              break;
+            }
+
+            message.forcedCallsWithEffort = forcedCallsFromJSON(reader.int32());
+            continue;
+          }
+          case 11: {
+            if (tag !== 88) {
+              break;
+            }
+
+            message.forcedCallsWithBudget = forcedCallsFromJSON(reader.int32());
+            continue;
+          }
+          case 12: {
+            if (tag === 96) {
+              message.reasoningEfforts.push(reasoningEffortFromJSON(reader.int32()));
+
+              continue;
+            }
+
+            if (tag === 98) {
+              const end2 = reader.uint32() + reader.pos;
+              while (reader.pos < end2) {
+                message.reasoningEfforts.push(reasoningEffortFromJSON(reader.int32()));
+              }
+
+              continue;
+            }
+
+            break;
+          }
+          case 13: {
+            if (tag === 104) {
+              message.reasoningEffortsWithTools.push(reasoningEffortFromJSON(reader.int32()));
+
+              continue;
+            }
+
+            if (tag === 106) {
+              const end2 = reader.uint32() + reader.pos;
+              while (reader.pos < end2) {
+                message.reasoningEffortsWithTools.push(reasoningEffortFromJSON(reader.int32()));
+              }
+
+              continue;
+            }
+
+            break;
+          }
+          case 14: {
+            if (tag !== 114) {
+              break;
+            }
+
+            message.kindForReasoningWithTools = reader.string();
+            continue;
+          }
+          case 15: {
+            if (tag !== 120) {
+              break;
+            }
+
+            message.maxStopSequences = reader.int32();
+            continue;
+          }
+        }
+        if ((tag & 7) === 4 || tag === 0) {
+          break;
+        }
+        reader.skip(tag & 7);
+      }
+      return message;
+    } finally {
+      (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
+    }
+  },
+
+  create(base?: DeepPartial<ModelRules>): ModelRules {
+    return ModelRules.fromPartial(base ?? {});
+  },
+  fromPartial(object: DeepPartial<ModelRules>): ModelRules {
+    const message = createBaseModelRules();
+    message.dialect = object.dialect ?? "";
+    message.reasoningKept = object.reasoningKept ?? ReasoningKept.UNSPECIFIED;
+    message.reasoningAuthor = object.reasoningAuthor ?? ReasoningAuthor.UNSPECIFIED;
+    message.reasoningField = object.reasoningField ?? "";
+    message.reasoningBoundToPrefix = object.reasoningBoundToPrefix ?? false;
+    message.missingReasoning = object.missingReasoning ?? MissingReasoning.UNSPECIFIED;
+    message.reasoningPlaceholder = object.reasoningPlaceholder ?? "";
+    message.callIdFormat = object.callIdFormat ?? CallIdFormat.UNSPECIFIED;
+    message.keepsOwnCallIds = object.keepsOwnCallIds ?? false;
+    message.forcedCallsWithEffort = object.forcedCallsWithEffort ?? ForcedCalls.UNSPECIFIED;
+    message.forcedCallsWithBudget = object.forcedCallsWithBudget ?? ForcedCalls.UNSPECIFIED;
+    message.reasoningEfforts = object.reasoningEfforts?.map((e) => e) || [];
+    message.reasoningEffortsWithTools = object.reasoningEffortsWithTools?.map((e) => e) || [];
+    message.kindForReasoningWithTools = object.kindForReasoningWithTools ?? "";
+    message.maxStopSequences = object.maxStopSequences ?? undefined;
     return message;
   },
 };

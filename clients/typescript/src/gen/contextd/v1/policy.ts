@@ -15,7 +15,7 @@ export const UnknownWindow = {
   UNSPECIFIED: "unspecified",
   /** ASSUME - Assume 16,000 tokens with 4,096 for the answer, and mark it in the statistics. */
   ASSUME: "assume",
-  /** REFUSE - Refuse with CONTEXT_WINDOW_UNKNOWN. */
+  /** REFUSE - Refuse with CONTEXT_WINDOW_UNKNOWN; a turn that runs already fails as CONTEXT_OVERFLOW. */
   REFUSE: "refuse",
   UNRECOGNIZED: "unrecognized",
 } as const;
@@ -448,8 +448,9 @@ export interface Policy {
 
 /**
  * When and how to summarise. The newest message typed by a user, the request that the newest turn
- * works on, pinned messages and pinned blocks always stay word for word, and a call is never separated
- * from its result.
+ * works on and pinned blocks always stay word for word, and a call is never separated from its result.
+ * So do pinned messages, unless the prompt does not fit the window whatever else goes: then they are
+ * shown in part, the largest first.
  */
 export interface CompactionPolicy {
   /**
@@ -482,7 +483,7 @@ export interface CompactionPolicy {
   keepRatio?:
     | number
     | undefined;
-  /** Model reference of the summariser, of any provider. Empty: the session's model. */
+  /** Model reference of the summariser, PROVIDER/MODEL, of any provider. Empty: the session's model. */
   summaryModel: string;
   /** Cap of a summary, at most an eighth of the window. Shipped default 2,000. */
   summaryMaxTokens?:
@@ -517,7 +518,7 @@ export interface CompactionPolicy {
   guardStreamRatio?:
     | number
     | undefined;
-  /** Restarts of one step by TWO_LEVEL before it fails with CONTEXT_OVERFLOW. Shipped default 3. */
+  /** Restarts of one step by TWO_LEVEL before it fails with CONTEXT_OVERFLOW, 0 to 100. Shipped default 3. */
   guardMaxRestarts?: number | undefined;
 }
 

@@ -261,7 +261,10 @@ export interface QueuedMessage {
   queuedMessageId: string;
   /** The session it waits in. */
   sessionId: string;
-  /** What was sent. Content of media has become blobs. */
+  /**
+   * The message as it was sent, with blobs in place of the content of media. If it exceeds 1 MiB, its
+   * largest texts are previews (Part.preview_of).
+   */
   message?:
     | InputMessage
     | undefined;

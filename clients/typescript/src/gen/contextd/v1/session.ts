@@ -8,6 +8,7 @@
 import { BinaryReader, BinaryWriter } from "@bufbuild/protobuf/wire";
 import { Duration } from "../../google/protobuf/duration.js";
 import { Timestamp } from "../../google/protobuf/timestamp.js";
+import { Blob } from "./blob.js";
 import { Generation } from "./generation.js";
 import { Policy } from "./policy.js";
 import { ToolSet } from "./tool.js";
@@ -160,7 +161,15 @@ export interface Session {
    */
   holder: string;
   /** Output only. When another replica may take the turn over, unless the holder renews its lease before. */
-  leaseExpireTime?: Date | undefined;
+  leaseExpireTime?:
+    | Date
+    | undefined;
+  /**
+   * Output only. Set when the session exceeds 2 MiB: system_prompt, pinned_blocks and tools are absent
+   * then, and the blob holds a Session as JSON with these three fields. Read it with GetBlob. It is
+   * not read in requests: one that would set such a field and has only the blob is INVALID_REQUEST.
+   */
+  configurationBlob?: Blob | undefined;
 }
 
 export interface Session_MetadataEntry {
@@ -205,6 +214,7 @@ function createBaseSession(): Session {
     updateTime: undefined,
     holder: "",
     leaseExpireTime: undefined,
+    configurationBlob: undefined,
   };
 }
 
@@ -284,6 +294,9 @@ export const Session: MessageFns<Session> = {
     }
     if (message.leaseExpireTime !== undefined) {
       Timestamp.encode(toTimestamp(message.leaseExpireTime), writer.uint32(338).fork()).join();
+    }
+    if (message.configurationBlob !== undefined) {
+      Blob.encode(message.configurationBlob, writer.uint32(346).fork()).join();
     }
     return writer;
   },
@@ -504,6 +517,14 @@ export const Session: MessageFns<Session> = {
             message.leaseExpireTime = fromTimestamp(Timestamp.decode(reader, reader.uint32()));
             continue;
           }
+          case 43: {
+            if (tag !== 346) {
+              break;
+            }
+
+            message.configurationBlob = Blob.decode(reader, reader.uint32());
+            continue;
+          }
         }
         if ((tag & 7) === 4 || tag === 0) {
           break;
@@ -562,6 +583,9 @@ export const Session: MessageFns<Session> = {
     message.updateTime = object.updateTime ?? undefined;
     message.holder = object.holder ?? "";
     message.leaseExpireTime = object.leaseExpireTime ?? undefined;
+    message.configurationBlob = (object.configurationBlob !== undefined && object.configurationBlob !== null)
+      ? Blob.fromPartial(object.configurationBlob)
+      : undefined;
     return message;
   },
 };

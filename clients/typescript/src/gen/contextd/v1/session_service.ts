@@ -8,8 +8,9 @@
 import { BinaryReader, BinaryWriter } from "@bufbuild/protobuf/wire";
 import { FieldMask } from "../../google/protobuf/field_mask.js";
 import { Timestamp } from "../../google/protobuf/timestamp.js";
-import { PromptFormat, promptFormatFromJSON, promptFormatToNumber } from "./context.js";
-import { InputMessage, Message } from "./message.js";
+import { Blob } from "./blob.js";
+import { PromptFormat, promptFormatFromJSON, promptFormatToNumber, PromptNote } from "./context.js";
+import { InputMessage, Message, Role, roleFromJSON, roleToNumber } from "./message.js";
 import { Session, SessionState, sessionStateFromJSON, sessionStateToNumber } from "./session.js";
 import { TokenCount } from "./usage.js";
 
@@ -210,7 +211,7 @@ export interface ForkSessionResponse {
  * Messages to append, 1 to 1,000. Give either `messages`, or messages_json with its format.
  *
  * messages_json holds the messages alone, without the request around them: `messages` of Chat
- * Completions, Anthropic Messages and the AI SDK (ModelMessage of versions 5 and 6; for UIMessages
+ * Completions, Anthropic Messages and the AI SDK (ModelMessage of versions 5 to 7; for UIMessages
  * call convertToModelMessages first), `input` of the Responses API, `contents` of Gemini. At most
  * 10,000 elements that become at most 1,000 messages. Fields that are not listed here are ignored;
  * roles and types that are not known are refused.
@@ -286,6 +287,75 @@ export interface ListMessagesResponse {
   messages: Message[];
   /** Token of the next page; empty after the last. */
   nextPageToken: string;
+}
+
+/** What to export. */
+export interface ExportMessagesRequest {
+  /** The session. Required. */
+  sessionId: string;
+  /**
+   * The shape, as in AppendMessagesRequest.messages_format. Required; not NEUTRAL or NATIVE, since
+   * ListMessages gives the messages of this API.
+   */
+  format: PromptFormat;
+  /** As it was at this seq. 0: as it is now, each page at its own time. */
+  atSeq: number;
+  /**
+   * Most messages of a page: default 50, at most 1,000; a page may hold fewer, so that it stays
+   * under 2 MiB.
+   */
+  pageSize: number;
+  /** ExportMessagesResponse.next_page_token of the page before; empty for the first. */
+  pageToken: string;
+}
+
+/** A page of an export. */
+export interface ExportMessagesResponse {
+  /** The messages, oldest first. */
+  messages: ExportedMessage[];
+  /** Token of the next page; empty after the last. */
+  nextPageToken: string;
+}
+
+/**
+ * A stored message in the shape of another API. The arrays of all messages, one after the other, are
+ * the conversation. Without those that are summaries or voided, AppendMessages imports it again.
+ */
+export interface ExportedMessage {
+  /** Message.message_id. */
+  messageId: string;
+  /** Message.seq. */
+  seq: number;
+  /** The author. */
+  role: Role;
+  /**
+   * Messages of the assistant: the model that wrote it, for AppendMessagesRequest.messages_model. Empty
+   * when it is not known.
+   */
+  model: string;
+  /**
+   * The elements that the message becomes in the shape: a JSON array of any length. Empty when it is in
+   * messages_blob.
+   */
+  messagesJson: string;
+  /** Set when the elements exceed 1 MiB: the same JSON array. Read it with GetBlob. */
+  messagesBlob?:
+    | Blob
+    | undefined;
+  /** A compaction wrote it in place of older messages, which are exported too. */
+  isSummary: boolean;
+  /** The compaction that took it out of the prompt; empty while the model sees it. */
+  compactedBy: string;
+  /** The seq at which a rollback voided it; 0 when valid. */
+  voidedAtSeq: number;
+  /** The calls whose results in it were pruned. The export has these results in full. */
+  prunedCallIds: string[];
+  /**
+   * What the shape has no form for, results that were cut when they were stored (the note names the
+   * blob of the whole), and media that are too large to be written here, at most `blobs.max_prompt_bytes`
+   * in one message. At most 256 KiB, as Prompt.notes.
+   */
+  notes: PromptNote[];
 }
 
 function createBaseCreateSessionRequest(): CreateSessionRequest {
@@ -1675,6 +1745,365 @@ export const ListMessagesResponse: MessageFns<ListMessagesResponse> = {
   },
 };
 
+function createBaseExportMessagesRequest(): ExportMessagesRequest {
+  return { sessionId: "", format: PromptFormat.UNSPECIFIED, atSeq: 0, pageSize: 0, pageToken: "" };
+}
+
+export const ExportMessagesRequest: MessageFns<ExportMessagesRequest> = {
+  encode(message: ExportMessagesRequest, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
+    if (message.sessionId !== "") {
+      writer.uint32(10).string(message.sessionId);
+    }
+    if (message.format !== PromptFormat.UNSPECIFIED) {
+      writer.uint32(16).int32(promptFormatToNumber(message.format));
+    }
+    if (message.atSeq !== 0) {
+      writer.uint32(24).int64(message.atSeq);
+    }
+    if (message.pageSize !== 0) {
+      writer.uint32(32).int32(message.pageSize);
+    }
+    if (message.pageToken !== "") {
+      writer.uint32(42).string(message.pageToken);
+    }
+    return writer;
+  },
+
+  decode(input: BinaryReader | Uint8Array, length?: number): ExportMessagesRequest {
+    const reader = input instanceof BinaryReader ? input : new BinaryReader(input);
+    const previousRecursionDepth = (reader as any).__tsProtoDecodeDepth ?? 0;
+    if (previousRecursionDepth >= 100) {
+      throw new globalThis.Error("protobuf decode recursion limit exceeded");
+    }
+    (reader as any).__tsProtoDecodeDepth = previousRecursionDepth + 1;
+    try {
+      const end = length === undefined ? reader.len : reader.pos + length;
+      const message = createBaseExportMessagesRequest();
+      while (reader.pos < end) {
+        const tag = reader.uint32();
+        switch (tag >>> 3) {
+          case 1: {
+            if (tag !== 10) {
+              break;
+            }
+
+            message.sessionId = reader.string();
+            continue;
+          }
+          case 2: {
+            if (tag !== 16) {
+              break;
+            }
+
+            message.format = promptFormatFromJSON(reader.int32());
+            continue;
+          }
+          case 3: {
+            if (tag !== 24) {
+              break;
+            }
+
+            message.atSeq = longToNumber(reader.int64());
+            continue;
+          }
+          case 4: {
+            if (tag !== 32) {
+              break;
+            }
+
+            message.pageSize = reader.int32();
+            continue;
+          }
+          case 5: {
+            if (tag !== 42) {
+              break;
+            }
+
+            message.pageToken = reader.string();
+            continue;
+          }
+        }
+        if ((tag & 7) === 4 || tag === 0) {
+          break;
+        }
+        reader.skip(tag & 7);
+      }
+      return message;
+    } finally {
+      (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
+    }
+  },
+
+  create(base?: DeepPartial<ExportMessagesRequest>): ExportMessagesRequest {
+    return ExportMessagesRequest.fromPartial(base ?? {});
+  },
+  fromPartial(object: DeepPartial<ExportMessagesRequest>): ExportMessagesRequest {
+    const message = createBaseExportMessagesRequest();
+    message.sessionId = object.sessionId ?? "";
+    message.format = object.format ?? PromptFormat.UNSPECIFIED;
+    message.atSeq = object.atSeq ?? 0;
+    message.pageSize = object.pageSize ?? 0;
+    message.pageToken = object.pageToken ?? "";
+    return message;
+  },
+};
+
+function createBaseExportMessagesResponse(): ExportMessagesResponse {
+  return { messages: [], nextPageToken: "" };
+}
+
+export const ExportMessagesResponse: MessageFns<ExportMessagesResponse> = {
+  encode(message: ExportMessagesResponse, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
+    for (const v of message.messages) {
+      ExportedMessage.encode(v!, writer.uint32(10).fork()).join();
+    }
+    if (message.nextPageToken !== "") {
+      writer.uint32(18).string(message.nextPageToken);
+    }
+    return writer;
+  },
+
+  decode(input: BinaryReader | Uint8Array, length?: number): ExportMessagesResponse {
+    const reader = input instanceof BinaryReader ? input : new BinaryReader(input);
+    const previousRecursionDepth = (reader as any).__tsProtoDecodeDepth ?? 0;
+    if (previousRecursionDepth >= 100) {
+      throw new globalThis.Error("protobuf decode recursion limit exceeded");
+    }
+    (reader as any).__tsProtoDecodeDepth = previousRecursionDepth + 1;
+    try {
+      const end = length === undefined ? reader.len : reader.pos + length;
+      const message = createBaseExportMessagesResponse();
+      while (reader.pos < end) {
+        const tag = reader.uint32();
+        switch (tag >>> 3) {
+          case 1: {
+            if (tag !== 10) {
+              break;
+            }
+
+            message.messages.push(ExportedMessage.decode(reader, reader.uint32()));
+            continue;
+          }
+          case 2: {
+            if (tag !== 18) {
+              break;
+            }
+
+            message.nextPageToken = reader.string();
+            continue;
+          }
+        }
+        if ((tag & 7) === 4 || tag === 0) {
+          break;
+        }
+        reader.skip(tag & 7);
+      }
+      return message;
+    } finally {
+      (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
+    }
+  },
+
+  create(base?: DeepPartial<ExportMessagesResponse>): ExportMessagesResponse {
+    return ExportMessagesResponse.fromPartial(base ?? {});
+  },
+  fromPartial(object: DeepPartial<ExportMessagesResponse>): ExportMessagesResponse {
+    const message = createBaseExportMessagesResponse();
+    message.messages = object.messages?.map((e) => ExportedMessage.fromPartial(e)) || [];
+    message.nextPageToken = object.nextPageToken ?? "";
+    return message;
+  },
+};
+
+function createBaseExportedMessage(): ExportedMessage {
+  return {
+    messageId: "",
+    seq: 0,
+    role: Role.UNSPECIFIED,
+    model: "",
+    messagesJson: "",
+    messagesBlob: undefined,
+    isSummary: false,
+    compactedBy: "",
+    voidedAtSeq: 0,
+    prunedCallIds: [],
+    notes: [],
+  };
+}
+
+export const ExportedMessage: MessageFns<ExportedMessage> = {
+  encode(message: ExportedMessage, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
+    if (message.messageId !== "") {
+      writer.uint32(10).string(message.messageId);
+    }
+    if (message.seq !== 0) {
+      writer.uint32(16).int64(message.seq);
+    }
+    if (message.role !== Role.UNSPECIFIED) {
+      writer.uint32(24).int32(roleToNumber(message.role));
+    }
+    if (message.model !== "") {
+      writer.uint32(34).string(message.model);
+    }
+    if (message.messagesJson !== "") {
+      writer.uint32(42).string(message.messagesJson);
+    }
+    if (message.messagesBlob !== undefined) {
+      Blob.encode(message.messagesBlob, writer.uint32(50).fork()).join();
+    }
+    if (message.isSummary !== false) {
+      writer.uint32(56).bool(message.isSummary);
+    }
+    if (message.compactedBy !== "") {
+      writer.uint32(66).string(message.compactedBy);
+    }
+    if (message.voidedAtSeq !== 0) {
+      writer.uint32(72).int64(message.voidedAtSeq);
+    }
+    for (const v of message.prunedCallIds) {
+      writer.uint32(82).string(v!);
+    }
+    for (const v of message.notes) {
+      PromptNote.encode(v!, writer.uint32(90).fork()).join();
+    }
+    return writer;
+  },
+
+  decode(input: BinaryReader | Uint8Array, length?: number): ExportedMessage {
+    const reader = input instanceof BinaryReader ? input : new BinaryReader(input);
+    const previousRecursionDepth = (reader as any).__tsProtoDecodeDepth ?? 0;
+    if (previousRecursionDepth >= 100) {
+      throw new globalThis.Error("protobuf decode recursion limit exceeded");
+    }
+    (reader as any).__tsProtoDecodeDepth = previousRecursionDepth + 1;
+    try {
+      const end = length === undefined ? reader.len : reader.pos + length;
+      const message = createBaseExportedMessage();
+      while (reader.pos < end) {
+        const tag = reader.uint32();
+        switch (tag >>> 3) {
+          case 1: {
+            if (tag !== 10) {
+              break;
+            }
+
+            message.messageId = reader.string();
+            continue;
+          }
+          case 2: {
+            if (tag !== 16) {
+              break;
+            }
+
+            message.seq = longToNumber(reader.int64());
+            continue;
+          }
+          case 3: {
+            if (tag !== 24) {
+              break;
+            }
+
+            message.role = roleFromJSON(reader.int32());
+            continue;
+          }
+          case 4: {
+            if (tag !== 34) {
+              break;
+            }
+
+            message.model = reader.string();
+            continue;
+          }
+          case 5: {
+            if (tag !== 42) {
+              break;
+            }
+
+            message.messagesJson = reader.string();
+            continue;
+          }
+          case 6: {
+            if (tag !== 50) {
+              break;
+            }
+
+            message.messagesBlob = Blob.decode(reader, reader.uint32());
+            continue;
+          }
+          case 7: {
+            if (tag !== 56) {
+              break;
+            }
+
+            message.isSummary = reader.bool();
+            continue;
+          }
+          case 8: {
+            if (tag !== 66) {
+              break;
+            }
+
+            message.compactedBy = reader.string();
+            continue;
+          }
+          case 9: {
+            if (tag !== 72) {
+              break;
+            }
+
+            message.voidedAtSeq = longToNumber(reader.int64());
+            continue;
+          }
+          case 10: {
+            if (tag !== 82) {
+              break;
+            }
+
+            message.prunedCallIds.push(reader.string());
+            continue;
+          }
+          case 11: {
+            if (tag !== 90) {
+              break;
+            }
+
+            message.notes.push(PromptNote.decode(reader, reader.uint32()));
+            continue;
+          }
+        }
+        if ((tag & 7) === 4 || tag === 0) {
+          break;
+        }
+        reader.skip(tag & 7);
+      }
+      return message;
+    } finally {
+      (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
+    }
+  },
+
+  create(base?: DeepPartial<ExportedMessage>): ExportedMessage {
+    return ExportedMessage.fromPartial(base ?? {});
+  },
+  fromPartial(object: DeepPartial<ExportedMessage>): ExportedMessage {
+    const message = createBaseExportedMessage();
+    message.messageId = object.messageId ?? "";
+    message.seq = object.seq ?? 0;
+    message.role = object.role ?? Role.UNSPECIFIED;
+    message.model = object.model ?? "";
+    message.messagesJson = object.messagesJson ?? "";
+    message.messagesBlob = (object.messagesBlob !== undefined && object.messagesBlob !== null)
+      ? Blob.fromPartial(object.messagesBlob)
+      : undefined;
+    message.isSummary = object.isSummary ?? false;
+    message.compactedBy = object.compactedBy ?? "";
+    message.voidedAtSeq = object.voidedAtSeq ?? 0;
+    message.prunedCallIds = object.prunedCallIds?.map((e) => e) || [];
+    message.notes = object.notes?.map((e) => PromptNote.fromPartial(e)) || [];
+    return message;
+  },
+};
+
 /** Keeps conversations: their configuration and their transcript. */
 export type SessionServiceDefinition = typeof SessionServiceDefinition;
 export const SessionServiceDefinition = {
@@ -1785,6 +2214,20 @@ export const SessionServiceDefinition = {
       requestType: ListMessagesRequest as typeof ListMessagesRequest,
       requestStream: false,
       responseType: ListMessagesResponse as typeof ListMessagesResponse,
+      responseStream: false,
+      options: { idempotencyLevel: "NO_SIDE_EFFECTS" },
+    },
+    /**
+     * Exports the whole conversation in the shape of another API, page by page: everything ever
+     * committed, oldest first, as it was said. Nothing is pruned, compacted or left out for a model, and
+     * each message has marks that say what happened to it. RenderContext gives the next prompt instead.
+     * Errors: SESSION_NOT_FOUND, CURSOR_AHEAD.
+     */
+    exportMessages: {
+      name: "ExportMessages",
+      requestType: ExportMessagesRequest as typeof ExportMessagesRequest,
+      requestStream: false,
+      responseType: ExportMessagesResponse as typeof ExportMessagesResponse,
       responseStream: false,
       options: { idempotencyLevel: "NO_SIDE_EFFECTS" },
     },

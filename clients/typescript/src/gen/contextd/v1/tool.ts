@@ -180,7 +180,10 @@ export interface ProviderTool {
 export interface ToolSet {
   /** Run by the host; those with `mcp`, by contextd. */
   hostTools: Tool[];
-  /** Run by the provider. */
+  /**
+   * Run by the provider. Calls of Anthropic's bash, text editor, memory and computer tools, which the
+   * client runs, come as calls of host tools do.
+   */
   providerTools: ProviderTool[];
   /** Tools of MCP servers to add to host_tools. At most 64 entries. */
   mcpServers: McpServerTools[];

@@ -97,6 +97,12 @@ export const CompletionReason = {
   BUDGET: "budget",
   /** DEADLINE - TurnLimits.turn_timeout passed. */
   DEADLINE: "deadline",
+  /**
+   * EMPTY - The model stopped without a text, a call or anything else that it said: its last message holds
+   * nothing but reasoning, or there is none. It was called once more before, if there was time and an
+   * attempt left.
+   */
+  EMPTY: "empty",
   UNRECOGNIZED: "unrecognized",
 } as const;
 
@@ -110,6 +116,7 @@ export namespace CompletionReason {
   export type CONTENT_FILTER = typeof CompletionReason.CONTENT_FILTER;
   export type BUDGET = typeof CompletionReason.BUDGET;
   export type DEADLINE = typeof CompletionReason.DEADLINE;
+  export type EMPTY = typeof CompletionReason.EMPTY;
   export type UNRECOGNIZED = typeof CompletionReason.UNRECOGNIZED;
 }
 
@@ -129,6 +136,8 @@ export function completionReasonFromJSON(object: any): CompletionReason {
       return CompletionReason.BUDGET;
     case 6:
       return CompletionReason.DEADLINE;
+    case 7:
+      return CompletionReason.EMPTY;
     case -1:
     default:
       return CompletionReason.UNRECOGNIZED;
@@ -151,6 +160,8 @@ export function completionReasonToNumber(object: CompletionReason): number {
       return 5;
     case CompletionReason.DEADLINE:
       return 6;
+    case CompletionReason.EMPTY:
+      return 7;
     case CompletionReason.UNRECOGNIZED:
     default:
       return -1;
@@ -497,7 +508,10 @@ export interface TurnResult {
  * deadline.
  */
 export interface PendingCall {
-  /** What to run. */
+  /**
+   * What to run. In a Turn with more than 1 MiB of arguments, the largest are in
+   * ToolCall.arguments_blob.
+   */
   call?:
     | ToolCall
     | undefined;
@@ -516,7 +530,7 @@ export interface PendingCall {
  * deadline.
  */
 export interface PendingApproval {
-  /** What the model wants to run. */
+  /** What the model wants to run. Large arguments as in PendingCall. */
   call?:
     | ToolCall
     | undefined;

@@ -291,7 +291,7 @@ export interface TokenCount {
  * reported none.
  */
 export interface Usage {
-  /** Whole prompt, cached tokens included. What occupied the context window. */
+  /** Whole prompt, cached tokens included. Where the provider's own tools ran, the sum over all rounds. */
   inputTokens: number;
   /** Whole answer, reasoning and tool calls included. */
   outputTokens: number;

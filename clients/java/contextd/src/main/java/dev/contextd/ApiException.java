@@ -169,8 +169,18 @@ public sealed class ApiException extends ContextdException {
   }
 
   /** UNAVAILABLE: no server could be reached, or none can serve now. */
-  public static final class Unavailable extends ApiException {
+  public static sealed class Unavailable extends ApiException {
     private Unavailable(Problem problem) {
+      super(problem);
+    }
+  }
+
+  /**
+   * The first connection to the server did not come about: the message says why, and what to do.
+   */
+  public static final class Unreachable extends Unavailable {
+    /** With a problem that was found on this side. */
+    public Unreachable(Problem problem) {
       super(problem);
     }
   }

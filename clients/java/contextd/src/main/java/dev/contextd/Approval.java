@@ -11,7 +11,10 @@ import java.util.Optional;
  * @param reason why not, for the model
  */
 public record Approval(boolean approved, Optional<Map<String, Object>> arguments, String reason) {
-  /** Decides about the calls of a run. What it throws ends the run. */
+  /**
+   * Decides about the calls of a run. Only {@link Approval#approve} lets a call run: what the
+   * handler throws, and null, deny the call and are logged.
+   */
   @FunctionalInterface
   public interface Handler {
     /** Decides; it may take its time. */

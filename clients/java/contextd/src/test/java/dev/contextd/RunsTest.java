@@ -228,22 +228,6 @@ class RunsTest {
   }
 
   @Test
-  void anExceptionOfTheApprovalCallbackIsThrown() {
-    Session session = session("delete", DELETE);
-    Run run =
-        session.run(
-            "go",
-            options ->
-                options.onApproval(
-                    request -> {
-                      throw new IllegalStateException("no person is there");
-                    }));
-    assertEquals(
-        "no person is there", assertThrows(IllegalStateException.class, run::result).getMessage());
-    session.cancel();
-  }
-
-  @Test
   void aMessageSentMeanwhileIsTakenByTheTurnThatRuns() {
     Session session = session("queue");
     Tool work =

@@ -1,10 +1,12 @@
 package dev.contextd.internal;
 
+import dev.contextd.Problem;
 import dev.contextd.v1.ExecuteTurnResponse;
 import dev.contextd.v1.TurnServiceGrpc;
 import dev.contextd.v1.WatchEventsResponse;
 import io.grpc.stub.ClientCallStreamObserver;
 import io.grpc.stub.ClientResponseObserver;
+import java.time.Duration;
 import java.util.List;
 import java.util.Optional;
 import java.util.concurrent.BlockingQueue;
@@ -18,6 +20,8 @@ final class Connection {
   private final int number;
   private final EventStream stream;
   private final BlockingQueue<Report> reports;
+  private final Logs.Outage outage;
+  private final Duration reconnectFor;
   private volatile boolean closed;
   private volatile ClientCallStreamObserver<?> call;
 
@@ -28,19 +32,19 @@ final class Connection {
     List<Action> at(long now);
   }
 
-  private Connection(int number, EventStream stream, BlockingQueue<Report> reports) {
+  private Connection(int number, EventStream stream, BlockingQueue<Report> reports, Host host) {
     this.number = number;
     this.stream = stream;
     this.reports = reports;
+    this.outage = host.transport().outage();
+    this.reconnectFor = host.reconnectFor();
   }
 
   /** Opens it. */
   static Connection open(
-      Action.Open action,
-      EventStream stream,
-      TurnServiceGrpc.TurnServiceStub stub,
-      BlockingQueue<Report> reports) {
-    Connection made = new Connection(action.connection(), stream, reports);
+      Action.Open action, EventStream stream, Host host, BlockingQueue<Report> reports) {
+    Connection made = new Connection(action.connection(), stream, reports, host);
+    TurnServiceGrpc.TurnServiceStub stub = host.transport().streams();
     if (action.request() instanceof StreamRequest.Execute execute) {
       stub.executeTurn(execute.request(), made.observer(ExecuteTurnResponse::getEvent));
     } else {
@@ -70,6 +74,7 @@ final class Connection {
 
       @Override
       public void onNext(R response) {
+        outage.answered();
         dev.contextd.v1.Event found = event.apply(response);
         report(
             now -> {
@@ -80,7 +85,11 @@ final class Connection {
 
       @Override
       public void onError(Throwable error) {
-        report(now -> stream.onEnd(number, Optional.of(Statuses.problemOf(error)), now));
+        Problem problem = Statuses.problemOf(error);
+        if (!closed) {
+          outage.failed(problem, reconnectFor);
+        }
+        report(now -> stream.onEnd(number, Optional.of(problem), now));
       }
 
       @Override

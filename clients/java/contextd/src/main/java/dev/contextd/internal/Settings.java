@@ -12,6 +12,7 @@ import java.util.Optional;
 /**
  * Where the server is and how to reach it, from arguments and {@code CONTEXTD_*} variables.
  *
+ * @param url the address as it was given
  * @param targets a gRPC target for each host that the URL names
  * @param tls whether TLS is used
  * @param apiKey the API key
@@ -20,6 +21,7 @@ import java.util.Optional;
  * @param keyFile its private key
  */
 public record Settings(
+    String url,
     List<String> targets,
     boolean tls,
     Optional<String> apiKey,
@@ -44,17 +46,33 @@ public record Settings(
       Optional<String> apiKey,
       Optional<Path> caFile,
       Optional<Path> certFile,
-      Optional<Path> keyFile) {}
+      Optional<Path> keyFile) {
+
+    /** Leaves the key out. */
+    @Override
+    public String toString() {
+      return "Given[url=" + url + "]";
+    }
+  }
 
   /** What an argument does not say, the environment does. Empty variables count as unset. */
   public static Settings of(Given given, Map<String, String> env) {
-    String url = given.url().or(() -> variable(env, "CONTEXTD_URL")).orElse(DEFAULT_URL);
+    String url =
+        given
+            .url()
+            .or(() -> variable(env, "CONTEXTD_URL"))
+            .or(() -> variable(env, "CONTEXTD_ADDRESS").map(Settings::withScheme))
+            .orElse(DEFAULT_URL);
     boolean tls = isTls(url);
     Settings found =
         new Settings(
+            url,
             targets(url),
             tls,
-            given.apiKey().or(() -> variable(env, "CONTEXTD_API_KEY")),
+            given
+                .apiKey()
+                .flatMap(Settings::key)
+                .or(() -> variable(env, "CONTEXTD_API_KEY").flatMap(Settings::key)),
             given.caFile().or(() -> variable(env, "CONTEXTD_CA_FILE").map(Path::of)),
             given.certFile().or(() -> variable(env, "CONTEXTD_CERT_FILE").map(Path::of)),
             given.keyFile().or(() -> variable(env, "CONTEXTD_KEY_FILE").map(Path::of)));
@@ -66,6 +84,29 @@ public record Settings(
       throw new ConfigurationException(url + " is plain text; certificates take an https:// URL");
     }
     return found;
+  }
+
+  /**
+   * A key without the white space around it, such as the newline at the end of a file. No message
+   * shows a key.
+   */
+  private static Optional<String> key(String text) {
+    String key = text.strip();
+    for (int i = 0; i < key.length(); i++) {
+      if (key.charAt(i) < '!' || key.charAt(i) > '~') {
+        throw new ConfigurationException(
+            "the API key has a character at position %d of %d that no key has: a space, a control character, or one that is not ASCII"
+                .formatted(i + 1, key.length()));
+      }
+    }
+    return Optional.of(key).filter(found -> !found.isEmpty());
+  }
+
+  /**
+   * {@code CONTEXTD_ADDRESS}, which the command line also reads: its plain-text form has no scheme.
+   */
+  private static String withScheme(String address) {
+    return address.contains("://") || address.startsWith("dns:") ? address : "http://" + address;
   }
 
   private static Optional<String> variable(Map<String, String> env, String name) {

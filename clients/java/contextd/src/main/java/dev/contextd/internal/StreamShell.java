@@ -167,7 +167,7 @@ public class StreamShell implements Action.Shell, Iterator<Event>, AutoCloseable
       return;
     }
     current.replace(null);
-    current.replace(Connection.open(action, stream, host.transport().streams(), reports));
+    current.replace(Connection.open(action, stream, host, reports));
   }
 
   @Override

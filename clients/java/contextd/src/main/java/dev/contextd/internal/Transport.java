@@ -24,9 +24,17 @@ import java.util.stream.Stream;
 
 /** Calls over gRPC: one channel for each host, the next one after a failure. */
 public final class Transport implements AutoCloseable {
+  /** Between two looks at channels that connect. */
+  private static final Duration CONTACT_POLL = Duration.ofMillis(10);
+
   private final List<ManagedChannel> channels;
   private final AtomicInteger next;
   private final Duration timeout;
+  private final Settings settings;
+  private final Logs.Outage outage;
+
+  /** The first connection came about. */
+  private volatile boolean reached;
 
   /**
    * A call that may be repeated: reads by nature, writes by their request_id.
@@ -104,6 +112,8 @@ public final class Transport implements AutoCloseable {
     this.channels = Channels.of(settings);
     this.next = new AtomicInteger(ThreadLocalRandom.current().nextInt(channels.size()));
     this.timeout = timeout;
+    this.settings = settings;
+    this.outage = new Logs.Outage(settings.url());
   }
 
   /** The time that a call is tried for. */
@@ -121,9 +131,12 @@ public final class Transport implements AutoCloseable {
     long ends = System.nanoTime() + timeout.toNanos();
     int failures = 0;
     Problem known = null;
+    contact(timeout);
     while (true) {
       try {
-        return once(call, Duration.ofNanos(ends - System.nanoTime()));
+        T answer = once(call, Duration.ofNanos(ends - System.nanoTime()));
+        outage.answered();
+        return answer;
       } catch (StatusRuntimeException error) {
         Problem problem = Statuses.problemOf(error);
         long wait =
@@ -138,10 +151,46 @@ public final class Transport implements AutoCloseable {
         if (!again || System.nanoTime() + wait - ends >= 0) {
           throw ApiException.of(known == null ? problem : known);
         }
+        outage.failed(problem, Duration.ofNanos(ends - System.nanoTime()));
         failures++;
         sleep(wait);
       }
     }
+  }
+
+  /**
+   * Waits for the first connection of this client; a server that was reached once is waited for by
+   * each call.
+   */
+  private void contact(Duration timeout) {
+    Duration limit = Probe.CONTACT.minus(Probe.TIME);
+    long ends = System.nanoTime() + (timeout.compareTo(limit) < 0 ? timeout : limit).toNanos();
+    while (!reached) {
+      reached = channels.stream().anyMatch(Transport::isReady);
+      if (!reached && isClosed()) {
+        throw new ContextdException("the client is closed");
+      }
+      if (!reached && System.nanoTime() - ends >= 0) {
+        Probe.unreachable(settings)
+            .ifPresent(
+                error -> {
+                  throw error;
+                });
+        reached = true; // it is there, and slow
+      }
+      if (!reached) {
+        sleep(CONTACT_POLL.toNanos());
+      }
+    }
+  }
+
+  private static boolean isReady(ManagedChannel channel) {
+    return channel.getState(true) == ConnectivityState.READY;
+  }
+
+  /** Whether the server answers, for the log. */
+  Logs.Outage outage() {
+    return outage;
   }
 
   /** Makes a call, once. Throws {@code StatusRuntimeException}. */

@@ -8,7 +8,6 @@ import dev.contextd.ToolContext;
 import io.grpc.StatusRuntimeException;
 import java.time.Duration;
 import java.util.HashMap;
-import java.util.List;
 import java.util.Map;
 import java.util.Optional;
 import java.util.concurrent.BlockingQueue;
@@ -113,7 +112,7 @@ public final class TurnShell extends StreamShell {
                   () ->
                       new ToolRun(
                           callId,
-                          () -> action.tool().bind(argumentsJson, context),
+                          () -> Logs.logging(action.tool().bind(argumentsJson, context), context),
                           host().tools()));
       running.put(callId, run);
       follow(run, turn, reports());
@@ -172,12 +171,8 @@ public final class TurnShell extends StreamShell {
       ApprovalRequest request,
       TurnStream turn,
       BlockingQueue<Connection.Report> reports) {
-    try {
-      Approval decision = handler.decide(request);
-      reports.add(now -> turn.onApproval(request.callId(), decision, now));
-    } catch (Exception error) {
-      reports.add(now -> List.of(new Action.Fail(error)));
-    }
+    Approval decision = Approvals.decide(handler, request);
+    reports.add(now -> turn.onApproval(request.callId(), decision, now));
   }
 
   private static void submit(

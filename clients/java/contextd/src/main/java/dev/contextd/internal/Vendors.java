@@ -30,6 +30,7 @@ public final class Vendors {
       case PROMPT_FORMAT_UNSPECIFIED,
           PROMPT_FORMAT_NEUTRAL,
           PROMPT_FORMAT_AI_SDK,
+          PROMPT_FORMAT_AI_SDK_7,
           PROMPT_FORMAT_NATIVE,
           UNRECOGNIZED ->
           throw new IllegalArgumentException(

@@ -88,4 +88,40 @@ class SettingsTest {
     assertFalse(
         Settings.of(NOTHING, Map.of("CONTEXTD_API_KEY", "secret")).toString().contains("secret"));
   }
+
+  private static Settings.Given key(String key) {
+    return new Settings.Given(
+        Optional.empty(), Optional.of(key), Optional.empty(), Optional.empty(), Optional.empty());
+  }
+
+  @ParameterizedTest
+  @ValueSource(strings = {"secret-key\n", "secret-key\r\n", " secret-key ", "\tsecret-key"})
+  void whiteSpaceAroundAKeyIsLeftOut(String key) {
+    assertEquals(Optional.of("secret-key"), Settings.of(key(key), Map.of()).apiKey());
+    Map<String, String> env = Map.of("CONTEXTD_API_KEY", key);
+    assertEquals(Optional.of("secret-key"), Settings.of(NOTHING, env).apiKey());
+  }
+
+  @ParameterizedTest
+  @ValueSource(strings = {"secret\nkey", "secret key", "s\u00e9cret-key", "secret\0key"})
+  void aKeyThatCannotBeSentIsRefusedAndNotShown(String key) {
+    var error = assertThrows(ConfigurationException.class, () -> Settings.of(key(key), Map.of()));
+    assertTrue(error.getMessage().contains("position"), error.getMessage());
+    assertFalse(error.getMessage().contains("cret"), error.getMessage());
+    assertFalse(key(key).toString().contains("cret"));
+  }
+
+  @Test
+  void theAddressOfTheCommandLineIsReadWhereNoUrlIsGiven() {
+    assertEquals(
+        List.of("dns:///10.0.0.1:7070"),
+        Settings.of(NOTHING, Map.of("CONTEXTD_ADDRESS", "10.0.0.1:7070")).targets());
+    assertEquals(
+        List.of("dns:///a:443"),
+        Settings.of(NOTHING, Map.of("CONTEXTD_ADDRESS", "https://a")).targets());
+    assertEquals(
+        List.of("dns:///b:7070"),
+        Settings.of(NOTHING, Map.of("CONTEXTD_URL", "http://b", "CONTEXTD_ADDRESS", "c:1"))
+            .targets());
+  }
 }

@@ -1,0 +1,55 @@
+"""What this package logs, under the logger `contextd`: failures that the host's developer has to see."""
+
+from __future__ import annotations
+
+import logging
+
+from ..errors import Problem, ToolError
+from ..tools import ApprovalRequest, ToolContext
+from .status import is_broken_transport, may_pass
+
+log = logging.getLogger("contextd")
+
+
+def log_failed_tool(context: ToolContext, error: BaseException) -> None:
+    """A tool raised. The model reads one line of it; a `ToolError` is meant for the model alone."""
+    if not isinstance(error, ToolError):
+        log.error(
+            "tool %s failed (call %s, session %s)",
+            context.tool_name,
+            context.call_id,
+            context.session_id,
+            exc_info=error,
+        )
+
+
+def log_failed_approval(request: ApprovalRequest, error: BaseException) -> None:
+    """An approval callback raised, or gave no decision."""
+    log.error(
+        "call %s of tool %s was denied: the approval callback failed (session %s)",
+        request.call_id,
+        request.name,
+        request.session_id,
+        exc_info=error,
+    )
+
+
+class Outage:
+    """Whether the server answers: the first failure is logged, and the first answer after it."""
+
+    def __init__(self, url: str) -> None:
+        self._url = url
+        self._lasts = False
+
+    def failed(self, problem: Problem, seconds: float) -> None:
+        """A call or a stream failed, and is tried again for at most so many seconds."""
+        if not self._lasts and (may_pass(problem) or is_broken_transport(problem)):
+            self._lasts = True
+            cause = problem.reason or problem.message or problem.code
+            log.warning("contextd at %s does not answer (%s); trying again for up to %.0f s", self._url, cause, seconds)
+
+    def answered(self) -> None:
+        """It answered."""
+        if self._lasts:
+            self._lasts = False
+            log.info("contextd at %s answers again", self._url)

@@ -1,0 +1,262 @@
+//! What tenants share fairly: a number of places, or of bytes, that calls hold and that others wait for.
+//!
+//! What is free next goes to the waiting tenant that holds the least, and among its calls to the
+//! oldest. A tenant that wants everything leaves some to others where there is much
+//! ([`has_fair_room`]).
+
+use std::{
+    collections::{BTreeMap, HashMap},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+use tokio::sync::oneshot;
+
+use crate::model::{TenantId, quota::has_fair_room};
+
+/// A number of units that calls hold.
+#[derive(Debug)]
+pub struct FairGate {
+    most: usize,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    all: usize,
+    by_tenant: HashMap<TenantId, usize>,
+    next_ticket: u64,
+    /// The oldest first.
+    waiting: BTreeMap<u64, Waiting>,
+}
+
+#[derive(Debug)]
+struct Waiting {
+    tenant: TenantId,
+    units: usize,
+    granted: oneshot::Sender<FairPlace>,
+}
+
+/// Units of a gate, for as long as they are held.
+#[derive(Debug)]
+pub struct FairPlace {
+    gate: Arc<FairGate>,
+    tenant: TenantId,
+    units: usize,
+}
+
+/// A call that waits. Dropped with its future.
+struct Ticket<'a> {
+    gate: &'a FairGate,
+    number: u64,
+}
+
+impl FairGate {
+    /// A gate with this number of units, at least one.
+    pub fn new(most: usize) -> Arc<Self> {
+        Arc::new(Self {
+            most: most.max(1),
+            state: Mutex::default(),
+        })
+    }
+
+    /// Waits for one unit. The caller bounds the time, and the number of those that wait.
+    pub async fn enter(self: &Arc<Self>, tenant: &TenantId) -> FairPlace {
+        self.enter_with(tenant, 1).await
+    }
+
+    /// Waits for a number of units. More than the gate has are all of them: such a call is alone.
+    pub async fn enter_with(self: &Arc<Self>, tenant: &TenantId, units: usize) -> FairPlace {
+        let units = units.clamp(1, self.most);
+        loop {
+            let (ticket, granted) = self.queue(tenant, units);
+            self.grant();
+            // The sender is dropped with its ticket only, or sends.
+            if let Ok(place) = granted.await {
+                return place;
+            }
+            drop(ticket);
+        }
+    }
+
+    /// One unit, if one is free for the tenant.
+    pub fn try_enter(self: &Arc<Self>, tenant: &TenantId) -> Option<FairPlace> {
+        let mut state = self.lock();
+        if !state.fits(self.most, tenant, 1) {
+            return None;
+        }
+        state.take(tenant, 1);
+        drop(state);
+        Some(self.place(tenant.clone(), 1))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn place(self: &Arc<Self>, tenant: TenantId, units: usize) -> FairPlace {
+        FairPlace {
+            gate: Arc::clone(self),
+            tenant,
+            units,
+        }
+    }
+
+    fn queue(&self, tenant: &TenantId, units: usize) -> (Ticket<'_>, oneshot::Receiver<FairPlace>) {
+        let (granted, receiver) = oneshot::channel();
+        let mut state = self.lock();
+        let number = state.next_ticket;
+        state.next_ticket += 1;
+        let waiting = Waiting {
+            tenant: tenant.clone(),
+            units,
+            granted,
+        };
+        state.waiting.insert(number, waiting);
+        let ticket = Ticket { gate: self, number };
+        (ticket, receiver)
+    }
+
+    /// Gives free units to those that wait.
+    fn grant(self: &Arc<Self>) {
+        loop {
+            let mut state = self.lock();
+            let Some(next) = state.take_next(self.most) else {
+                return;
+            };
+            drop(state);
+            // One that has left meanwhile gives the place back, which grants it again.
+            drop(next.granted.send(self.place(next.tenant, next.units)));
+        }
+    }
+}
+
+impl State {
+    fn held(&self, tenant: &TenantId) -> usize {
+        self.by_tenant.get(tenant).copied().unwrap_or_default()
+    }
+
+    /// Whether so many more fit for a tenant. All of a gate may be taken when nothing is held.
+    fn fits(&self, most: usize, tenant: &TenantId, units: usize) -> bool {
+        let before_last = units - 1;
+        let own = self.held(tenant) + before_last;
+        self.all == 0 || has_fair_room(most, self.all + before_last, own)
+    }
+
+    fn take(&mut self, tenant: &TenantId, units: usize) {
+        self.all += units;
+        *self.by_tenant.entry(tenant.clone()).or_default() += units;
+    }
+
+    /// Takes what the next call waits for. Returns `None` if there is not enough. A call whose tenant holds
+    /// its share is passed by; one that needs more than is free is not, or it would wait for ever.
+    fn take_next(&mut self, most: usize) -> Option<Waiting> {
+        let mut order: Vec<(usize, u64)> = self
+            .waiting
+            .iter()
+            .map(|(number, waiting)| (self.held(&waiting.tenant), *number))
+            .collect();
+        order.sort_unstable();
+        for (_, number) in order {
+            let waiting = self.waiting.get(&number)?;
+            if self.fits(most, &waiting.tenant, waiting.units) {
+                let next = self.waiting.remove(&number)?;
+                self.take(&next.tenant, next.units);
+                return Some(next);
+            }
+            if self.all + waiting.units > most {
+                return None;
+            }
+        }
+        None
+    }
+}
+
+impl Drop for Ticket<'_> {
+    fn drop(&mut self) {
+        self.gate.lock().waiting.remove(&self.number);
+    }
+}
+
+impl Drop for FairPlace {
+    fn drop(&mut self) {
+        let mut state = self.gate.lock();
+        state.all -= self.units;
+        if let Some(own) = state.by_tenant.get_mut(&self.tenant) {
+            *own -= self.units;
+            if *own == 0 {
+                state.by_tenant.remove(&self.tenant);
+            }
+        }
+        drop(state);
+        self.gate.grant();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures_util::FutureExt as _;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn the_next_place_goes_to_the_tenant_that_holds_the_fewest() {
+        let gate = FairGate::new(2);
+        let [busy, late] = ["busy", "late"].map(TenantId::new);
+        let first = gate.enter(&busy).await;
+        let second = gate.enter(&busy).await;
+        let mut third = Box::pin(gate.enter(&busy));
+        let mut other = Box::pin(gate.enter(&late));
+        assert!(third.as_mut().now_or_never().is_none());
+        assert!(other.as_mut().now_or_never().is_none());
+        drop(first);
+        let other = other.now_or_never().expect("a free place");
+        assert!(third.as_mut().now_or_never().is_none());
+        drop(second);
+        drop(third.now_or_never().expect("a free place"));
+        drop(other);
+        let state = gate.lock();
+        assert_eq!((state.all, state.by_tenant.len()), (0, 0));
+    }
+
+    #[tokio::test]
+    async fn a_call_that_leaves_while_it_waits_keeps_no_place() {
+        let gate = FairGate::new(1);
+        let tenant = TenantId::new("tenant");
+        let held = gate.enter(&tenant).await;
+        let mut waiting = Box::pin(gate.enter(&tenant));
+        assert!(waiting.as_mut().now_or_never().is_none());
+        let mut granted = Box::pin(gate.enter(&tenant));
+        assert!(granted.as_mut().now_or_never().is_none());
+        drop(waiting);
+        drop(held);
+        // It was given the place, and leaves before it looks.
+        drop(granted);
+        assert!(gate.enter(&tenant).now_or_never().is_some());
+    }
+
+    #[tokio::test]
+    async fn one_tenant_leaves_places_to_others_where_there_are_many() {
+        let gate = FairGate::new(20);
+        let [busy, late] = ["busy", "late"].map(TenantId::new);
+        let places: Vec<_> = std::iter::from_fn(|| gate.try_enter(&busy)).collect();
+        assert_eq!(places.len(), 18);
+        assert!(gate.enter(&busy).now_or_never().is_none());
+        assert!(gate.enter(&late).now_or_never().is_some());
+    }
+
+    #[tokio::test]
+    async fn a_call_that_needs_much_is_alone_and_is_not_passed_by() {
+        let gate = FairGate::new(100);
+        let [large, small] = ["large", "small"].map(TenantId::new);
+        let first = gate.enter_with(&small, 30).await;
+        let mut all = Box::pin(gate.enter_with(&large, 500));
+        assert!(all.as_mut().now_or_never().is_none());
+        let mut second = Box::pin(gate.enter_with(&small, 30));
+        assert!(second.as_mut().now_or_never().is_none(), "it came later");
+        drop(first);
+        let all = all.now_or_never().expect("nothing else is held");
+        assert!(second.as_mut().now_or_never().is_none());
+        drop(all);
+        assert!(second.now_or_never().is_some());
+    }
+}

@@ -1,0 +1,340 @@
+//! What a request takes in memory once it is decoded, found by a walk over its bytes: a few megabytes
+//! of empty messages are two bytes each on the wire and hundreds in memory.
+//!
+//! The sizes follow from the proto's description: they are those of the generated types, give or take
+//! padding.
+
+use std::{
+    collections::{BTreeMap, HashMap},
+    sync::LazyLock,
+};
+
+use prost_reflect::{Cardinality, FieldDescriptor, Kind, MessageDescriptor};
+
+use crate::codec::description::POOL;
+
+/// Bytes of a list, a map, a text or bytes, without what they hold.
+const LIST: usize = 24;
+/// Bytes of a number, and of a message that is kept elsewhere.
+const WORD: usize = 8;
+/// Messages within messages that are followed; prost decodes no deeper.
+const MOST_DEPTH: usize = 100;
+
+/// The request of each RPC, by the RPC's path.
+static REQUESTS: LazyLock<Requests> = LazyLock::new(Requests::of_all_services);
+
+#[derive(Debug, Default)]
+struct Requests {
+    shapes: Vec<Shape>,
+    by_message: HashMap<String, usize>,
+    by_path: HashMap<String, usize>,
+}
+
+/// What a message takes, and where more can be in it.
+#[derive(Debug, Default)]
+struct Shape {
+    size: usize,
+    fields: BTreeMap<u32, Field>,
+}
+
+/// What one occurrence of a field on the wire adds.
+#[derive(Debug, Clone, Copy)]
+enum Field {
+    /// A message of this shape, with its own memory unless it is part of the message around it.
+    Message { shape: usize, is_apart: bool },
+    /// A text or bytes, with its own memory.
+    Bytes { is_repeated: bool },
+    /// A number, of which a list can hold many in one occurrence.
+    Number { is_repeated: bool },
+}
+
+/// A request is larger in memory than the limit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct TooLarge;
+
+/// Bytes that the request of an RPC takes once it is decoded, if they are no more than `limit`. Of bytes
+/// that are not the message, those up to the flaw.
+pub(super) fn of_request(path: &str, bytes: &[u8], limit: usize) -> Result<usize, TooLarge> {
+    let Some(shape) = REQUESTS.by_path.get(path) else {
+        return Ok(bytes.len());
+    };
+    let mut walk = Walk { size: 0, limit };
+    walk.add(REQUESTS.shapes[*shape].size)?;
+    // What is malformed is for the decoder to refuse.
+    let _flaw = walk.message(*shape, bytes, MOST_DEPTH)?;
+    Ok(walk.size)
+}
+
+impl Requests {
+    fn of_all_services() -> Self {
+        let mut all = Self::default();
+        for method in POOL
+            .services()
+            .flat_map(|it| it.methods().collect::<Vec<_>>())
+        {
+            let path = format!("/{}/{}", method.parent_service().full_name(), method.name());
+            let shape = all.shape(&method.input());
+            all.by_path.insert(path, shape);
+        }
+        all
+    }
+
+    /// The shape of a message, made when it is first asked for. One that is being made holds itself: it
+    /// is kept elsewhere there.
+    fn shape(&mut self, message: &MessageDescriptor) -> usize {
+        if let Some(known) = self.by_message.get(message.full_name()) {
+            return *known;
+        }
+        let index = self.shapes.len();
+        self.shapes.push(Shape::default());
+        self.by_message
+            .insert(message.full_name().to_owned(), index);
+        let mut fields = BTreeMap::new();
+        let mut size = 0;
+        let mut choices: HashMap<String, usize> = HashMap::new();
+        for field in message.fields() {
+            let (inline, kind) = self.field(&field);
+            fields.insert(field.number(), kind);
+            match field.containing_oneof() {
+                Some(choice) => {
+                    let largest = choices.entry(choice.name().to_owned()).or_default();
+                    size += inline.saturating_sub(*largest);
+                    *largest = inline.max(*largest);
+                }
+                None => size += inline,
+            }
+        }
+        self.shapes[index] = Shape { size, fields };
+        index
+    }
+
+    /// What a field takes within its message, and what each occurrence adds.
+    fn field(&mut self, field: &FieldDescriptor) -> (usize, Field) {
+        let is_repeated = field.cardinality() == Cardinality::Repeated;
+        match field.kind() {
+            Kind::Message(message) => {
+                let shape = self.shape(&message);
+                // Zero: it is being made.
+                let inline = self.shapes[shape].size;
+                let is_apart = is_repeated || inline == 0;
+                let inline = match (is_repeated, is_apart) {
+                    (true, _) => LIST,
+                    (false, true) => WORD,
+                    (false, false) => inline,
+                };
+                (inline, Field::Message { shape, is_apart })
+            }
+            Kind::String | Kind::Bytes => (LIST, Field::Bytes { is_repeated }),
+            Kind::Double
+            | Kind::Float
+            | Kind::Int32
+            | Kind::Int64
+            | Kind::Uint32
+            | Kind::Uint64
+            | Kind::Sint32
+            | Kind::Sint64
+            | Kind::Fixed32
+            | Kind::Fixed64
+            | Kind::Sfixed32
+            | Kind::Sfixed64
+            | Kind::Bool
+            | Kind::Enum(_) => {
+                let inline = if is_repeated { LIST } else { WORD };
+                (inline, Field::Number { is_repeated })
+            }
+        }
+    }
+}
+
+/// A walk over a message's bytes.
+struct Walk {
+    size: usize,
+    limit: usize,
+}
+
+/// Whether the bytes were what the walk took them for.
+type IsSound = bool;
+
+impl Walk {
+    fn add(&mut self, bytes: usize) -> Result<(), TooLarge> {
+        self.size = self.size.saturating_add(bytes);
+        if self.size > self.limit {
+            return Err(TooLarge);
+        }
+        Ok(())
+    }
+
+    fn message(&mut self, shape: usize, bytes: &[u8], depth: usize) -> Result<IsSound, TooLarge> {
+        let Some(deeper) = depth.checked_sub(1) else {
+            return Ok(false);
+        };
+        let mut rest = bytes;
+        while !rest.is_empty() {
+            let Some((number, content)) = take_field(&mut rest) else {
+                return Ok(false);
+            };
+            let field = REQUESTS.shapes[shape].fields.get(&number).copied();
+            match (field, content) {
+                (Some(Field::Message { shape, is_apart }), Some(inner)) => {
+                    if is_apart {
+                        self.add(REQUESTS.shapes[shape].size)?;
+                    }
+                    if !self.message(shape, inner, deeper)? {
+                        return Ok(false);
+                    }
+                }
+                (Some(Field::Bytes { is_repeated }), Some(inner)) => {
+                    self.add(inner.len() + if is_repeated { LIST } else { 0 })?;
+                }
+                // Packed: a byte may be a number.
+                (Some(Field::Number { is_repeated: true }), Some(inner)) => {
+                    self.add(inner.len().saturating_mul(WORD))?;
+                }
+                (Some(Field::Number { is_repeated: true }), None) => self.add(WORD)?,
+                // A field that is skipped, and one that the decoder refuses.
+                (Some(Field::Number { is_repeated: false }) | None, _)
+                | (Some(Field::Message { .. } | Field::Bytes { .. }), None) => {}
+            }
+        }
+        Ok(true)
+    }
+}
+
+/// Takes a field: its number, and its content if it has a length. Returns `None` if it is malformed.
+fn take_field<'a>(rest: &mut &'a [u8]) -> Option<(u32, Option<&'a [u8]>)> {
+    let key = take_varint(rest)?;
+    let number = u32::try_from(key >> 3).ok()?;
+    match key & 7 {
+        0 => take_varint(rest).map(|_| (number, None)),
+        1 => take(rest, 8).map(|_| (number, None)),
+        2 => {
+            let length = usize::try_from(take_varint(rest)?).ok()?;
+            take(rest, length).map(|content| (number, Some(content)))
+        }
+        3 => skip_group(rest).map(|()| (number, None)),
+        5 => take(rest, 4).map(|_| (number, None)),
+        _ => None,
+    }
+}
+
+/// Skips what is left of a group, of which our messages have none.
+fn skip_group(rest: &mut &[u8]) -> Option<()> {
+    let mut open = 1_u32;
+    while open > 0 {
+        let key = take_varint(rest)?;
+        match key & 7 {
+            0 => {
+                take_varint(rest)?;
+            }
+            1 => {
+                take(rest, 8)?;
+            }
+            2 => {
+                let length = usize::try_from(take_varint(rest)?).ok()?;
+                take(rest, length)?;
+            }
+            3 => open = open.checked_add(1)?,
+            4 => open -= 1,
+            5 => {
+                take(rest, 4)?;
+            }
+            _ => return None,
+        }
+    }
+    Some(())
+}
+
+fn take<'a>(rest: &mut &'a [u8], length: usize) -> Option<&'a [u8]> {
+    let (taken, after) = rest.split_at_checked(length)?;
+    *rest = after;
+    Some(taken)
+}
+
+fn take_varint(rest: &mut &[u8]) -> Option<u64> {
+    prost::encoding::decode_varint(rest).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use prost::Message as _;
+
+    use super::*;
+    use crate::pb;
+
+    const COUNT: &str = "/contextd.v1.ContextService/CountTokens";
+    const EXECUTE: &str = "/contextd.v1.TurnService/ExecuteTurn";
+    const LIMIT: usize = 32 << 20;
+
+    fn shape(name: &str) -> &'static Shape {
+        &REQUESTS.shapes[REQUESTS.by_message[name]]
+    }
+
+    #[test]
+    fn sizes_are_close_to_those_of_the_generated_types() {
+        let check = |name: &str, actual: usize| {
+            let found = shape(name).size;
+            assert!(
+                found * 2 >= actual && found <= actual * 3,
+                "{name}: {found} for {actual}"
+            );
+        };
+        check("contextd.v1.InputMessage", size_of::<pb::InputMessage>());
+        check("contextd.v1.Part", size_of::<pb::Part>());
+        check("contextd.v1.Tool", size_of::<pb::Tool>());
+        check("contextd.v1.ToolResult", size_of::<pb::ToolResult>());
+        check("google.protobuf.Value", size_of::<prost_types::Value>());
+    }
+
+    #[test]
+    fn a_request_of_empty_messages_is_as_large_as_they_are_in_memory() {
+        let one = pb::CountTokensRequest {
+            messages: vec![pb::InputMessage::default()],
+            ..pb::CountTokensRequest::default()
+        };
+        let field = one.encode_to_vec();
+        assert_eq!(field.len(), 2);
+        let thousand = field.repeat(1_000);
+        let found = of_request(COUNT, &thousand, LIMIT).unwrap();
+        assert!(
+            found >= 1_000 * size_of::<pb::InputMessage>() / 2,
+            "{found}"
+        );
+        let millions = field.repeat(2_050_000);
+        assert_eq!(of_request(COUNT, &millions, LIMIT), Err(TooLarge));
+    }
+
+    #[test]
+    fn what_is_hidden_after_a_group_or_in_deep_messages_is_counted() {
+        let part = pb::Part::default();
+        let message = pb::InputMessage {
+            parts: vec![part; 200_000],
+            ..pb::InputMessage::default()
+        };
+        let request = pb::ExecuteTurnRequest {
+            input: Some(message),
+            ..pb::ExecuteTurnRequest::default()
+        };
+        let bytes = request.encode_to_vec();
+        assert_eq!(of_request(EXECUTE, &bytes, LIMIT), Err(TooLarge));
+        // Groups of the field 1,000 within each other.
+        let group = [0xc3, 0x3e, 0xc3, 0x3e, 0x08, 1, 0xc4, 0x3e, 0xc4, 0x3e];
+        let hidden = [&group[..], &bytes].concat();
+        assert_eq!(of_request(EXECUTE, &hidden, LIMIT), Err(TooLarge));
+    }
+
+    #[test]
+    fn texts_are_as_large_as_they_are_and_malformed_bytes_end_the_walk() {
+        let text = "word ".repeat(100_000);
+        let request = pb::CountTokensRequest {
+            system_prompt: text.clone(),
+            ..pb::CountTokensRequest::default()
+        };
+        let bytes = request.encode_to_vec();
+        let found = of_request(COUNT, &bytes, LIMIT).unwrap();
+        assert!((text.len()..text.len() + 4_096).contains(&found), "{found}");
+        assert!(of_request(COUNT, &bytes[..bytes.len() - 1], LIMIT).is_ok());
+        for malformed in [&[0xff; 11][..], &[0x0f], &[0x0c], &[0x0b], &[0x0a, 0xff]] {
+            assert!(of_request(COUNT, malformed, LIMIT).is_ok(), "{malformed:?}");
+        }
+    }
+}

@@ -1,0 +1,143 @@
+//! Pages of an export: stored messages in another API's shape, with what happened to each.
+
+use prost::Message as _;
+use tonic::Status;
+
+use super::{
+    decode::{ExportMessages, PageRequest},
+    json_blob,
+    page_room::{READ_BYTES, Room},
+    page_token,
+    prompt::{self, LARGEST_NOTES},
+};
+use crate::{
+    codec,
+    model::{Message, PromptShape, Seq, SessionKey, message::StoredPart},
+    pb,
+    provider::{foreign::Written, responses::TextCalls},
+    store::message::{Page, Placed, View},
+    turn::{Engine, context::export::Exported},
+};
+
+/// Name of the list, in its page tokens.
+const LIST: &str = "ExportMessages";
+/// Messages that are read at once; a page is made of as many such reads as it takes.
+const READ: u32 = 16;
+/// Bytes of one message in its shape within an answer.
+const MOST: usize = 1024 * 1024;
+
+/// A page of an export. What is too large for it is readable as a blob by then.
+pub(super) async fn page(
+    engine: &Engine,
+    key: &SessionKey,
+    wanted: ExportMessages,
+) -> Result<pb::ExportMessagesResponse, Status> {
+    let ExportMessages {
+        session: _,
+        shape,
+        at: seq,
+        page: PageRequest { size, token },
+    } = wanted;
+    let filter = format!(
+        "{}/{}/{shape:?}/{}",
+        key.tenant,
+        key.session,
+        seq.unwrap_or_default()
+    );
+    let mut at = Seq(0);
+    let mut text_calls = TextCalls::default();
+    if let Some(token) = token {
+        at = page_token::position(&page_token::decode(&token, LIST, &filter)?)?;
+        if shape == PromptShape::OpenAiResponses {
+            text_calls = engine.text_calls_before(key, seq, at).await?;
+        }
+    }
+    let mut messages = Vec::new();
+    let mut room = Room::default();
+    let batch = READ.min(size.saturating_add(1));
+    let more = 'page: loop {
+        let read = engine
+            .store()
+            .messages_within(key, View::All, seq, Page::After(at), (batch, READ_BYTES))
+            .await?;
+        for Placed { place, message } in read.items {
+            if messages.len() == size as usize {
+                break 'page true;
+            }
+            let exported = engine.exported(key, shape, &message, &text_calls).await?;
+            let shown = to_pb(engine, key, &message, exported).await?;
+            if !room.takes(shown.encoded_len()) {
+                break 'page true;
+            }
+            text_calls.add(&message);
+            at = place;
+            messages.push(shown);
+        }
+        if !read.more {
+            break false;
+        }
+    };
+    let next_page_token = page_token::next(more, LIST, &filter, &at.to_string());
+    Ok(pb::ExportMessagesResponse {
+        messages,
+        next_page_token,
+    })
+}
+
+/// A message in its shape, with its marks.
+async fn to_pb(
+    engine: &Engine,
+    key: &SessionKey,
+    message: &Message,
+    exported: Exported,
+) -> Result<pb::ExportedMessage, Status> {
+    let Exported {
+        written: Written { json, notes },
+        memory: _memory, // until the message is made
+    } = exported;
+    let cut = message.parts.iter().enumerate().filter_map(truncated);
+    let notes = notes.iter().map(prompt::note);
+    let notes = notes.chain(cut.map(|(part, text)| pb::PromptNote {
+        kind: pb::PromptNoteKind::Truncated.into(),
+        message_id: message.id.to_string(),
+        part_index: i32::try_from(part).unwrap_or(i32::MAX),
+        text,
+    }));
+    let response = message.response.as_ref();
+    let compacted_by = message.compacted_by.as_ref();
+    let mut exported = pb::ExportedMessage {
+        message_id: message.id.to_string(),
+        seq: message.seq.0,
+        role: codec::message::role_to_pb(message.role).into(),
+        model: response.map(|it| it.model.clone()).unwrap_or_default(),
+        is_summary: message.is_summary,
+        compacted_by: compacted_by.map(ToString::to_string).unwrap_or_default(),
+        voided_at_seq: message.voided_at.map_or(0, |seq| seq.0),
+        pruned_call_ids: message.parts.iter().filter_map(pruned).collect(),
+        notes: prompt::bounded(notes, LARGEST_NOTES),
+        ..pb::ExportedMessage::default()
+    };
+    if json.len() <= MOST {
+        exported.messages_json = json;
+        return Ok(exported);
+    }
+    exported.messages_blob = Some(json_blob::keep(engine, &key.tenant, json.as_bytes()).await?);
+    Ok(exported)
+}
+
+/// The call whose result was pruned.
+fn pruned(stored: &StoredPart) -> Option<String> {
+    let result = stored.part.content.as_result()?;
+    stored.pruned.as_ref().map(|_| result.call.to_string())
+}
+
+/// What is kept of a result that was cut, in words.
+fn truncated((position, stored): (usize, &StoredPart)) -> Option<(usize, String)> {
+    let result = stored.part.content.as_result()?;
+    let cut = result.truncation.as_ref()?;
+    let text = format!(
+        "The result of {} had {} characters, of which {} were kept: the blob {} has all of them.",
+        result.name, cut.original_chars, cut.kept_chars, cut.full_output
+    );
+    Some((position, text))
+}

@@ -1,0 +1,28 @@
+//! JSON that is too large for an answer, which names a blob in its place.
+
+use tonic::Status;
+
+use crate::{
+    model::{TenantId, derive},
+    pb,
+    turn::Engine,
+};
+
+/// The media type of such blobs.
+const JSON: &str = "application/json";
+
+/// Stores the JSON. The blob can be read when this returns.
+pub(super) async fn keep(
+    engine: &Engine,
+    tenant: &TenantId,
+    json: &[u8],
+) -> Result<pb::Blob, Status> {
+    let id = derive::blob(json);
+    engine.store().keep_blob(tenant, &id, JSON, json).await?;
+    Ok(pb::Blob {
+        blob_id: id.into_string(),
+        media_type: JSON.to_owned(),
+        size_bytes: i64::try_from(json.len()).unwrap_or(i64::MAX),
+        create_time: None,
+    })
+}

@@ -1,0 +1,83 @@
+//! Sessions in answers. What makes one too large for an answer becomes a blob.
+
+use prost::Message as _;
+use tonic::Status;
+
+use super::{
+    encode::{self, Detail},
+    json_blob,
+};
+use crate::{
+    codec,
+    model::TenantId,
+    pb,
+    store::{self, session::Session},
+    turn::Engine,
+};
+
+/// Bytes that a session may have within an answer.
+const MOST: usize = 2 * 1024 * 1024;
+
+/// A session for an answer, with its configuration. What is made a blob is readable by then.
+pub(super) async fn to_pb(
+    engine: &Engine,
+    tenant: &TenantId,
+    session: Session,
+) -> Result<pb::Session, Status> {
+    let mut shown = encode::session(session, Detail::Full);
+    if let Some(large) = take_large(&mut shown) {
+        let json =
+            codec::json::encode(&large, "contextd.v1.Session").map_err(store::Error::from)?;
+        drop(large);
+        shown.configuration_blob = Some(json_blob::keep(engine, tenant, &json).await?);
+    }
+    Ok(shown)
+}
+
+/// Takes the fields that may be large out of a session that is too large, as a session that has
+/// nothing else. Each of the other fields has a limit of far less than an answer.
+fn take_large(session: &mut pb::Session) -> Option<pb::Session> {
+    (session.encoded_len() > MOST).then(|| pb::Session {
+        system_prompt: std::mem::take(&mut session.system_prompt),
+        pinned_blocks: std::mem::take(&mut session.pinned_blocks),
+        tools: session.tools.take(),
+        ..pb::Session::default()
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_session_beyond_the_limit_loses_its_large_fields_and_no_others() {
+        let session = |prompt: usize| pb::Session {
+            session_id: "s".to_owned(),
+            model: "main/m".to_owned(),
+            system_prompt: "x".repeat(prompt),
+            pinned_blocks: vec![pb::PinnedBlock::default()],
+            tools: Some(pb::ToolSet::default()),
+            ..pb::Session::default()
+        };
+        let rest = session(0).encoded_len();
+        // The field's number and its length have four bytes.
+        let mut fits = session(MOST - rest - 4);
+        assert_eq!(fits.encoded_len(), MOST);
+        assert_eq!(take_large(&mut fits), None);
+        let mut large = session(MOST - rest - 3);
+        let taken = take_large(&mut large).expect("too large");
+        assert_eq!(
+            large,
+            pb::Session {
+                session_id: "s".to_owned(),
+                model: "main/m".to_owned(),
+                ..pb::Session::default()
+            }
+        );
+        assert_eq!(
+            (taken.system_prompt.len(), taken.pinned_blocks.len()),
+            (MOST - rest - 3, 1)
+        );
+        assert!(taken.tools.is_some() && taken.session_id.is_empty());
+    }
+}

@@ -1,0 +1,120 @@
+//! What the log says of calls that were refused because the server has too much to do, or because their
+//! caller has no valid credential: a few lines a second, and one with the number of the others. A line for
+//! each would be work, and disk, that callers make at no cost to them.
+
+use std::{
+    sync::atomic::{AtomicU64, Ordering::Relaxed},
+    time::{Duration, Instant},
+};
+
+/// The target of lines about calls.
+pub(super) const CALLS: &str = "contextd::calls";
+
+/// The least time between two lines with a number.
+const EVERY: Duration = Duration::from_secs(1);
+
+/// Calls that were refused for one reason and are not in the log yet.
+#[derive(Debug)]
+pub(super) struct RefusalLog {
+    reason: &'static str,
+    /// Calls that get a line each, within the least time.
+    in_full: u64,
+    written: AtomicU64,
+    refused: AtomicU64,
+    origin: Instant,
+    /// When the next line may be written, in milliseconds since the origin.
+    next: AtomicU64,
+}
+
+impl RefusalLog {
+    /// For refusals with this reason, of which so many a second get a line each.
+    pub(super) fn new(reason: &'static str, in_full: u64) -> Self {
+        Self {
+            reason,
+            in_full,
+            written: AtomicU64::new(0),
+            refused: AtomicU64::new(0),
+            origin: Instant::now(),
+            next: AtomicU64::new(0),
+        }
+    }
+
+    /// Counts one more. Returns true if it gets a line for itself.
+    pub(super) fn gets_line(&self) -> bool {
+        if self.in_full > 0 && self.written.fetch_add(1, Relaxed) < self.in_full {
+            return true;
+        }
+        self.refused.fetch_add(1, Relaxed);
+        false
+    }
+
+    /// Writes the line if there is something to say and the last one is old enough. Called at the end
+    /// of every call, probes too, so that the last refusals are logged soon after they stop.
+    pub(super) fn log_if_due(&self) {
+        if self.refused.load(Relaxed) == 0 && self.written.load(Relaxed) == 0 {
+            return;
+        }
+        let now = millis(self.origin.elapsed());
+        let next = self.next.load(Relaxed);
+        let after = now + millis(EVERY);
+        if now >= next
+            && self
+                .next
+                .compare_exchange(next, after, Relaxed, Relaxed)
+                .is_ok()
+        {
+            self.written.store(0, Relaxed);
+            self.log();
+        }
+    }
+
+    fn log(&self) {
+        let calls = self.refused.swap(0, Relaxed);
+        if calls > 0 {
+            tracing::info!(target: CALLS, audit = true, reason = self.reason, calls, "calls refused");
+        }
+    }
+}
+
+impl Drop for RefusalLog {
+    fn drop(&mut self) {
+        self.log();
+    }
+}
+
+fn millis(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX / 2)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn refusals_within_a_second_share_a_line() {
+        let log = RefusalLog::new("overloaded", 0);
+        assert!(!log.gets_line());
+        log.log_if_due();
+        assert_eq!(log.refused.load(Relaxed), 0);
+        for _ in 0..3 {
+            assert!(!log.gets_line());
+            log.log_if_due();
+        }
+        assert_eq!(log.refused.load(Relaxed), 3);
+        log.next.store(0, Relaxed);
+        log.log_if_due();
+        assert_eq!(log.refused.load(Relaxed), 0);
+    }
+
+    #[test]
+    fn the_first_refusals_of_a_second_get_a_line_each() {
+        let log = RefusalLog::new("unauthenticated", 2);
+        log.log_if_due();
+        log.next.store(u64::MAX, Relaxed);
+        let lines = (0..100).filter(|_| log.gets_line()).count();
+        assert_eq!((lines, log.refused.load(Relaxed)), (2, 98));
+        log.next.store(0, Relaxed);
+        log.log_if_due();
+        assert!(log.gets_line());
+    }
+}

@@ -1,0 +1,445 @@
+//! Requests are read whole before they are decoded: within a time, up to a size on the wire and in
+//! memory, and in a memory that tenants share fairly. Large ones are decoded and checked beside the threads
+//! that serve the others, a few at a time.
+//!
+//! The framework would decode a message when its last byte has come, and hold it until the client ends
+//! its stream. Streams of requests are read by their handlers.
+
+use std::{
+    future::{Future, poll_fn},
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll},
+    time::Duration,
+};
+
+use http::{HeaderMap, Request, Response};
+use http_body::Body as _;
+use http_body_util::Full;
+use prost::bytes::{Bytes, BytesMut};
+use tokio::{
+    runtime::{Handle, RuntimeFlavor},
+    time::{Instant, timeout_at},
+};
+use tonic::body::Body;
+use tower::{Layer, Service};
+
+use super::{
+    access, decoded_size,
+    gate::HEALTH,
+    refusal::Refusal,
+    room::{Place, Room},
+    status,
+};
+use crate::{
+    fair::{FairGate, FairPlace},
+    model::{Principal, TenantId},
+};
+
+/// Bytes before a message (gRPC over HTTP/2, "Length-Prefixed-Message").
+const FRAME: usize = 5;
+/// Most bytes of a request to the health service.
+pub(super) const MOST_HEALTH_BYTES: usize = 1024;
+/// How many times as large as on the wire a request may be in memory.
+const DECODED_FACTOR: usize = 8;
+/// Bytes in memory from which on a request is large.
+const LARGE: usize = 256 * 1024;
+/// The header that says how a message is packed. Packed messages are refused by it, unread.
+const ENCODING: &str = "grpc-encoding";
+
+/// Bounds of requests that are being read and decoded.
+#[derive(Debug, Clone, Copy)]
+pub struct Bounds {
+    /// Bytes of one on the wire.
+    pub max_bytes: usize,
+    /// How long a client may take to send it.
+    pub timeout: Duration,
+    /// Bytes of all of them on the wire.
+    pub memory: usize,
+    /// Large ones that are decoded at once.
+    pub large_at_once: usize,
+}
+
+/// Reads requests.
+#[derive(Debug, Clone)]
+pub(super) struct RequestBodies {
+    bounds: Bounds,
+    memory: Arc<Room>,
+    large: Arc<FairGate>,
+}
+
+impl RequestBodies {
+    /// Reads within these bounds; `is_shared` if there can be more than one tenant.
+    pub(super) fn new(bounds: Bounds, is_shared: bool) -> Self {
+        Self {
+            bounds,
+            memory: Room::new(bounds.memory, is_shared),
+            large: FairGate::new(bounds.large_at_once),
+        }
+    }
+
+    /// Reads a request. The places that come with it are held until it has been handled.
+    async fn read(
+        &self,
+        request: Request<Body>,
+        reading: Reading,
+    ) -> Result<(Request<Body>, Held), Refusal> {
+        let (head, body) = request.into_parts();
+        let until = Instant::now() + self.bounds.timeout;
+        let caller = head.extensions.get::<Principal>();
+        let mut memory = caller.map(|caller| self.memory.place(&caller.tenant));
+        let read = whole(body, reading.most, memory.as_mut());
+        let mut bytes = timeout_at(until, read)
+            .await
+            .map_err(|_| status::request_too_slow())??;
+        // One message is all that these RPCs take. The framework would decode further ones too.
+        bytes.truncate(announced(&bytes).map_or(FRAME, |length| FRAME + length));
+        let message = bytes.get(FRAME..).unwrap_or_default();
+        let limit = reading.most.saturating_mul(DECODED_FACTOR);
+        // A message that is large on the wire is large in memory too, so it waits before it is measured.
+        let mut large = None;
+        if let Some(caller) = caller.filter(|_| message.len() > LARGE) {
+            large = Some(self.turn(&caller.tenant, until).await?);
+        }
+        let measure = || decoded_size::of_request(head.uri.path(), message, limit);
+        let size = match &large {
+            Some(_) => aside(measure),
+            None => measure(),
+        };
+        let size = size.map_err(|_| status::request_unpacks_too_large(limit))?;
+        if let Some(caller) = caller.filter(|_| size > LARGE && large.is_none()) {
+            large = Some(self.turn(&caller.tenant, until).await?);
+        }
+        let held = Held {
+            large,
+            _memory: memory,
+        };
+        let body = Body::new(Full::new(bytes));
+        Ok((Request::from_parts(head, body), held))
+    }
+
+    /// Waits until a large request of a tenant may be decoded.
+    async fn turn(&self, tenant: &TenantId, until: Instant) -> Result<FairPlace, Refusal> {
+        timeout_at(until, self.large.enter(tenant))
+            .await
+            .map_err(|_| Refusal::Overloaded)
+    }
+}
+
+/// What is held for a request until it has been handled.
+#[derive(Debug)]
+struct Held {
+    large: Option<FairPlace>,
+    _memory: Option<Place>,
+}
+
+/// A request that is read here.
+#[derive(Debug, Clone, Copy)]
+struct Reading {
+    /// Bytes of its message.
+    most: usize,
+}
+
+impl Reading {
+    /// How the request of a path is read. Returns `None` for streams of requests, for what no service
+    /// here takes, and for what is refused by its headers.
+    fn of(path: &str, headers: &HeaderMap, bounds: &Bounds) -> Option<Self> {
+        let is_packed = headers
+            .get(ENCODING)
+            .is_some_and(|encoding| encoding != "identity");
+        let ours = access::method(path).filter(|method| !method.reads_stream());
+        let most = match ours {
+            Some(_) => bounds.max_bytes,
+            None if path.starts_with(HEALTH) => MOST_HEALTH_BYTES,
+            None => return None,
+        };
+        (!is_packed).then_some(Self { most })
+    }
+}
+
+/// The whole body with one message of at most so many bytes.
+async fn whole(
+    mut body: Body,
+    most: usize,
+    mut memory: Option<&mut Place>,
+) -> Result<Bytes, Refusal> {
+    let mut first = Bytes::new();
+    let mut rest = BytesMut::new();
+    while let Some(frame) = poll_fn(|context| Pin::new(&mut body).poll_frame(context)).await {
+        // The client left, or broke the protocol: no client reads this.
+        let frame = frame?;
+        let Ok(data) = frame.into_data() else {
+            continue;
+        };
+        let read = first.len() + rest.len() + data.len();
+        if read > most + FRAME {
+            return Err(status::request_too_large(most).into());
+        }
+        if let Some(memory) = &mut memory
+            && !memory.grow(data.len())
+        {
+            return Err(Refusal::Overloaded);
+        }
+        // Mostly all of it comes at once, and is not copied.
+        if first.is_empty() && rest.is_empty() {
+            first = data;
+        } else {
+            if rest.is_empty() {
+                rest.extend_from_slice(&std::mem::take(&mut first));
+            }
+            rest.extend_from_slice(&data);
+        }
+        let begin = if rest.is_empty() {
+            &first[..]
+        } else {
+            &rest[..]
+        };
+        // Only 0 and 1 say how the message is packed: anything else is no message.
+        if begin.first().is_some_and(|packed| *packed > 1) {
+            return Err(status::undecodable().into());
+        }
+        if announced(begin).is_some_and(|length| length > most) {
+            return Err(status::request_too_large(most).into());
+        }
+    }
+    Ok(if rest.is_empty() {
+        first
+    } else {
+        rest.freeze()
+    })
+}
+
+/// The length of a message, as the bytes before it say.
+fn announced(begin: &[u8]) -> Option<usize> {
+    let length = begin.get(1..FRAME)?.try_into().ok()?;
+    usize::try_from(u32::from_be_bytes(length)).ok()
+}
+
+impl<S> Layer<S> for RequestBodies {
+    type Service = Read<S>;
+
+    fn layer(&self, inner: S) -> Self::Service {
+        Read {
+            inner,
+            bodies: self.clone(),
+        }
+    }
+}
+
+/// A service whose requests are read before it is called.
+#[derive(Debug, Clone)]
+pub(super) struct Read<S> {
+    inner: S,
+    bodies: RequestBodies,
+}
+
+impl<S> Service<Request<Body>> for Read<S>
+where
+    S: Service<Request<Body>, Response = Response<Body>> + Clone + Send + 'static,
+    S::Future: Send + 'static,
+    S::Error: Send + 'static,
+{
+    type Response = Response<Body>;
+    type Error = S::Error;
+    type Future = Pin<Box<dyn Future<Output = Result<Self::Response, Self::Error>> + Send>>;
+
+    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
+        self.inner.poll_ready(context)
+    }
+
+    fn call(&mut self, request: Request<Body>) -> Self::Future {
+        let bounds = &self.bodies.bounds;
+        let Some(reading) = Reading::of(request.uri().path(), request.headers(), bounds) else {
+            return Box::pin(self.inner.call(request));
+        };
+        let bodies = self.bodies.clone();
+        // The clone takes the place of the one that is ready.
+        let ready = self.inner.clone();
+        let mut inner = std::mem::replace(&mut self.inner, ready);
+        Box::pin(async move {
+            let (request, held) = match bodies.read(request, reading).await {
+                Ok(read) => read,
+                Err(refusal) => return Ok(refusal.answer()),
+            };
+            let answer = inner.call(request);
+            let answer = match &held.large {
+                Some(_) => Aside(Box::pin(answer)).await,
+                None => answer.await,
+            };
+            drop(held);
+            answer
+        })
+    }
+}
+
+/// A future that may compute for long: the thread that runs it hands its other tasks over.
+struct Aside<F>(Pin<Box<F>>);
+
+impl<F: Future> Future for Aside<F> {
+    type Output = F::Output;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let inner = self.0.as_mut();
+        aside(|| inner.poll(context))
+    }
+}
+
+/// Computes for long: the thread hands its other tasks over.
+fn aside<T>(compute: impl FnOnce() -> T) -> T {
+    // Elsewhere there is no other thread.
+    if Handle::current().runtime_flavor() == RuntimeFlavor::MultiThread {
+        tokio::task::block_in_place(compute)
+    } else {
+        compute()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::convert::Infallible;
+
+    use http_body::Frame;
+    use http_body_util::StreamBody;
+    use tokio_stream::StreamExt as _;
+    use tonic::{Code, Status};
+    use tower::{ServiceExt as _, service_fn};
+
+    use super::*;
+
+    const GET: &str = "/contextd.v1.SessionService/GetSession";
+    const CHECK: &str = "/grpc.health.v1.Health/Check";
+
+    fn bounds() -> Bounds {
+        Bounds {
+            max_bytes: 4_096,
+            timeout: Duration::from_secs(1),
+            memory: 10_000,
+            large_at_once: 1,
+        }
+    }
+
+    fn caller(tenant: &str) -> Principal {
+        Principal {
+            tenant: TenantId::new(tenant),
+            ..crate::auth::anonymous()
+        }
+    }
+
+    /// A body of these pieces, which ends or does not.
+    fn body(pieces: Vec<Vec<u8>>, ends: bool) -> Body {
+        let pieces = pieces
+            .into_iter()
+            .map(|piece| Ok::<_, Status>(Frame::data(Bytes::from(piece))));
+        let pieces = tokio_stream::iter(pieces);
+        if ends {
+            Body::new(StreamBody::new(pieces))
+        } else {
+            Body::new(StreamBody::new(pieces.chain(tokio_stream::pending())))
+        }
+    }
+
+    fn framed(message: &[u8]) -> Vec<u8> {
+        let length = u32::try_from(message.len()).unwrap().to_be_bytes();
+        [&[0][..], &length[..], message].concat()
+    }
+
+    /// What the handler was given: bytes, or the status instead.
+    async fn read(bodies: &RequestBodies, path: &str, body: Body) -> Result<usize, Code> {
+        let handler = service_fn(|request: Request<Body>| async move {
+            let bytes = http_body_util::BodyExt::collect(request.into_body())
+                .await
+                .unwrap()
+                .to_bytes();
+            Ok::<_, Infallible>(Response::new(Body::new(" ".repeat(bytes.len()))))
+        });
+        let mut request = Request::builder().uri(path).body(body).unwrap();
+        if path == GET {
+            request.extensions_mut().insert(caller("tenant"));
+        }
+        let answer = bodies.layer(handler).oneshot(request).await.unwrap();
+        match Status::from_header_map(answer.headers()) {
+            Some(status) => Err(status.code()),
+            None => Ok(usize::try_from(answer.body().size_hint().lower()).unwrap()),
+        }
+    }
+
+    #[tokio::test]
+    async fn a_request_is_handed_over_whole_in_its_time_and_up_to_its_size() {
+        let bodies = RequestBodies::new(bounds(), true);
+        let message = framed(&[0x0a, 1, b's']);
+        let byte_by_byte: Vec<Vec<u8>> = message.iter().map(|byte| vec![*byte]).collect();
+        let size = message.len();
+        for (pieces, ends, expected) in [
+            (vec![message.clone()], true, Ok(size)),
+            (byte_by_byte, true, Ok(size)),
+            (vec![], true, Ok(0)),
+            // A second message is not handed over.
+            (vec![message.clone(), framed(&[0; 2_000])], true, Ok(size)),
+            // The message is there, and the client does not end its stream.
+            (vec![message.clone()], false, Err(Code::DeadlineExceeded)),
+            (
+                vec![message[..6].to_vec()],
+                false,
+                Err(Code::DeadlineExceeded),
+            ),
+            (
+                vec![framed(&[0; 4_097])],
+                true,
+                Err(Code::ResourceExhausted),
+            ),
+            // Its length says enough.
+            (
+                vec![vec![0, 0xff, 0, 0, 0]],
+                false,
+                Err(Code::ResourceExhausted),
+            ),
+            (vec![b"{}".to_vec()], true, Err(Code::InvalidArgument)),
+            (vec![vec![0]; 5_000], true, Err(Code::ResourceExhausted)),
+        ] {
+            assert_eq!(read(&bodies, GET, body(pieces, ends)).await, expected);
+        }
+    }
+
+    #[tokio::test]
+    async fn the_health_service_reads_a_kibibyte() {
+        let bodies = RequestBodies::new(bounds(), true);
+        let check = async |size: usize, expected: Result<usize, Code>| {
+            let body = body(vec![framed(&vec![0; size])], true);
+            assert_eq!(read(&bodies, CHECK, body).await, expected, "{size}");
+        };
+        check(0, Ok(FRAME)).await;
+        check(1_024, Ok(1_024 + FRAME)).await;
+        check(1_025, Err(Code::ResourceExhausted)).await;
+    }
+
+    #[tokio::test]
+    async fn requests_of_one_tenant_that_do_not_end_leave_memory_to_others() {
+        let bodies = RequestBodies::new(
+            Bounds {
+                timeout: Duration::from_hours(1),
+                ..bounds()
+            },
+            true,
+        );
+        let stalled = |tenant: &str| {
+            let piece = framed(&vec![0; 4_000])[..3_000].to_vec();
+            let mut request = Request::builder()
+                .uri(GET)
+                .body(body(vec![piece], false))
+                .unwrap();
+            request.extensions_mut().insert(caller(tenant));
+            let bodies = bodies.clone();
+            let reading = Reading { most: 4_096 };
+            tokio::spawn(async move { bodies.read(request, reading).await.is_err() })
+        };
+        let held: Vec<_> = (0..3).map(|_| stalled("busy")).collect();
+        tokio::task::yield_now().await;
+        assert!(held.iter().all(|reading| !reading.is_finished()));
+        assert!(stalled("busy").await.unwrap(), "it took all of the memory");
+        // A small one of another tenant is read.
+        assert_eq!(
+            read(&bodies, GET, body(vec![framed(&[])], true)).await,
+            Ok(FRAME)
+        );
+    }
+}

@@ -1,0 +1,148 @@
+//! A room that all tenants share, such as places for requests or bytes of memory: what does not fit, or
+//! would take more than a tenant's fair share, is refused.
+
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex, PoisonError},
+};
+
+use crate::model::{TenantId, quota::has_fair_room};
+
+/// A room with a number of units.
+#[derive(Debug)]
+pub(super) struct Room {
+    most: usize,
+    /// Whether there can be more than one tenant.
+    is_shared: bool,
+    taken: Mutex<Taken>,
+}
+
+#[derive(Debug, Default)]
+struct Taken {
+    all: usize,
+    by_tenant: HashMap<TenantId, usize>,
+}
+
+/// Units of a room, for as long as they are held.
+#[derive(Debug)]
+pub(super) struct Place {
+    room: Arc<Room>,
+    tenant: TenantId,
+    units: usize,
+}
+
+impl Room {
+    /// A room with `most` units; `is_shared` if there can be more than one tenant.
+    pub(super) fn new(most: usize, is_shared: bool) -> Arc<Self> {
+        Arc::new(Self {
+            most,
+            is_shared,
+            taken: Mutex::default(),
+        })
+    }
+
+    /// Takes one unit.
+    pub(super) fn enter(self: &Arc<Self>, tenant: &TenantId) -> Option<Place> {
+        let mut place = self.place(tenant);
+        place.grow(1).then_some(place)
+    }
+
+    /// A place that holds no unit yet.
+    pub(super) fn place(self: &Arc<Self>, tenant: &TenantId) -> Place {
+        Place {
+            room: Arc::clone(self),
+            tenant: tenant.clone(),
+            units: 0,
+        }
+    }
+
+    fn take(&self, tenant: &TenantId, units: usize) -> bool {
+        let Some(before_last) = units.checked_sub(1) else {
+            return true;
+        };
+        let mut taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
+        let own = taken.by_tenant.get(tenant).copied().unwrap_or_default();
+        let share = if self.is_shared { own + before_last } else { 0 };
+        if !has_fair_room(self.most, taken.all + before_last, share) {
+            return false;
+        }
+        taken.all += units;
+        *taken.by_tenant.entry(tenant.clone()).or_default() += units;
+        true
+    }
+
+    fn give_back(&self, tenant: &TenantId, units: usize) {
+        let mut taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
+        taken.all -= units;
+        if let Some(own) = taken.by_tenant.get_mut(tenant) {
+            *own -= units;
+            if *own == 0 {
+                taken.by_tenant.remove(tenant);
+            }
+        }
+    }
+}
+
+impl Place {
+    /// Whose place it is.
+    pub(super) fn tenant(&self) -> &TenantId {
+        &self.tenant
+    }
+
+    /// Takes more units. Returns false, and takes none, if they do not fit.
+    pub(super) fn grow(&mut self, units: usize) -> bool {
+        let fits = self.room.take(&self.tenant, units);
+        if fits {
+            self.units += units;
+        }
+        fits
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.room.give_back(&self.tenant, self.units);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn places_are_free_again_and_one_tenant_leaves_some_to_others() {
+        let room = Room::new(100, true);
+        let tenant = TenantId::new;
+        let mut places: Vec<Place> = std::iter::from_fn(|| room.enter(&tenant("busy"))).collect();
+        assert_eq!(places.len(), 90);
+        assert!(room.enter(&tenant("late")).is_some());
+        assert!(room.enter(&tenant("busy")).is_none());
+        places.pop();
+        assert!(room.enter(&tenant("busy")).is_some());
+        drop(places);
+        let taken = room.taken.lock().unwrap();
+        assert_eq!((taken.all, taken.by_tenant.len()), (0, 0));
+    }
+
+    #[test]
+    fn the_only_tenant_takes_all_places() {
+        let room = Room::new(100, false);
+        let tenant = TenantId::new("default");
+        let places: Vec<Place> = std::iter::from_fn(|| room.enter(&tenant)).collect();
+        assert_eq!(places.len(), 100);
+    }
+
+    #[test]
+    fn a_place_grows_up_to_the_fair_share_of_its_tenant() {
+        let room = Room::new(1_000, true);
+        let [busy, late] = ["busy", "late"].map(TenantId::new);
+        let mut place = room.enter(&busy).unwrap();
+        assert!(place.grow(0) && place.grow(899));
+        assert!(!place.grow(1) && !place.grow(1_000));
+        let mut other = room.enter(&late).unwrap();
+        assert!(other.grow(80));
+        drop((place, other));
+        assert!(room.enter(&busy).unwrap().grow(800));
+        assert_eq!(room.taken.lock().unwrap().all, 0);
+    }
+}

@@ -1,0 +1,201 @@
+//! Connections that have made no call whose caller is known, the oldest first. A new one takes the place
+//! of the oldest of its peer, or of all, where there are as many as may be: clients make their first call
+//! within a round trip or two, so it is one that makes none.
+
+use std::{
+    collections::{BTreeMap, BTreeSet, HashMap},
+    net::{IpAddr, Ipv6Addr},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, AtomicUsize, Ordering},
+    },
+};
+
+use tokio_util::sync::CancellationToken;
+
+/// Bits of an IPv6 address that one subscriber can choose freely.
+const OWN_BITS: u32 = 64;
+
+/// Those of one listener.
+#[derive(Debug, Default)]
+pub(super) struct Strangers(Mutex<Waiting>);
+
+#[derive(Debug, Default)]
+struct Waiting {
+    next: u64,
+    by_age: BTreeMap<u64, (Option<IpAddr>, CancellationToken)>,
+    by_peer: HashMap<IpAddr, BTreeSet<u64>>,
+}
+
+/// One of them, until it is dropped or its caller is known.
+#[derive(Debug)]
+pub(super) struct Stranger {
+    all: Arc<Strangers>,
+    number: u64,
+    is_known: AtomicBool,
+    health_streams: AtomicUsize,
+    displaced: CancellationToken,
+}
+
+/// A stream of health on a connection, for as long as it is held.
+#[derive(Debug)]
+pub(super) struct HealthStream(Arc<Stranger>);
+
+impl Drop for HealthStream {
+    fn drop(&mut self) {
+        self.0.health_streams.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+impl Strangers {
+    /// Adds one. Beyond `most_per_peer`, the oldest of its peer ends.
+    pub(super) fn add(
+        self: &Arc<Self>,
+        address: Option<IpAddr>,
+        most_per_peer: usize,
+    ) -> Arc<Stranger> {
+        let peer = address.map(peer);
+        let displaced = CancellationToken::new();
+        let mut waiting = self.lock();
+        let number = waiting.next;
+        waiting.next += 1;
+        if let Some(peer) = peer {
+            let of_peer = waiting.by_peer.entry(peer).or_default();
+            let oldest = of_peer.first().copied();
+            let is_full = of_peer.len() >= most_per_peer;
+            of_peer.insert(number);
+            if let Some(oldest) = oldest.filter(|_| is_full) {
+                waiting.end(oldest);
+            }
+        }
+        waiting.by_age.insert(number, (peer, displaced.clone()));
+        drop(waiting);
+        Arc::new(Stranger {
+            all: Arc::clone(self),
+            number,
+            is_known: AtomicBool::new(false),
+            health_streams: AtomicUsize::new(0),
+            displaced,
+        })
+    }
+
+    /// Ends the oldest, if there is one.
+    pub(super) fn displace_oldest(&self) {
+        let mut waiting = self.lock();
+        if let Some((oldest, _)) = waiting.by_age.first_key_value() {
+            let oldest = *oldest;
+            waiting.end(oldest);
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Waiting> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Waiting {
+    fn end(&mut self, number: u64) {
+        if let Some(displaced) = self.remove(number) {
+            displaced.cancel();
+        }
+    }
+
+    fn remove(&mut self, number: u64) -> Option<CancellationToken> {
+        let (peer, displaced) = self.by_age.remove(&number)?;
+        if let Some(peer) = peer
+            && let Some(of_peer) = self.by_peer.get_mut(&peer)
+        {
+            of_peer.remove(&number);
+            if of_peer.is_empty() {
+                self.by_peer.remove(&peer);
+            }
+        }
+        Some(displaced)
+    }
+}
+
+impl Stranger {
+    /// Its caller is known: it is no stranger any more.
+    pub(super) fn identified(&self) {
+        if !self.is_known.swap(true, Ordering::Relaxed) {
+            self.all.lock().remove(self.number);
+        }
+    }
+
+    /// Whether its caller is known.
+    pub(super) fn is_known(&self) -> bool {
+        self.is_known.load(Ordering::Relaxed)
+    }
+
+    /// Counts a stream of health, for which no caller need be known.
+    pub(super) fn begin_health_stream(self: &Arc<Self>) -> HealthStream {
+        self.health_streams.fetch_add(1, Ordering::Relaxed);
+        HealthStream(Arc::clone(self))
+    }
+
+    /// Whether it has a stream of health.
+    pub(super) fn streams_health(&self) -> bool {
+        self.health_streams.load(Ordering::Relaxed) > 0
+    }
+
+    /// Fires when it gave its place to another one.
+    pub(super) fn displaced(&self) -> &CancellationToken {
+        &self.displaced
+    }
+}
+
+impl Drop for Stranger {
+    fn drop(&mut self) {
+        self.identified();
+    }
+}
+
+/// Who is at an address: of IPv6, all addresses of a subscriber.
+fn peer(address: IpAddr) -> IpAddr {
+    match address {
+        IpAddr::V4(_) => address,
+        IpAddr::V6(address) => match address.to_ipv4_mapped() {
+            Some(mapped) => IpAddr::V4(mapped),
+            None => IpAddr::V6(Ipv6Addr::from_bits(
+                address.to_bits() >> OWN_BITS << OWN_BITS,
+            )),
+        },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn address(text: &str) -> Option<IpAddr> {
+        Some(text.parse().unwrap())
+    }
+
+    fn ended(strangers: &[&Arc<Stranger>]) -> Vec<bool> {
+        let ended = |it: &&Arc<Stranger>| it.displaced().is_cancelled();
+        strangers.iter().map(ended).collect()
+    }
+
+    #[test]
+    fn a_new_connection_takes_the_place_of_the_oldest_of_its_peer() {
+        let all = Arc::new(Strangers::default());
+        let other = all.add(address("192.0.2.1"), 2);
+        let first = all.add(address("2001:db8::1"), 2);
+        let second = all.add(address("2001:db8::2"), 2);
+        assert_eq!(ended(&[&other, &first, &second]), [false; 3]);
+        let third = all.add(address("2001:db8::3"), 2);
+        assert_eq!(
+            ended(&[&other, &first, &second, &third]),
+            [false, true, false, false]
+        );
+        // One whose caller is known is not counted, and keeps its place.
+        second.identified();
+        let fourth = all.add(address("2001:db8::4"), 2);
+        assert_eq!(ended(&[&second, &third, &fourth]), [false; 3]);
+        all.displace_oldest();
+        assert_eq!(ended(&[&other, &second, &third]), [true, false, false]);
+        drop((other, first, second, third, fourth));
+        let waiting = all.lock();
+        assert_eq!((waiting.by_age.len(), waiting.by_peer.len()), (0, 0));
+    }
+}

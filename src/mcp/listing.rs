@@ -1,0 +1,102 @@
+//! A list of tools that comes in pages. Its end is where the server names no further page, or one that
+//! brings nothing new: what was listed until then is never lost.
+
+use std::collections::BTreeSet;
+
+use super::Listed;
+
+/// Pages of a list.
+const MOST_PAGES: usize = 64;
+
+/// The tools of the pages so far.
+#[derive(Debug, Default)]
+pub(super) struct Listing {
+    pub(super) tools: Vec<Listed>,
+    names: BTreeSet<String>,
+    cursors: BTreeSet<String>,
+    pages: usize,
+}
+
+/// What comes after a page.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Next {
+    /// The page at this cursor.
+    Page(String),
+    /// Nothing.
+    End,
+    /// Nothing more is read, though the server names a page: it does not advance, or there are too many.
+    Endless,
+}
+
+impl Listing {
+    /// Adds a page. Of tools with the same name the first one counts.
+    pub(super) fn add(&mut self, page: Vec<Listed>, next_cursor: Option<String>) -> Next {
+        self.pages += 1;
+        let (held, is_empty) = (self.tools.len(), page.is_empty());
+        for tool in page {
+            if self.names.insert(tool.name.clone()) {
+                self.tools.push(tool);
+            }
+        }
+        let Some(cursor) = next_cursor.filter(|cursor| !cursor.is_empty()) else {
+            return Next::End;
+        };
+        let repeats = !is_empty && self.tools.len() == held;
+        if repeats || self.pages == MOST_PAGES || !self.cursors.insert(cursor.clone()) {
+            return Next::Endless;
+        }
+        Next::Page(cursor)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn tools(names: &str) -> Vec<Listed> {
+        let listed = |name: char| Listed {
+            name: name.to_string(),
+            description: String::new(),
+            input_schema: String::new(),
+        };
+        names.chars().map(listed).collect()
+    }
+
+    #[test]
+    fn m03_a_list_ends_where_its_cursor_does_not_advance_and_keeps_its_tools() {
+        type Page<'a> = (&'a str, Option<&'a str>);
+        let page = |cursor: &str| Next::Page(cursor.to_owned());
+        let table: [(&[Page<'_>], Next, &str); 7] = [
+            (&[("ab", None)], Next::End, "ab"),
+            (&[("ab", Some(""))], Next::End, "ab"),
+            (&[("ab", Some("1")), ("c", None)], Next::End, "abc"),
+            (&[("a", Some("1")), ("", Some("2"))], page("2"), "a"),
+            (&[("a", Some("1")), ("b", Some("1"))], Next::Endless, "ab"),
+            (&[("ab", Some("1")), ("ab", Some("2"))], Next::Endless, "ab"),
+            (
+                &[("a", Some("1")), ("b", Some("2")), ("c", Some("1"))],
+                Next::Endless,
+                "abc",
+            ),
+        ];
+        for (pages, expected, names) in table {
+            let mut listing = Listing::default();
+            let mut next = Next::End;
+            for (page, cursor) in pages {
+                next = listing.add(tools(page), cursor.map(str::to_owned));
+            }
+            assert_eq!((next, listing.tools), (expected, tools(names)), "{pages:?}");
+        }
+    }
+
+    #[test]
+    fn m03_a_list_of_too_many_pages_keeps_those_that_were_read() {
+        let mut listing = Listing::default();
+        for page in 1..MOST_PAGES {
+            let next = listing.add(Vec::new(), Some(page.to_string()));
+            assert_eq!(next, Next::Page(page.to_string()));
+        }
+        assert_eq!(listing.add(tools("a"), Some("last".into())), Next::Endless);
+        assert_eq!(listing.tools, tools("a"));
+    }
+}

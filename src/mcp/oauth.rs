@@ -1,0 +1,226 @@
+//! Tokens of a server by OAuth 2.1 client credentials: the first request fetches one, and it is used until
+//! shortly before it expires. None is ever printed or stored.
+
+use std::{
+    fmt,
+    sync::{PoisonError, RwLock},
+    time::Duration,
+};
+
+use base64::{Engine as _, engine::general_purpose::STANDARD};
+use http::{HeaderValue, header};
+use reqwest::{Response, Url};
+use secrecy::{ExposeSecret as _, SecretString};
+use serde::Deserialize;
+use tokio::{
+    sync::Mutex,
+    time::{Instant, timeout},
+};
+
+use super::{OauthSettings, Unusable};
+
+/// How long fetching a token may take.
+const FETCH_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Bytes of the answer that are read.
+const MAX_ANSWER_BYTES: usize = 64 << 10;
+
+/// How long before its end a token is used no more, at most.
+const MARGIN: Duration = Duration::from_mins(1);
+
+/// How long a token is used whose issuer does not say.
+const ASSUMED_LIFE: Duration = Duration::from_mins(5);
+
+/// Tokens that are still hidden in texts of the server: a call may run longer than its token lives.
+const REMEMBERED: usize = 8;
+
+/// The tokens of one server.
+pub(super) struct Tokens {
+    client: reqwest::Client,
+    url: Url,
+    authorization: HeaderValue,
+    form: String,
+    /// One caller fetches, the others wait for it.
+    current: Mutex<Option<Token>>,
+    recent: RwLock<Vec<SecretString>>,
+}
+
+#[derive(Clone)]
+struct Token {
+    secret: SecretString,
+    until: Instant,
+}
+
+#[derive(Deserialize)]
+struct Answer {
+    access_token: String,
+    token_type: String,
+    expires_in: Option<u64>,
+}
+
+impl fmt::Debug for Tokens {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("Tokens").finish_non_exhaustive()
+    }
+}
+
+impl Tokens {
+    pub(super) fn new(client: reqwest::Client, settings: &OauthSettings) -> Result<Self, Unusable> {
+        let OauthSettings {
+            token_url,
+            client_id,
+            client_secret,
+            parameters,
+        } = settings;
+        let url: Url = token_url
+            .parse()
+            .map_err(|error| Unusable::Http(format!("{error}")))?;
+        let mut pairs = vec![("grant_type", "client_credentials")];
+        pairs.extend(
+            parameters
+                .iter()
+                .map(|(name, value)| (name.as_str(), value.as_str())),
+        );
+        let form = form(&pairs);
+        // Both are written as in a form, RFC 6749 section 2.3.1; no other `=` is left in them.
+        let credentials = self::form(&[(client_id, client_secret.expose_secret())]);
+        let credentials = STANDARD.encode(credentials.replacen('=', ":", 1));
+        let authorization = HeaderValue::from_str(&format!("Basic {credentials}"));
+        let mut authorization =
+            authorization.map_err(|_| Unusable::Header(header::AUTHORIZATION))?;
+        authorization.set_sensitive(true);
+        Ok(Self {
+            client,
+            url,
+            authorization,
+            form,
+            current: Mutex::new(None),
+            recent: RwLock::default(),
+        })
+    }
+
+    /// A token that is still good. Otherwise why there is none, without what the issuer said.
+    pub(super) async fn get(&self) -> Result<SecretString, String> {
+        let mut current = self.current.lock().await;
+        if let Some(token) = current.as_ref().filter(|it| Instant::now() < it.until) {
+            return Ok(token.secret.clone());
+        }
+        let fetched = timeout(FETCH_TIMEOUT, self.fetch()).await;
+        let fetched = fetched
+            .map_err(|_| format!("no answer within {} s", FETCH_TIMEOUT.as_secs()))
+            .flatten();
+        *current = fetched.as_ref().ok().cloned();
+        let token = fetched?;
+        self.remember(&token.secret);
+        Ok(token.secret)
+    }
+
+    /// Fetches another one next time: the server does not take this one.
+    pub(super) async fn forget(&self, refused: &str) {
+        let mut current = self.current.lock().await;
+        // Another call may have fetched one meanwhile.
+        if current
+            .as_ref()
+            .is_some_and(|token| token.secret.expose_secret() == refused)
+        {
+            *current = None;
+        }
+    }
+
+    /// Those that were used lately.
+    pub(super) fn recent(&self) -> Vec<SecretString> {
+        let recent = self.recent.read();
+        recent.unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn remember(&self, secret: &SecretString) {
+        let recent = self.recent.write();
+        let mut recent = recent.unwrap_or_else(PoisonError::into_inner);
+        if recent.len() == REMEMBERED {
+            recent.remove(0);
+        }
+        recent.push(secret.clone());
+    }
+
+    async fn fetch(&self) -> Result<Token, String> {
+        let asked = Instant::now();
+        let request = self
+            .client
+            .post(self.url.clone())
+            .header(header::AUTHORIZATION, self.authorization.clone())
+            .header(header::CONTENT_TYPE, "application/x-www-form-urlencoded")
+            .header(header::ACCEPT, "application/json")
+            .body(self.form.clone());
+        // The error's text would hold the address.
+        let response = request.send().await;
+        let response = response.map_err(|_| "the connection failed".to_owned())?;
+        let status = response.status();
+        if !status.is_success() {
+            return Err(format!("the token endpoint answered HTTP {status}"));
+        }
+        let body = bounded(response).await?;
+        let answer: Answer = serde_json::from_slice(&body)
+            .map_err(|_| "the answer of the token endpoint cannot be understood".to_owned())?;
+        if !answer.token_type.eq_ignore_ascii_case("bearer") {
+            return Err("the token endpoint gave no bearer token".to_owned());
+        }
+        let secret = SecretString::from(answer.access_token);
+        if HeaderValue::from_str(secret.expose_secret()).is_err() {
+            return Err("the token holds characters that cannot be sent".to_owned());
+        }
+        let life = answer.expires_in.map_or(ASSUMED_LIFE, Duration::from_secs);
+        Ok(Token {
+            secret,
+            until: used_until(asked, life),
+        })
+    }
+}
+
+/// A short-lived token is used for half of its life, others until shortly before the end.
+fn used_until(asked: Instant, life: Duration) -> Instant {
+    let used = life - MARGIN.min(life / 2);
+    asked.checked_add(used).unwrap_or(asked + ASSUMED_LIFE)
+}
+
+async fn bounded(mut response: Response) -> Result<Vec<u8>, String> {
+    let mut body = Vec::new();
+    loop {
+        let chunk = response.chunk().await;
+        let Some(chunk) = chunk.map_err(|_| "the connection failed".to_owned())? else {
+            return Ok(body);
+        };
+        if body.len() + chunk.len() > MAX_ANSWER_BYTES {
+            return Err("the answer of the token endpoint is too large".to_owned());
+        }
+        body.extend_from_slice(&chunk);
+    }
+}
+
+/// Pairs as in a form.
+fn form(pairs: &[(&str, &str)]) -> String {
+    let mut url = Url::parse("http://form").expect("the address is one");
+    url.query_pairs_mut().extend_pairs(pairs);
+    url.query().unwrap_or_default().to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_form_is_written_as_issuers_read_it() {
+        assert_eq!(
+            form(&[("a b", "c&d=e"), ("f", "ü")]),
+            "a+b=c%26d%3De&f=%C3%BC"
+        );
+    }
+
+    #[test]
+    fn a_token_is_used_until_shortly_before_it_expires() {
+        let asked = Instant::now();
+        for (life, used) in [(3_600, 3_540), (120, 60), (60, 30), (0, 0)] {
+            let until = used_until(asked, Duration::from_secs(life));
+            assert_eq!(until - asked, Duration::from_secs(used), "{life}");
+        }
+    }
+}

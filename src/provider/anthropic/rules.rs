@@ -1,0 +1,48 @@
+//! The rules for requests, of what the encoder reads: the family of a model.
+
+use super::{encode::CALL_IDS, family::Family, options};
+use crate::provider::{
+    ModelInfo, Rules,
+    body::Body,
+    rules::{self, MissingReasoning, ReasoningKept},
+};
+
+/// The rules for requests to a model of that family.
+pub(super) fn of(family: Family, model: &ModelInfo) -> Rules {
+    let efforts = rules::levels(
+        |wanted| options::fitted(model, wanted),
+        |wanted| options::cannot_take(model, wanted),
+        |effort| {
+            let mut body = Body::default();
+            // An answer of any length: the budgets of all levels differ.
+            let thinking = options::thinking(family.thinking, Some(effort), None, u32::MAX);
+            body.set_some("thinking", thinking);
+            let output = options::output(family.thinking, Some(effort), &None);
+            body.set_some("output_config", output);
+            (!body.is_empty()).then(|| body.bytes())
+        },
+    );
+    let reasoning = family.reasoning();
+    Rules {
+        dialect: None,
+        reasoning,
+        reasoning_field: match reasoning.kept {
+            ReasoningKept::Never => "",
+            ReasoningKept::InLoop | ReasoningKept::WhileCalls | ReasoningKept::Always => "thinking",
+        },
+        reasoning_bound_to_prefix: family.binds_prefix,
+        missing_reasoning: if family.takes_budget() {
+            MissingReasoning::NoBudget
+        } else {
+            MissingReasoning::Nothing
+        },
+        call_ids: Some(CALL_IDS),
+        keeps_own_call_ids: false,
+        forced_with_effort: family.forced_with_effort(),
+        forced_with_budget: family.forced_with_budget(),
+        efforts_with_tools: efforts.clone(),
+        efforts,
+        kind_for_reasoning_with_tools: None,
+        max_stop_sequences: None,
+    }
+}

@@ -1,0 +1,171 @@
+//! Stored messages as contents of Gemini's generateContent, as they were said. Every call and every
+//! result has its id, so that results find their calls wherever they are imported.
+
+use serde_json::{Map, Value, json, value::RawValue};
+
+use super::{KIND, import::is_item, names};
+use crate::{
+    model::{
+        Content, Given, Media, Role, ToolCall, ToolOutcome, ToolResult, media::UNSUPPORTED_WORDS,
+    },
+    provider::{
+        authorship,
+        body::Body,
+        foreign::{Place, Writing, plain, raw},
+        inserted::INSTRUCTIONS,
+    },
+};
+
+/// The content that a message becomes.
+pub(in crate::provider) fn write(writing: &mut Writing<'_>) -> Vec<Box<RawValue>> {
+    let (role, parts) = match writing.role() {
+        Role::System => ("user", said(INSTRUCTIONS, writing)),
+        Role::User => ("user", said("", writing)),
+        Role::Assistant => ("model", answer(writing)),
+        Role::Tool => ("user", results(writing)),
+    };
+    if parts.is_empty() {
+        return Vec::new();
+    }
+    let mut content = Body::default();
+    content.set("role", role);
+    content.set("parts", parts);
+    vec![content.raw()]
+}
+
+/// What a user says, or an instruction: contents have no role for these, so a mark precedes them.
+fn said(mark: &str, writing: &mut Writing<'_>) -> Vec<Box<RawValue>> {
+    let mut parts = Vec::new();
+    for (position, stored) in writing.parts() {
+        match &stored.part.content {
+            Content::Text(text) if !text.is_empty() => {
+                parts.push(plain(&json!({"text": format!("{mark}{text}")})));
+            }
+            Content::Media(media) => parts.push(plain(&medium(position, media, writing))),
+            Content::Text(_)
+            | Content::Reasoning { .. }
+            | Content::ToolCall(_)
+            | Content::ToolResult(_)
+            | Content::Refusal(_)
+            | Content::ProviderItem(_)
+            | Content::Unknown(_) => {}
+        }
+    }
+    parts
+}
+
+fn answer(writing: &mut Writing<'_>) -> Vec<Box<RawValue>> {
+    let mut parts = Vec::new();
+    for (position, stored) in writing.parts() {
+        let part = &stored.part;
+        let signature =
+            authorship::attached(KIND, part).and_then(|mut own| own.remove("thoughtSignature"));
+        let mut written = Body::default();
+        match &part.content {
+            Content::Text(text) | Content::Refusal(text) => {
+                if text.is_empty() && signature.is_none() {
+                    continue;
+                }
+                written.set("text", text);
+            }
+            Content::Reasoning { text, .. } => {
+                if signature.is_none() && text.is_empty() {
+                    writing.no_reasoning(position);
+                    continue;
+                }
+                if signature.is_none() && part.provider_metadata.is_some() {
+                    writing.no_proof(position);
+                }
+                written.set("text", text);
+                written.set("thought", true);
+            }
+            Content::ToolCall(call) => {
+                if !call.has_object() {
+                    writing.no_arguments(position);
+                }
+                written.set("functionCall", function_call(call));
+            }
+            Content::ProviderItem(item) => {
+                match raw(&item.json).filter(|_| is_item(&item.kind)) {
+                    Some(item) => parts.push(item),
+                    None => writing.no_item(position),
+                }
+                continue;
+            }
+            Content::Media(media) => {
+                parts.push(plain(&medium(position, media, writing)));
+                continue;
+            }
+            Content::ToolResult(_) | Content::Unknown(_) => continue,
+        }
+        written.set_some("thoughtSignature", signature);
+        parts.push(written.raw());
+    }
+    parts
+}
+
+fn function_call(call: &ToolCall) -> Box<RawValue> {
+    let arguments = raw(&call.arguments).filter(|_| call.has_object());
+    let mut written = Body::default();
+    written.set("id", call.id.as_str());
+    written.set("name", names::called(&call.name));
+    written.set("args", arguments.unwrap_or_else(|| plain(&json!({}))));
+    written.raw()
+}
+
+fn results(writing: &mut Writing<'_>) -> Vec<Box<RawValue>> {
+    let mut parts = Vec::new();
+    for (position, stored) in writing.parts() {
+        if let Content::ToolResult(result) = &stored.part.content {
+            parts.push(plain(&function_response(position, result, writing)));
+        }
+    }
+    parts
+}
+
+/// A result: its texts as one, then its media.
+fn function_response<'a>(
+    position: usize,
+    result: &'a ToolResult,
+    writing: &mut Writing<'a>,
+) -> Value {
+    let name = match result.outcome {
+        ToolOutcome::Success => "output",
+        ToolOutcome::Error => "error",
+        ToolOutcome::Denied => {
+            writing.no_outcome(position, result.outcome);
+            "error"
+        }
+        ToolOutcome::TimedOut | ToolOutcome::Cancelled => {
+            writing.no_outcome(position, result.outcome);
+            "output"
+        }
+    };
+    let texts: Vec<&str> = result.texts().collect();
+    let mut response = Map::new();
+    response.insert(name.to_owned(), json!(texts.join("\n")));
+    let media = result.parts.iter().filter_map(Given::media);
+    let media: Vec<Value> = media
+        .map(|media| medium(position, media, writing))
+        .collect();
+    let mut written = json!({
+        "id": result.call.as_str(), "name": names::called(&result.name), "response": response,
+    });
+    if !media.is_empty() {
+        written["parts"] = Value::Array(media);
+    }
+    json!({"functionResponse": written})
+}
+
+fn medium<'a>(position: usize, media: &'a Media, writing: &mut Writing<'a>) -> Value {
+    let media_type = media.essence();
+    let (name, mut source) = match writing.place(position, media) {
+        None => return json!({"text": UNSUPPORTED_WORDS}),
+        Some(Place::Here(data)) => ("inlineData", json!({"mimeType": media_type, "data": data})),
+        Some(Place::At(url)) => ("fileData", json!({"mimeType": media_type, "fileUri": url})),
+    };
+    if !media.filename.is_empty() {
+        source["displayName"] = json!(media.filename);
+    }
+    json!({name: source})
+}

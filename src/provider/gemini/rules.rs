@@ -1,0 +1,43 @@
+//! The rules for requests, of what the encoder reads: the family of a model.
+
+use super::{
+    contents::{REASONING, UNSIGNED},
+    family::Family,
+    options,
+};
+use crate::provider::{
+    ModelInfo, Rules,
+    rules::{self, ForcedCalls, MissingReasoning},
+};
+
+/// The rules for requests to a model.
+pub(super) fn of(model: &ModelInfo) -> Rules {
+    let family = Family::of(model);
+    let efforts = rules::levels(
+        |wanted| options::fitted(model, wanted),
+        |wanted| options::cannot_take(model, wanted),
+        |effort| {
+            let thinking = options::thinking(family.thinking, Some(effort), None)?;
+            serde_json::to_vec(&thinking).ok()
+        },
+    );
+    Rules {
+        dialect: None,
+        reasoning: REASONING,
+        reasoning_field: "thoughtSignature",
+        reasoning_bound_to_prefix: false,
+        missing_reasoning: if family.signs_calls {
+            MissingReasoning::Placeholder(UNSIGNED)
+        } else {
+            MissingReasoning::Nothing
+        },
+        call_ids: None,
+        keeps_own_call_ids: true,
+        forced_with_effort: ForcedCalls::Both,
+        forced_with_budget: ForcedCalls::Both,
+        efforts_with_tools: efforts.clone(),
+        efforts,
+        kind_for_reasoning_with_tools: None,
+        max_stop_sequences: Some(options::MAX_STOPS),
+    }
+}

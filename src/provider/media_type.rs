@@ -1,0 +1,62 @@
+//! The type under which content is sent. Services compare it with the content and refuse a picture
+//! that is not what it is said to be.
+
+use crate::model::{Media, media::Kind};
+
+/// The type of a medium: of a picture the one that its first bytes tell, of everything else, and
+/// where they tell none, the one that the host named.
+pub(super) fn of(media: &Media, content: &[u8]) -> String {
+    let told = match media.kind() {
+        Kind::Image => picture(content),
+        Kind::Audio | Kind::Video | Kind::Document => None,
+    };
+    told.map_or_else(|| media.essence(), str::to_owned)
+}
+
+/// The type of a picture by its first bytes. `None` means they tell none that services take.
+pub(super) fn picture(content: &[u8]) -> Option<&'static str> {
+    let is_webp = content.starts_with(b"RIFF") && content.get(8..12) == Some(b"WEBP");
+    match content {
+        [0x89, b'P', b'N', b'G', ..] => Some("image/png"),
+        [0xff, 0xd8, 0xff, ..] => Some("image/jpeg"),
+        [b'G', b'I', b'F', b'8', ..] => Some("image/gif"),
+        _ if is_webp => Some("image/webp"),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::{
+        BlobId,
+        media::{Kept, Source},
+    };
+
+    #[test]
+    fn a_picture_has_the_type_of_its_content() {
+        let table: [(&str, &[u8], &str); 8] = [
+            ("image/jpeg", b"\x89PNG\r\n\x1a\n", "image/png"),
+            ("image/png", b"\xff\xd8\xff\xe0", "image/jpeg"),
+            ("image/png", b"GIF89a", "image/gif"),
+            ("image/png", b"RIFF\x10\0\0\0WEBPVP8 ", "image/webp"),
+            ("image/png", b"RIFF\x10\0\0\0WAVE", "image/png"),
+            ("IMAGE/PNG; q=1", b"", "image/png"),
+            ("image/heic", b"\0\0\0\x18ftypheic", "image/heic"),
+            ("application/pdf", b"\x89PNG\r\n\x1a\n", "application/pdf"),
+        ];
+        for (named, content, expected) in table {
+            let kept = Kept {
+                id: BlobId::new("b"),
+                bytes: content.len() as u64,
+                pixels: None,
+            };
+            let media = Media {
+                media_type: named.to_owned(),
+                source: Source::Blob(kept),
+                filename: String::new(),
+            };
+            assert_eq!(of(&media, content), expected, "{named}");
+        }
+    }
+}

@@ -1,0 +1,106 @@
+//! Reasoning that is bound to the words before it: newer Claude models sign theirs together with those, also
+//! where a gateway hands it on as `reasoning_details`.
+
+use std::collections::BTreeSet;
+
+use super::{
+    dialect::{Dialect, ReasoningBack},
+    form::Form,
+};
+use crate::{
+    model::{Content, Media, Message, Part, Prompt, Role, media::Source},
+    provider::{anthropic, prefix::Prefix},
+};
+
+/// The reasoning of a conversation, for a model that binds it; nothing for any other.
+#[derive(Debug, Default)]
+pub(super) struct Bound {
+    /// The answers whose reasoning stands after other words than it was written after.
+    stale: BTreeSet<usize>,
+    /// What the whole conversation hashes to.
+    pub(super) fingerprint: Option<String>,
+}
+
+impl Bound {
+    /// The reasoning of a prompt.
+    pub(super) fn of(prompt: &Prompt, form: Form<'_>) -> Self {
+        if !binds(form.dialect, &prompt.model) {
+            return Self::default();
+        }
+        let stored = prompt.transcript.messages();
+        let mut prefix = Prefix::of(stored);
+        for tool in &prompt.tools {
+            let schema = tool.input_schema.as_deref().unwrap_or_default();
+            prefix.add("tool", [tool.name.as_str(), &tool.description, schema]);
+        }
+        prefix.add("system", [prompt.instructions().as_str()]);
+        let mut stale = BTreeSet::new();
+        for (at, message) in stored.iter().enumerate() {
+            let response = message.response.as_ref();
+            let written_after = response.and_then(|it| it.prompt_fingerprint.as_deref());
+            let is_valid = written_after.is_some_and(|it| prefix.matches(it));
+            if message.role == Role::Assistant && !is_valid {
+                stale.insert(at);
+            }
+            add(&mut prefix, message, is_valid);
+        }
+        Self {
+            stale,
+            fingerprint: Some(prefix.fingerprint()),
+        }
+    }
+
+    /// Whether the reasoning of a message may go back.
+    pub(super) fn allows(&self, at: usize) -> bool {
+        !self.stale.contains(&at)
+    }
+}
+
+/// Whether a service sends the model reasoning only while nothing before it has changed.
+pub(super) fn binds(dialect: &Dialect, model: &str) -> bool {
+    dialect.reasoning_back == ReasoningBack::Details && anthropic::binds_prefix(model)
+}
+
+/// Adds a message to what stands before the next one.
+fn add(prefix: &mut Prefix, message: &Message, with_reasoning: bool) {
+    let who = match message.role {
+        Role::System => "system",
+        Role::User => "user",
+        Role::Assistant => "assistant",
+        Role::Tool => "tool",
+    };
+    for stored in &message.parts {
+        let Part {
+            content,
+            provider_metadata,
+            ..
+        } = &stored.part;
+        match content {
+            Content::Text(text) | Content::Refusal(text) => prefix.add(who, ["text", text]),
+            Content::Reasoning { .. } if with_reasoning => {
+                let attached = provider_metadata.as_deref().unwrap_or_default();
+                prefix.add(who, ["reasoning", attached]);
+            }
+            Content::ToolCall(call) => {
+                prefix.add(who, ["call", call.id.as_str(), &call.name, &call.arguments]);
+            }
+            Content::ToolResult(result) => {
+                let given = result.texts().chain(result.media().map(place));
+                prefix.add(
+                    who,
+                    ["result", result.call.as_str()].into_iter().chain(given),
+                );
+            }
+            Content::Media(media) => prefix.add(who, ["media", place(media)]),
+            Content::Reasoning { .. } | Content::ProviderItem(_) | Content::Unknown(_) => {}
+        }
+    }
+}
+
+/// What tells a medium from every other.
+fn place(media: &Media) -> &str {
+    match &media.source {
+        Source::Blob(kept) => kept.id.as_str(),
+        Source::Url(url) => url,
+    }
+}

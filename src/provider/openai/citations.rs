@@ -1,0 +1,122 @@
+//! Sources of an answer: annotations of its text, as OpenRouter and OpenAI write them, and Perplexity's
+//! lists of what it searched.
+
+use std::collections::{BTreeSet, VecDeque};
+
+use serde_json::{Value, value::RawValue};
+
+use crate::{
+    model::Citation,
+    provider::{Chunk, http::lenient},
+};
+
+/// Sources of one answer; more are not kept.
+const MOST: usize = 1_024;
+
+/// The sources of an answer so far, and its text, in which they have their places.
+#[derive(Debug, Default)]
+pub(super) struct Citations {
+    text: String,
+    /// Another part was written between its words: places are of no part.
+    is_split: bool,
+    urls: BTreeSet<String>,
+    count: usize,
+}
+
+impl Citations {
+    /// Takes text of the answer. `continues`: nothing else was written since the text before.
+    pub(super) fn take_text(&mut self, text: &str, continues: bool) {
+        self.is_split |= !continues && !self.text.is_empty();
+        self.text.push_str(text);
+    }
+
+    /// Hands out the sources that annotations name.
+    pub(super) fn annotate(
+        &mut self,
+        annotations: Option<Box<RawValue>>,
+        chunks: &mut VecDeque<Chunk>,
+    ) {
+        for annotation in list(annotations) {
+            let Some(named) = annotation.get("url_citation") else {
+                continue;
+            };
+            let (start_byte, end_byte) = self.range(named).unwrap_or_default();
+            self.hand_out(
+                Citation {
+                    url: word(named, "url"),
+                    title: word(named, "title"),
+                    cited_text: String::new(),
+                    start_byte,
+                    end_byte,
+                    provider_metadata: Some(annotation.to_string()),
+                },
+                chunks,
+            );
+        }
+    }
+
+    /// Hands out what was searched: each event repeats it, and addresses alone stand beside it.
+    pub(super) fn search(
+        &mut self,
+        lists: [Option<Box<RawValue>>; 2],
+        chunks: &mut VecDeque<Chunk>,
+    ) {
+        for source in lists.into_iter().flat_map(list) {
+            let url = match &source {
+                Value::String(url) => url.clone(),
+                Value::Object(_) => word(&source, "url"),
+                Value::Null | Value::Bool(_) | Value::Number(_) | Value::Array(_) => String::new(),
+            };
+            if url.is_empty() || self.text.is_empty() || !self.urls.insert(url.clone()) {
+                continue;
+            }
+            self.hand_out(
+                Citation {
+                    url,
+                    title: word(&source, "title"),
+                    cited_text: String::new(),
+                    start_byte: 0,
+                    end_byte: 0,
+                    provider_metadata: Some(source.to_string()),
+                },
+                chunks,
+            );
+        }
+    }
+
+    fn hand_out(&mut self, citation: Citation, chunks: &mut VecDeque<Chunk>) {
+        if !self.text.is_empty() && self.count < MOST {
+            self.count += 1;
+            chunks.push_back(Chunk::Citation(citation));
+        }
+    }
+
+    /// The passage that an annotation is about, in bytes; its places are in characters.
+    fn range(&self, named: &Value) -> Option<(u32, u32)> {
+        let byte = |key: &str| {
+            let chars = usize::try_from(named.get(key)?.as_u64()?).ok()?;
+            let at = self.text.char_indices().nth(chars);
+            u32::try_from(at.map_or(self.text.len(), |(byte, _)| byte)).ok()
+        };
+        let range = byte("start_index").zip(byte("end_index"));
+        range.filter(|(start, end)| !self.is_split && start <= end)
+    }
+}
+
+/// The members of a list; none of anything else.
+fn list(raw: Option<Box<RawValue>>) -> Vec<Value> {
+    let value = raw.and_then(|raw| lenient::value(raw.get()));
+    match value {
+        Some(Value::Array(list)) => list,
+        Some(
+            Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Object(_),
+        )
+        | None => Vec::new(),
+    }
+}
+
+fn word(value: &Value, key: &str) -> String {
+    let word = value.get(key).and_then(Value::as_str).unwrap_or_default();
+    // NUL cannot be stored.
+    word.replace('\0', "\u{fffd}")
+}

@@ -1,0 +1,170 @@
+//! Stored messages as messages of Chat Completions, as they were said.
+
+use serde_json::{Value, json, value::RawValue};
+
+use super::KIND;
+use crate::{
+    model::{
+        Content, Given, Media, Role, ToolResult,
+        media::{Kind, UNSUPPORTED_WORDS},
+    },
+    provider::{
+        authorship,
+        body::Body,
+        foreign::{Place, Writing, plain},
+    },
+};
+
+/// The messages that one becomes: one of each result, else one.
+pub(in crate::provider) fn write(writing: &mut Writing<'_>) -> Vec<Box<RawValue>> {
+    match writing.role() {
+        Role::System => said("system", writing),
+        Role::User => said("user", writing),
+        Role::Assistant => vec![answer(writing)],
+        Role::Tool => results(writing),
+    }
+}
+
+fn said(role: &str, writing: &mut Writing<'_>) -> Vec<Box<RawValue>> {
+    let mut pieces = Vec::new();
+    for (position, stored) in writing.parts() {
+        match &stored.part.content {
+            Content::Text(text) if !text.is_empty() => pieces.push(text_piece(text)),
+            Content::Media(media) => pieces.push(medium(position, media, writing)),
+            Content::Text(_)
+            | Content::Reasoning { .. }
+            | Content::ToolCall(_)
+            | Content::ToolResult(_)
+            | Content::Refusal(_)
+            | Content::ProviderItem(_)
+            | Content::Unknown(_) => {}
+        }
+    }
+    let message = json!({"role": role, "content": one_text(pieces)});
+    vec![plain(&message)]
+}
+
+/// What the model said: what it thought, its words, its refusal, its calls.
+fn answer(writing: &mut Writing<'_>) -> Box<RawValue> {
+    let mut thought = Vec::new();
+    let mut details = None;
+    let mut words = Vec::new();
+    let mut calls = Vec::new();
+    for (position, stored) in writing.parts() {
+        let part = &stored.part;
+        match &part.content {
+            Content::Reasoning { text, .. } => {
+                let own = authorship::attached(KIND, part);
+                let own = own.and_then(|mut own| own.remove("reasoning_details"));
+                if own.is_none() && part.provider_metadata.is_some() {
+                    writing.no_proof(position);
+                }
+                if own.is_none() && text.is_empty() {
+                    writing.no_reasoning(position);
+                }
+                details = own.or(details);
+                thought.extend(Some(text.as_str()).filter(|text| !text.is_empty()));
+            }
+            Content::Text(text) if !text.is_empty() => words.push(text_piece(text)),
+            Content::Text(_) => {}
+            Content::Refusal(text) => words.push(json!({"type": "refusal", "refusal": text})),
+            Content::ToolCall(call) => {
+                let function = json!({"name": call.name, "arguments": call.arguments});
+                let mut written =
+                    json!({"id": call.id.as_str(), "type": "function", "function": function});
+                let extra = authorship::attached(KIND, part);
+                if let Some(extra) = extra.and_then(|mut own| own.remove("extra_content")) {
+                    written["extra_content"] = extra;
+                }
+                calls.push(written);
+            }
+            Content::Media(media) => writing.no_medium(position, media),
+            Content::ProviderItem(_) => writing.no_item(position),
+            Content::ToolResult(_) | Content::Unknown(_) => {}
+        }
+    }
+    let mut message = Body::default();
+    message.set("role", "assistant");
+    let thought = thought.join("\n\n");
+    message.set_some(
+        "reasoning_content",
+        (!thought.is_empty()).then_some(thought),
+    );
+    message.set_some("reasoning_details", details);
+    // The one at the end is a member of the message; in another place it is a part of the content.
+    let refuses = |piece: &Value| piece["type"] == "refusal";
+    let is_last = words.iter().position(refuses).map(|at| at + 1) == Some(words.len());
+    let refusal = words.pop_if(|_| is_last);
+    let content = (!words.is_empty()).then(|| one_text(words));
+    message.set("content", content);
+    message.set_some("refusal", refusal.map(|mut piece| piece["refusal"].take()));
+    message.set_some("tool_calls", (!calls.is_empty()).then_some(calls));
+    message.raw()
+}
+
+fn results(writing: &mut Writing<'_>) -> Vec<Box<RawValue>> {
+    let mut messages = Vec::new();
+    for (position, stored) in writing.parts() {
+        if let Content::ToolResult(result) = &stored.part.content {
+            writing.no_outcome(position, result.outcome);
+            let content = given(position, result, writing);
+            let message =
+                json!({"role": "tool", "tool_call_id": result.call.as_str(), "content": content});
+            messages.push(plain(&message));
+        }
+    }
+    messages
+}
+
+fn given<'a>(position: usize, result: &'a ToolResult, writing: &mut Writing<'a>) -> Value {
+    let pieces = result.parts.iter().map(|given| match given {
+        Given::Text(text) => text_piece(text),
+        Given::Media(media) => medium(position, media, writing),
+    });
+    one_text(pieces.collect())
+}
+
+/// One text as it is, anything else as parts.
+fn one_text(pieces: Vec<Value>) -> Value {
+    match pieces.as_slice() {
+        [] => json!(""),
+        [piece] if piece["type"] == "text" => piece["text"].clone(),
+        _ => Value::Array(pieces),
+    }
+}
+
+fn text_piece(text: &str) -> Value {
+    json!({"type": "text", "text": text})
+}
+
+fn medium<'a>(position: usize, media: &'a Media, writing: &mut Writing<'a>) -> Value {
+    let essence = media.essence();
+    match media.kind() {
+        Kind::Image => {
+            let Some(url) = writing.address(position, media) else {
+                return text_piece(UNSUPPORTED_WORDS);
+            };
+            json!({"type": "image_url", "image_url": {"url": url}})
+        }
+        Kind::Audio if media.kept().is_some() => {
+            let Some(Place::Here(data)) = writing.place(position, media) else {
+                return text_piece(UNSUPPORTED_WORDS);
+            };
+            let format = match essence.as_str() {
+                "audio/mpeg" => "mp3",
+                other => other.trim_start_matches("audio/"),
+            };
+            json!({"type": "input_audio", "input_audio": {"data": data, "format": format}})
+        }
+        Kind::Audio | Kind::Video | Kind::Document => {
+            let Some(data) = writing.address(position, media) else {
+                return text_piece(UNSUPPORTED_WORDS);
+            };
+            let mut file = json!({"file_data": data});
+            if !media.filename.is_empty() {
+                file["filename"] = json!(media.filename);
+            }
+            json!({"type": "file", "file": file})
+        }
+    }
+}

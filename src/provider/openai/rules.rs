@@ -1,0 +1,62 @@
+//! The rules for requests, of what the encoder reads: the dialect and the settings of a model.
+
+use super::{
+    bound,
+    dialect::{Dialect, ReasoningBack},
+    options::{self, forced_calls, max_stops, must_not_think_beside_tools},
+};
+use crate::{
+    model::generation::ReasoningEffort,
+    provider::{
+        ModelInfo, Rules,
+        body::Body,
+        inserted::NO_REASONING,
+        rules::{self, MissingReasoning},
+    },
+};
+
+/// The kind of provider that calls the same models over the API that reasons beside tools.
+pub(in crate::provider) const REASONS_BESIDE_TOOLS: &str = "openai-responses";
+
+/// The rules for requests to a model.
+pub(super) fn of(dialect: &Dialect, model: &ModelInfo) -> Rules {
+    let name = model.name.as_str();
+    let missing_reasoning = match dialect.placeholder().filter(|_| options::may_think(name)) {
+        Some(_) => MissingReasoning::Placeholder(NO_REASONING),
+        None => MissingReasoning::Nothing,
+    };
+    let efforts = rules::levels(
+        |wanted| options::fitted(dialect, model, wanted),
+        |wanted| options::cannot_take(dialect, model, wanted),
+        |effort| {
+            let mut body = Body::default();
+            options::think(&mut body, dialect, Some(effort), None);
+            (!body.is_empty()).then(|| body.bytes())
+        },
+    );
+    let reduced = must_not_think_beside_tools(dialect, name);
+    let forced_calls = forced_calls(dialect, name);
+    Rules {
+        dialect: Some(dialect.name),
+        reasoning: dialect.reasoning(),
+        reasoning_field: match dialect.reasoning_back {
+            ReasoningBack::Never => "",
+            ReasoningBack::Text { field, .. } => field.name(),
+            ReasoningBack::Details => "reasoning_details",
+        },
+        reasoning_bound_to_prefix: bound::binds(dialect, name),
+        missing_reasoning,
+        call_ids: Some(dialect.call_ids),
+        keeps_own_call_ids: dialect.own_call_ids,
+        forced_with_effort: forced_calls,
+        forced_with_budget: forced_calls,
+        efforts_with_tools: if reduced {
+            vec![ReasoningEffort::None]
+        } else {
+            efforts.clone()
+        },
+        efforts,
+        kind_for_reasoning_with_tools: reduced.then_some(REASONS_BESIDE_TOOLS),
+        max_stop_sequences: max_stops(dialect, name),
+    }
+}

@@ -1,0 +1,295 @@
+//! Media that a service refused by name: each is words from the next attempt on, for the model that
+//! was called. The stored history does not change.
+//!
+//! What was refused is kept in memory, so a replica that does not know of it sends the medium once
+//! more and learns it by the same answer.
+
+use std::{
+    collections::{BTreeMap, VecDeque},
+    sync::{Arc, LazyLock, Mutex, PoisonError},
+};
+
+use base64::{Engine as _, engine::general_purpose::STANDARD};
+use futures_util::StreamExt as _;
+use regex::Regex;
+use serde_json::Value;
+
+use super::{Answer, Error, Provider, authorship, error::Kind};
+use crate::model::{
+    BlobId, Media, Prompt,
+    media::{Kind as MediaKind, Source},
+};
+
+#[cfg(test)]
+mod tests;
+
+/// Media that are remembered of one provider; the oldest is forgotten first.
+const MOST: usize = 4_096;
+
+/// Where the content of a medium is in a part of a request: of Anthropic, Chat Completions, the
+/// Responses API and Gemini.
+const CONTENTS: [&str; 10] = [
+    "/source/data",
+    "/source/url",
+    "/image_url/url",
+    "/image_url",
+    "/file/file_data",
+    "/input_audio/data",
+    "/file_data",
+    "/file_url",
+    "/inlineData/data",
+    "/fileData/fileUri",
+];
+
+/// Codes of services for a picture that they cannot use.
+const PICTURE_CODES: &[&str] = &[
+    "invalid_image",
+    "invalid_image_format",
+    "invalid_base64_image",
+    "invalid_image_url",
+    "invalid_image_mode",
+    "image_too_large",
+    "image_too_small",
+    "image_parse_error",
+    "image_content_policy_violation",
+    "image_file_too_large",
+    "image_file_not_found",
+    "unsupported_image_media_type",
+    "empty_image_file",
+];
+
+/// Words of services for a medium that they cannot use, around the word for it.
+const CANNOT: &str = r"(?:unsupported|invalid|corrupt\w*|not (?:a )?valid|does not represent|(?:could not|unable to|cannot|can't|failed to) (?:be )?(?:process|decode|parse|load|read|open|identify|download)\w*|error while downloading|password|no pages|too (?:large|small)|exceeds?)";
+
+/// The words for each kind of media.
+const WORDS: [(MediaKind, &str); 4] = [
+    (MediaKind::Image, r"(?:images?|pictures?)"),
+    (MediaKind::Document, r"(?:pdfs?|documents?|files?)"),
+    (MediaKind::Audio, r"audios?"),
+    (MediaKind::Video, r"videos?"),
+];
+
+/// What one provider's service refused. Clones share it.
+#[derive(Debug, Clone, Default)]
+pub(super) struct RefusedMedia(Arc<Mutex<Refused>>);
+
+#[derive(Debug, Default)]
+struct Refused {
+    /// What the service said of each.
+    reasons: BTreeMap<Key, String>,
+    /// In the order in which they came.
+    order: VecDeque<Key>,
+}
+
+/// A medium for a model: another model of the service may take it.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+struct Key {
+    model: String,
+    content: Place,
+}
+
+/// Where the content of a medium is.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+enum Place {
+    Blob(BlobId),
+    Url(String),
+}
+
+impl RefusedMedia {
+    /// Why the model is not sent a medium. `None` means the service has not refused it.
+    pub(super) fn reason(&self, model: &str, media: &Media) -> Option<String> {
+        let refused = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if refused.reasons.is_empty() {
+            return None;
+        }
+        refused.reasons.get(&Key::of(model, media)).cloned()
+    }
+
+    /// The answer to a prompt. Where the service refuses a medium, this is remembered, and the
+    /// error says that the next attempt may succeed.
+    pub(super) fn watch(
+        &self,
+        provider: impl Provider + 'static,
+        prompt: Arc<Prompt>,
+        answer: Answer,
+    ) -> Answer {
+        if prompt
+            .transcript
+            .messages()
+            .iter()
+            .all(|message| message.media().next().is_none())
+        {
+            return answer;
+        }
+        let refused = self.clone();
+        Box::pin(
+            answer
+                .map(move |chunk| chunk.map_err(|error| refused.learn(&provider, &prompt, error))),
+        )
+    }
+
+    fn learn(&self, provider: &impl Provider, prompt: &Prompt, error: Error) -> Error {
+        let body = || {
+            let request = provider.request(prompt)?;
+            serde_json::from_slice(&request.body).ok()
+        };
+        let named = refused(&error, prompt, body);
+        if named.is_empty() {
+            return error;
+        }
+        tracing::warn!(%error, "the service refuses media: words are sent in their place");
+        let reason = format!("The service refused it: {}", error.message);
+        for media in named {
+            self.add(Key::of(&prompt.model, media), &reason);
+        }
+        Error {
+            kind: Kind::BadRequest,
+            should_retry: Some(true),
+            ..error
+        }
+    }
+
+    fn add(&self, key: Key, reason: &str) {
+        let mut refused = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let before = refused.reasons.insert(key.clone(), reason.to_owned());
+        if before.is_some() {
+            return;
+        }
+        refused.order.push_back(key);
+        if refused.order.len() > MOST
+            && let Some(oldest) = refused.order.pop_front()
+        {
+            refused.reasons.remove(&oldest);
+        }
+    }
+}
+
+impl Key {
+    fn of(model: &str, media: &Media) -> Self {
+        Self {
+            model: model.to_owned(),
+            content: match &media.source {
+                Source::Blob(kept) => Place::Blob(kept.id.clone()),
+                Source::Url(url) => Place::Url(url.clone()),
+            },
+        }
+    }
+}
+
+/// The media of a prompt that an error is about: the one at the path that it names; else, where its
+/// words or its code are about a kind of media, those of that kind that the model has not answered
+/// yet, or all of them.
+fn refused<'a>(
+    error: &Error,
+    prompt: &'a Prompt,
+    body: impl FnOnce() -> Option<Value>,
+) -> Vec<&'a Media> {
+    match error.kind {
+        Kind::BadRequest | Kind::TooLong => {}
+        Kind::Auth | Kind::RateLimited | Kind::Timeout | Kind::Overloaded | Kind::Broken => {
+            return Vec::new();
+        }
+    }
+    let named = path(&error.message).and_then(|path| {
+        let body = body()?;
+        medium(prompt, content_at(&body, path)?)
+    });
+    if named.is_some() {
+        return named.into_iter().collect();
+    }
+    match (error.kind, kind(error)) {
+        (Kind::BadRequest, Some(kind)) => unanswered(prompt, error, kind),
+        (_, _) => Vec::new(),
+    }
+}
+
+/// A path into the conversation, such as `messages.1.content.0.image` or `input[1].content[0]`.
+fn path(message: &str) -> Option<&str> {
+    static PATH: LazyLock<Regex> = LazyLock::new(|| {
+        Regex::new(r"\b(?:messages|input|contents)(?:\.?\[\d+\]|\.\d+)(?:\.?\[\d+\]|\.\w+)*")
+            .expect("a constant, and tested")
+    });
+    PATH.find(message).map(|found| found.as_str())
+}
+
+/// The content of the medium that a path leads to, or into. A step that is no field is the name of
+/// a variant.
+fn content_at<'a>(body: &'a Value, path: &str) -> Option<&'a str> {
+    let mut node = body;
+    for step in path.split(['.', '[', ']']).filter(|step| !step.is_empty()) {
+        if let Some(content) = content(node) {
+            return Some(content);
+        }
+        node = match step.parse::<usize>() {
+            Ok(index) => node.get(index)?,
+            Err(_) => node.get(step).unwrap_or(node),
+        };
+    }
+    content(node)
+}
+
+/// The content of a part of a request: base64, or an address. `None` means it is no medium.
+fn content(node: &Value) -> Option<&str> {
+    CONTENTS
+        .iter()
+        .find_map(|place| node.pointer(place)?.as_str())
+}
+
+/// The medium of a prompt with that content.
+fn medium<'a>(prompt: &'a Prompt, content: &str) -> Option<&'a Media> {
+    let data = match content.split_once(";base64,") {
+        Some((_, data)) => data,
+        None => content,
+    };
+    let is_it = |media: &&Media| match &media.source {
+        Source::Url(url) => url == content,
+        Source::Blob(kept) => prompt.contents.get(&kept.id).is_some_and(|bytes| {
+            data.len() == bytes.len().div_ceil(3) * 4 && STANDARD.encode(bytes) == data
+        }),
+    };
+    let messages = prompt.transcript.messages().iter();
+    messages.flat_map(|message| message.media()).find(is_it)
+}
+
+/// The kind of media that an error is about. `None` means it is about something else.
+fn kind(error: &Error) -> Option<MediaKind> {
+    static KINDS: LazyLock<Vec<(MediaKind, Regex)>> = LazyLock::new(|| {
+        let about = |(kind, words): (MediaKind, &str)| {
+            let near = r"[^.;]{0,80}";
+            let pattern =
+                format!(r"(?i)\b{CANNOT}\b{near}\b{words}\b|\b{words}\b{near}\b{CANNOT}\b");
+            (kind, Regex::new(&pattern).expect("a constant, and tested"))
+        };
+        WORDS.into_iter().map(about).collect()
+    });
+    if PICTURE_CODES.contains(&error.code.as_str()) {
+        return Some(MediaKind::Image);
+    }
+    let found = KINDS
+        .iter()
+        .find(|(_, words)| words.is_match(&error.message));
+    found.map(|(kind, _)| *kind)
+}
+
+/// The media of a kind that the model has not answered yet; all of that kind where there are none,
+/// and those alone whose address is named.
+fn unanswered<'a>(prompt: &'a Prompt, error: &Error, kind: MediaKind) -> Vec<&'a Media> {
+    let messages = prompt.transcript.messages();
+    let wrote = |message| authorship::wrote(&error.provider, &prompt.model, message);
+    let answered = messages.iter().rposition(wrote).map_or(0, |at| at + 1);
+    let of = |from: usize| -> Vec<&'a Media> {
+        let media = messages[from..].iter().flat_map(|message| message.media());
+        media.filter(|media| media.kind() == kind).collect()
+    };
+    let is_named = |media: &&&Media| match &media.source {
+        Source::Url(url) => error.message.contains(url.as_str()),
+        Source::Blob(_) => false,
+    };
+    let all = of(0);
+    let named: Vec<&Media> = all.iter().filter(is_named).copied().collect();
+    let new = of(answered);
+    [named, new, all]
+        .into_iter()
+        .find(|media| !media.is_empty())
+        .unwrap_or_default()
+}

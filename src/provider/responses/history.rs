@@ -1,0 +1,265 @@
+//! Stored messages as items of the Responses API, as they were said.
+
+use serde_json::{Map, Value, json, value::RawValue};
+
+use super::{KIND, import::is_hosted, said, text_calls::TextCalls};
+use crate::{
+    model::{
+        Content, Given, Media, Part, Role, ToolCall, ToolResult,
+        media::{Kind, UNSUPPORTED_WORDS},
+    },
+    provider::{
+        authorship,
+        body::Body,
+        foreign::{Place, Writing, plain, raw},
+    },
+};
+
+/// The items that a message becomes.
+pub(in crate::provider) fn write(
+    writing: &mut Writing<'_>,
+    text_calls: &TextCalls,
+) -> Vec<Box<RawValue>> {
+    match writing.role() {
+        Role::System => spoken("developer", writing),
+        Role::User => spoken("user", writing),
+        Role::Assistant => answer(writing),
+        Role::Tool => results(writing, text_calls),
+    }
+}
+
+fn spoken(role: &str, writing: &mut Writing<'_>) -> Vec<Box<RawValue>> {
+    let mut pieces = Vec::new();
+    for (position, stored) in writing.parts() {
+        match &stored.part.content {
+            Content::Text(text) if !text.is_empty() => pieces.push(input_text(text)),
+            Content::Media(media) => pieces.push(medium(position, media, writing)),
+            Content::Text(_)
+            | Content::Reasoning { .. }
+            | Content::ToolCall(_)
+            | Content::ToolResult(_)
+            | Content::Refusal(_)
+            | Content::ProviderItem(_)
+            | Content::Unknown(_) => {}
+        }
+    }
+    vec![plain(
+        &json!({"type": "message", "role": role, "content": pieces}),
+    )]
+}
+
+/// What the model said that is not an item yet.
+#[derive(Default)]
+struct Pending {
+    /// What was shown of reasoning whose item goes on.
+    thought: Vec<String>,
+    /// Words of one message, and what names it.
+    words: Vec<Box<RawValue>>,
+    names: Map<String, Value>,
+}
+
+fn answer(writing: &mut Writing<'_>) -> Vec<Box<RawValue>> {
+    let mut items = Vec::new();
+    let mut pending = Pending::default();
+    for (position, stored) in writing.parts() {
+        let part = &stored.part;
+        let own = authorship::attached(KIND, part).unwrap_or_default();
+        match &part.content {
+            Content::Reasoning { text, .. } => {
+                pending.end_words(&mut items);
+                if own.is_empty() && part.provider_metadata.is_some() {
+                    writing.no_proof(position);
+                }
+                if !text.is_empty() {
+                    pending.thought.push(text.clone());
+                } else if !own.contains_key("encrypted_content") {
+                    writing.no_reasoning(position);
+                }
+                if own.contains_key("encrypted_content") {
+                    items.push(reasoning(std::mem::take(&mut pending.thought), &own));
+                }
+            }
+            Content::Text(text) if !text.is_empty() => {
+                pending.say(output_text(text, part), own, &mut items);
+            }
+            Content::Text(_) => {}
+            Content::Refusal(text) => {
+                let piece = plain(&json!({"type": "refusal", "refusal": text}));
+                pending.say(piece, own, &mut items);
+            }
+            Content::ToolCall(made) => {
+                pending.end(&mut items);
+                items.push(call(made, said::is_custom(part), own));
+            }
+            Content::ProviderItem(item) => {
+                pending.end(&mut items);
+                match raw(&item.json).filter(|_| is_hosted(&item.kind)) {
+                    Some(item) => items.push(item),
+                    None => writing.no_item(position),
+                }
+            }
+            Content::Media(media) => writing.no_medium(position, media),
+            Content::ToolResult(_) | Content::Unknown(_) => {}
+        }
+    }
+    pending.end(&mut items);
+    items
+}
+
+impl Pending {
+    /// Adds words to the message that has the same names, or begins another one.
+    fn say(
+        &mut self,
+        piece: Box<RawValue>,
+        names: Map<String, Value>,
+        items: &mut Vec<Box<RawValue>>,
+    ) {
+        self.end_thought(items);
+        if self.names != names {
+            self.end_words(items);
+        }
+        self.names = names;
+        self.words.push(piece);
+    }
+
+    fn end(&mut self, items: &mut Vec<Box<RawValue>>) {
+        self.end_thought(items);
+        self.end_words(items);
+    }
+
+    /// Reasoning that nothing proves.
+    fn end_thought(&mut self, items: &mut Vec<Box<RawValue>>) {
+        if !self.thought.is_empty() {
+            items.push(reasoning(std::mem::take(&mut self.thought), &Map::new()));
+        }
+    }
+
+    fn end_words(&mut self, items: &mut Vec<Box<RawValue>>) {
+        let words = std::mem::take(&mut self.words);
+        let names = std::mem::take(&mut self.names);
+        if words.is_empty() {
+            return;
+        }
+        let mut item = Body::default();
+        item.set("type", "message");
+        item.set("role", "assistant");
+        for name in ["id", "phase"] {
+            item.set_some(name, names.get(name));
+        }
+        item.set("content", words);
+        items.push(item.raw());
+    }
+}
+
+fn reasoning(shown: Vec<String>, own: &Map<String, Value>) -> Box<RawValue> {
+    let is_raw = own.get("raw") == Some(&Value::Bool(true));
+    let (name, kind) = if is_raw {
+        ("content", "reasoning_text")
+    } else {
+        ("summary", "summary_text")
+    };
+    let pieces: Vec<Value> = shown
+        .iter()
+        .map(|text| json!({"type": kind, "text": text}))
+        .collect();
+    let mut item = Body::default();
+    item.set("type", "reasoning");
+    item.set("summary", Value::Array(Vec::new()));
+    item.set(name, pieces);
+    for name in ["id", "encrypted_content"] {
+        item.set_some(name, own.get(name));
+    }
+    item.raw()
+}
+
+fn call(call: &ToolCall, is_custom: bool, own: Map<String, Value>) -> Box<RawValue> {
+    let mut item = Body::default();
+    item.set("call_id", call.id.as_str());
+    item.set("name", &call.name);
+    item.set_some("id", own.get("id"));
+    if is_custom {
+        item.set("type", "custom_tool_call");
+        item.set("input", said::custom_input(call));
+    } else {
+        item.set("type", "function_call");
+        item.set("arguments", &call.arguments);
+        item.set_some("caller", own.get("caller"));
+    }
+    item.raw()
+}
+
+/// A text with the sources that came from such a service.
+fn output_text(text: &str, part: &Part) -> Box<RawValue> {
+    let sources = part.citations.iter().filter_map(|citation| {
+        let json = citation.provider_metadata.as_deref()?;
+        let value: Value = serde_json::from_str(json).ok()?;
+        let kind = value.get("type")?.as_str()?;
+        (kind.ends_with("_citation") || kind == "file_path").then(|| raw(json))?
+    });
+    let sources: Vec<Box<RawValue>> = sources.collect();
+    let mut piece = Body::default();
+    piece.set("type", "output_text");
+    piece.set("text", text);
+    piece.set("annotations", sources);
+    piece.raw()
+}
+
+fn results(writing: &mut Writing<'_>, text_calls: &TextCalls) -> Vec<Box<RawValue>> {
+    let mut items = Vec::new();
+    for (position, stored) in writing.parts() {
+        if let Content::ToolResult(result) = &stored.part.content {
+            writing.no_outcome(position, result.outcome);
+            let kind = if text_calls.contain(&result.call) {
+                "custom_tool_call_output"
+            } else {
+                "function_call_output"
+            };
+            let output = output(position, result, writing);
+            let item = json!({"type": kind, "call_id": result.call.as_str(), "output": output});
+            items.push(plain(&item));
+        }
+    }
+    items
+}
+
+fn output<'a>(position: usize, result: &'a ToolResult, writing: &mut Writing<'a>) -> Value {
+    match result.parts.as_slice() {
+        [] => json!(""),
+        [Given::Text(text)] => json!(text),
+        given => {
+            let pieces = given.iter().map(|given| match given {
+                Given::Text(text) => input_text(text),
+                Given::Media(media) => medium(position, media, writing),
+            });
+            Value::Array(pieces.collect())
+        }
+    }
+}
+
+fn input_text(text: &str) -> Value {
+    json!({"type": "input_text", "text": text})
+}
+
+fn medium<'a>(position: usize, media: &'a Media, writing: &mut Writing<'a>) -> Value {
+    let mut piece = match (writing.place(position, media), media.kind()) {
+        (None, _) => return input_text(UNSUPPORTED_WORDS),
+        (Some(place), Kind::Image) => {
+            let url = match place {
+                Place::Here(data) => format!("data:{};base64,{data}", media.essence()),
+                Place::At(url) => url.to_owned(),
+            };
+            return json!({"type": "input_image", "image_url": url, "detail": "auto"});
+        }
+        (Some(Place::Here(data)), Kind::Audio | Kind::Video | Kind::Document) => {
+            let data = format!("data:{};base64,{data}", media.essence());
+            json!({"type": "input_file", "file_data": data})
+        }
+        (Some(Place::At(url)), Kind::Audio | Kind::Video | Kind::Document) => {
+            json!({"type": "input_file", "file_url": url})
+        }
+    };
+    if !media.filename.is_empty() {
+        piece["filename"] = json!(media.filename);
+    }
+    piece
+}

@@ -1,0 +1,71 @@
+//! What the sequence numbers of events say about events that are missing or came in another order. Some
+//! services number none, or begin again with each item.
+
+/// The numbers so far.
+#[derive(Debug, Default)]
+pub(super) struct Order {
+    last: Option<Numbered>,
+    /// An event had no number, or not the next one.
+    gaps: bool,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Numbered {
+    number: i64,
+    output: i64,
+}
+
+impl Order {
+    /// Takes an event about the item `output`. `false` means that it comes after a later event about the
+    /// same item.
+    pub(super) fn take(&mut self, number: Option<i64>, output: i64) -> bool {
+        let Some(number) = number else {
+            self.gaps = true;
+            return true;
+        };
+        let last = self.last.replace(Numbered { number, output });
+        let Some(last) = last else {
+            return true;
+        };
+        self.gaps |= last.number.checked_add(1) != Some(number);
+        number >= last.number || output != last.output
+    }
+
+    /// Whether no event is missing, came twice or in another order.
+    pub(super) fn is_whole(&self) -> bool {
+        self.last.is_some() && !self.gaps
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_tell_missing_events_and_another_order() {
+        let item = |numbers: &[i64]| -> Vec<(Option<i64>, i64)> {
+            numbers.iter().map(|number| (Some(*number), 0)).collect()
+        };
+        let unnumbered = vec![(None, 0), (None, 0)];
+        let again = vec![(Some(0), 0), (Some(1), 0), (Some(0), 1), (Some(1), 1)];
+        let table = [
+            ("as they came", item(&[0, 1, 2]), true, true),
+            ("from another number on", item(&[7, 8]), true, true),
+            ("one is missing", item(&[0, 2]), true, false),
+            ("one came twice", item(&[0, 1, 1]), true, false),
+            ("another order", item(&[0, 2, 1]), false, false),
+            ("all the same", item(&[0, 0, 0]), true, false),
+            ("none", unnumbered, true, false),
+            ("anew for each item", again, true, false),
+        ];
+        for (what, events, in_order, is_whole) in table {
+            let mut order = Order::default();
+            let seen = events
+                .iter()
+                .map(|(number, output)| order.take(*number, *output));
+            let seen: Vec<bool> = seen.collect();
+            assert_eq!(seen.iter().all(|it| *it), in_order, "{what}");
+            assert_eq!(order.is_whole(), is_whole, "{what}");
+        }
+    }
+}

@@ -1,0 +1,39 @@
+//! The rules for requests, of what the encoder reads: the dialect and the settings of a model.
+
+use super::{
+    dialect::{CALL_IDS, Dialect},
+    options,
+};
+use crate::provider::{
+    ModelInfo, Rules,
+    rules::{self, ForcedCalls, MissingReasoning, ReasoningKept, ReasoningOf},
+};
+
+/// The rules for requests to a model.
+pub(super) fn of(dialect: &Dialect, model: &ModelInfo) -> Rules {
+    let efforts = rules::levels(
+        |wanted| options::fitted(dialect, model, wanted),
+        |wanted| options::cannot_take(dialect, model, wanted),
+        |effort| serde_json::to_vec(&effort).ok(),
+    );
+    let reasoning = dialect.reasoning();
+    Rules {
+        dialect: Some(dialect.name),
+        reasoning,
+        reasoning_field: match (reasoning.kept, reasoning.of) {
+            (ReasoningKept::Never, _) => "",
+            (_, ReasoningOf::SameModelSigned) => "encrypted_content",
+            (_, ReasoningOf::AnyModel | ReasoningOf::SameModel) => "reasoning_text",
+        },
+        reasoning_bound_to_prefix: false,
+        missing_reasoning: MissingReasoning::Nothing,
+        call_ids: Some(CALL_IDS),
+        keeps_own_call_ids: false,
+        forced_with_effort: ForcedCalls::Both,
+        forced_with_budget: ForcedCalls::Both,
+        efforts_with_tools: efforts.clone(),
+        efforts,
+        kind_for_reasoning_with_tools: None,
+        max_stop_sequences: Some(options::MAX_STOPS),
+    }
+}

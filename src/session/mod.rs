@@ -1,0 +1,120 @@
+//! A session as a value, and what each input makes of it: pure functions, without a database, a clock
+//! or IO. Whoever changes a session reads it, asks one of these for the change, and writes the change
+//! with `store::commit`, which refuses it if the session was written meanwhile.
+
+pub mod answers;
+pub mod cancel;
+pub mod change;
+pub mod ownership;
+#[cfg(test)]
+mod samples;
+#[cfg(test)]
+mod schedule;
+
+use jiff::Timestamp;
+
+use crate::model::{CancelCause, Fence, Seq, TurnId};
+
+/// Which write left a session as it is. A commit compares it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Version(pub String);
+
+/// Where a session stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum SessionState {
+    /// No live turn.
+    Idle,
+    /// A turn runs.
+    Running,
+    /// A turn waits for results.
+    AwaitingTools,
+    /// Deleted; rows may still be there.
+    Deleted,
+}
+
+impl SessionState {
+    /// Whether a turn is live.
+    pub fn is_live(self) -> bool {
+        match self {
+            Self::Running | Self::AwaitingTools => true,
+            Self::Idle | Self::Deleted => false,
+        }
+    }
+}
+
+/// A cancel of the live turn.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CancelRequest {
+    /// By what.
+    pub cause: CancelCause,
+    /// The canceller's words.
+    pub reason: String,
+    /// The turn's messages are to be taken back.
+    pub rollback: bool,
+}
+
+/// What a session decides by: its hot row.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Session {
+    /// Where it stands.
+    pub state: SessionState,
+    /// Its epoch is raised whenever the owner changes, its operation by each write of the owner.
+    pub fence: Fence,
+    /// The replica that made the last operation.
+    pub written_by: Option<String>,
+    /// The replica that runs its turn.
+    pub owner: Option<String>,
+    /// The owner's lease has run out. A session without an owner has none.
+    pub lease_is_over: bool,
+    /// Takeovers since the last committed step.
+    pub takeovers: u32,
+    /// A cancel of the turn was requested.
+    pub cancel: Option<CancelRequest>,
+    /// The live turn, or the last one.
+    pub turn: Option<TurnId>,
+    /// The step of that turn.
+    pub step: u32,
+    /// The attempt at that step.
+    pub attempt: u32,
+    /// Calls of the turn that wait for something.
+    pub open_calls: u32,
+    /// When somebody has to look at the open calls of a turn that waits.
+    pub wake_at: Option<Timestamp>,
+    /// When the turn's time is up.
+    pub turn_deadline: Option<Timestamp>,
+    /// The seq of the next event.
+    pub next_seq: Seq,
+    /// The configuration in force.
+    pub revision: i64,
+    /// Estimated tokens of the live transcript.
+    pub context_tokens: i64,
+}
+
+impl Session {
+    /// The live turn.
+    pub fn live_turn(&self) -> Option<&TurnId> {
+        self.turn.as_ref().filter(|_| self.state.is_live())
+    }
+
+    /// Whether this replica runs the turn, as far as it is known.
+    pub fn is_owned_by(&self, replica: &str) -> bool {
+        self.state == SessionState::Running && self.owner.as_deref() == Some(replica)
+    }
+
+    /// Whether a live turn has nobody who runs it.
+    pub fn is_ownerless(&self) -> bool {
+        match self.state {
+            SessionState::AwaitingTools => true,
+            SessionState::Running => self.lease_is_over,
+            SessionState::Idle | SessionState::Deleted => false,
+        }
+    }
+
+    /// Gives the turn to a replica. What its owner before wrote under the old epoch is refused.
+    fn give_to(&mut self, replica: &str) {
+        self.state = SessionState::Running;
+        self.fence.epoch += 1;
+        self.owner = Some(replica.to_owned());
+        self.lease_is_over = false;
+    }
+}

@@ -1,0 +1,154 @@
+//! A session as it is read before a change of it is decided, and how its cancel is written.
+
+use std::sync::LazyLock;
+
+use jiff::Timestamp;
+use tokio_postgres::Row;
+
+use super::{
+    Error, Store,
+    idempotency::{Remembered, Request, remembered},
+    named_parameters::Named,
+    pipeline::Param,
+    row::{count, get, session_state},
+    rows::Key,
+};
+use crate::{
+    model::{CancelCause, Fence, Seq, SessionKey, TurnId, command::Idempotency},
+    session::{CancelRequest, Session, Version},
+};
+
+/// A session, and which write left it so.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct SeenSession {
+    /// The write. A commit compares it.
+    pub(super) version: Version,
+    /// The session.
+    pub(super) session: Session,
+    /// Queued messages wait that the next step takes.
+    pub(super) messages_wait: bool,
+    /// The database's time.
+    pub(super) now: Timestamp,
+}
+
+/// It comes before whatever else is read: a commit that finds it unchanged has seen the rest as it is.
+pub(super) static SESSION: LazyLock<Named> = named_alone!("sql/commit/seen.sql");
+
+/// `session_run.cancel` of a turn that is to stop.
+pub(super) const STOP: i16 = 1;
+/// The same of a turn whose messages are to be taken back.
+const ROLLBACK: i16 = 2;
+
+impl Store {
+    /// The session as it is now. `None` means there is none.
+    pub(super) async fn read_session(
+        &self,
+        key: &SessionKey,
+    ) -> Result<Option<SeenSession>, Error> {
+        let key = Key::from(key);
+        let values = [
+            ("tenant", &key.tenant as Param<'_>),
+            ("session", &key.session),
+        ];
+        let rows = self.database.read_named(&SESSION, &values).await?;
+        rows.first().map(seen_session).transpose()
+    }
+
+    /// The same, and what the request is known to have led to.
+    pub(super) async fn read_session_and_request(
+        &self,
+        key: &SessionKey,
+        Idempotency { request, hash }: &Idempotency,
+    ) -> Result<(Option<SeenSession>, Option<Remembered>), Error> {
+        let Some(request) = request else {
+            return Ok((self.read_session(key).await?, None));
+        };
+        let key = Key::from(key);
+        let values = [
+            ("tenant", &key.tenant as Param<'_>),
+            ("session", &key.session),
+        ];
+        let known = Request::new(&key, Some(request.as_str()), hash, "");
+        let queries = [SESSION.query(&values)?, known.read()];
+        let answers = self.database.read_together(&queries).await?;
+        let first = |at: usize| answers.get(at).and_then(|rows| rows.first());
+        Ok((
+            first(0).map(seen_session).transpose()?,
+            first(1).map(remembered).transpose()?,
+        ))
+    }
+}
+
+pub(super) fn seen_session(row: &Row) -> Result<SeenSession, Error> {
+    let takeovers: i16 = get(row, "takeovers")?;
+    let session = Session {
+        state: session_state(get(row, "state")?)?,
+        fence: Fence {
+            epoch: get(row, "epoch")?,
+            op: get(row, "op")?,
+        },
+        written_by: get(row, "written_by")?,
+        owner: get(row, "owner")?,
+        lease_is_over: get(row, "lease_is_over")?,
+        takeovers: u32::try_from(takeovers).unwrap_or_default(),
+        cancel: cancel_request(row)?,
+        turn: get::<Option<String>>(row, "turn_id")?.map(TurnId::new),
+        step: count(row, "step")?,
+        attempt: count(row, "attempt")?,
+        open_calls: count(row, "open_calls")?,
+        wake_at: get(row, "tool_deadline")?,
+        turn_deadline: get(row, "turn_deadline")?,
+        next_seq: Seq(get(row, "next_seq")?),
+        revision: get(row, "revision")?,
+        context_tokens: get(row, "ctx_tokens")?,
+    };
+    Ok(SeenSession {
+        version: Version(get(row, "version")?),
+        session,
+        messages_wait: get(row, "messages_wait")?,
+        now: get(row, "now")?,
+    })
+}
+
+pub(super) fn cancel_request(row: &Row) -> Result<Option<CancelRequest>, Error> {
+    let mode: i16 = get(row, "cancel")?;
+    if mode == 0 {
+        return Ok(None);
+    }
+    let cause = match get::<i16>(row, "cancel_cause")? {
+        1 => CancelCause::Requested,
+        2 => CancelCause::Interrupted,
+        3 => CancelCause::Disconnected,
+        4 => CancelCause::SessionDeleted,
+        other => return Err(Error::Corrupt(format!("cancel cause {other}"))),
+    };
+    Ok(Some(CancelRequest {
+        cause,
+        reason: get(row, "cancel_reason")?,
+        rollback: mode == ROLLBACK,
+    }))
+}
+
+/// `session_run.cancel`, `cancel_cause` and `cancel_reason`.
+pub(super) fn cancel_columns(cancel: Option<&CancelRequest>) -> (i16, i16, &str) {
+    let Some(CancelRequest {
+        cause,
+        reason,
+        rollback,
+    }) = cancel
+    else {
+        return (0, 0, "");
+    };
+    let mode = if *rollback { ROLLBACK } else { STOP };
+    (mode, cause_number(*cause), reason)
+}
+
+/// `session_run.cancel_cause`.
+pub(super) fn cause_number(cause: CancelCause) -> i16 {
+    match cause {
+        CancelCause::Requested => 1,
+        CancelCause::Interrupted => 2,
+        CancelCause::Disconnected => 3,
+        CancelCause::SessionDeleted => 4,
+    }
+}

@@ -1,0 +1,1 @@
+set_config('contextd.accepted', 'yes', true) as accepted

@@ -1,0 +1,1 @@
+current_setting('contextd.accepted', true) = 'yes'

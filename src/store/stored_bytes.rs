@@ -1,0 +1,175 @@
+//! How many bytes a tenant has stored: measured a number of sessions at a time, and what was written
+//! since.
+
+use std::{sync::LazyLock, time::Duration};
+
+use jiff::Timestamp;
+
+use super::{
+    Error, Store,
+    named_parameters::Named,
+    pipeline::{Param, Query},
+    row::get,
+};
+use crate::model::{SessionKey, TenantId};
+
+/// Most sessions that one statement measures.
+const PAGE: i64 = 256;
+
+static CLAIM_MEASURING: LazyLock<Named> = named_alone!("sql/tenants/claim_measuring.sql");
+static WRITTEN: LazyLock<Named> = named_alone!("sql/tenants/written.sql");
+
+/// A measure that goes on.
+#[derive(Debug)]
+pub struct Measuring {
+    /// What was counted as written when it began, which it contains.
+    written: i64,
+    after: String,
+    page: i64,
+    /// Bytes that were found so far.
+    pub bytes: i64,
+}
+
+impl Store {
+    /// The tenants among these that were not measured within that time, which are now this replica's
+    /// to measure. Deletions were read at `known_at`.
+    pub async fn claim_measuring(
+        &self,
+        known_at: Option<Timestamp>,
+        tenants: &[&str],
+        every: Duration,
+    ) -> Result<Vec<TenantId>, Error> {
+        let every = every.as_secs_f64();
+        let claim = CLAIM_MEASURING.query(&[
+            ("tenants", &tenants as Param<'_>),
+            ("every", &every),
+            ("known_at", &known_at),
+        ])?;
+        let rows = self.aside().write(&claim).await?;
+        rows.iter()
+            .map(|row| Ok(TenantId::new(get::<String>(row, "tenant_id")?)))
+            .collect()
+    }
+
+    /// Begins to measure what a tenant has stored, with what belongs to no session: blobs, uploads under
+    /// way, tool sets.
+    pub async fn begin_measure(&self, tenant: &TenantId) -> Result<Measuring, Error> {
+        const SQL: &str = "-- store::stored_bytes::begin_measure: an upload is under an id of its own until it is complete
+            select u.written_bytes,
+                   ((select coalesce(sum(size_bytes), 0) from blobs where tenant_id = $1)
+                  + (select coalesce(sum(octet_length(bytes)), 0) from blob_chunks
+                      where tenant_id = $1 and blob_id >= 'upload:' and blob_id < 'upload;')
+                  + (select coalesce(sum(octet_length(tools)), 0) from toolsets where tenant_id = $1))::bigint as bytes
+              from tenant_use u where u.tenant_id = $1";
+        let rows = self.database.read(SQL, &[&tenant.as_str()]).await?;
+        let row = rows.first();
+        let row = row.ok_or_else(|| Error::Corrupt("no row of a tenant's use".to_owned()))?;
+        Ok(Measuring {
+            written: get(row, "written_bytes")?,
+            after: String::new(),
+            page: PAGE,
+            bytes: get(row, "bytes")?,
+        })
+    }
+
+    /// Measures the next sessions. Returns false if there are no more. What takes too long is done
+    /// again with fewer sessions.
+    pub async fn measure_sessions(
+        &self,
+        tenant: &TenantId,
+        measuring: &mut Measuring,
+    ) -> Result<bool, Error> {
+        const NEXT: &str = "-- store::stored_bytes::next_sessions: in order of their key
+            select session_id from session_run where tenant_id = $1 and session_id > $2 order by session_id limit $3";
+        let params: [Param<'_>; 3] = [&tenant.as_str(), &measuring.after, &measuring.page];
+        let rows = self.database.read(NEXT, &params).await?;
+        let sessions: Vec<String> = rows
+            .iter()
+            .map(|row| get(row, "session_id"))
+            .collect::<Result<_, Error>>()?;
+        let Some(last) = sessions.last() else {
+            return Ok(false);
+        };
+        match self.bytes_of(tenant, &sessions).await {
+            Ok(bytes) => {
+                measuring.bytes = measuring.bytes.saturating_add(bytes);
+                measuring.after.clone_from(last);
+                Ok(true)
+            }
+            Err(Error::Unavailable(_)) if sessions.len() > 1 => {
+                measuring.page = (sessions.len() as i64 / 2).max(1);
+                Ok(true)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Ends a measure. One that is not `complete` only raises what is known.
+    pub async fn end_measure(
+        &self,
+        tenant: &TenantId,
+        measuring: Measuring,
+        complete: bool,
+    ) -> Result<(), Error> {
+        const COMPLETE: &str = "-- store::stored_bytes::end_measure: what was written meanwhile counts on
+            update tenant_use set stored_bytes = $2, written_bytes = written_bytes - $3, measured_at = now() where tenant_id = $1";
+        const AT_LEAST: &str = "-- store::stored_bytes::measured_at_least
+            update tenant_use set stored_bytes = greatest(stored_bytes, $2) where tenant_id = $1";
+        let tenant = tenant.as_str();
+        let Measuring { written, bytes, .. } = measuring;
+        let query = match complete {
+            true => Query::new(COMPLETE, vec![&tenant as Param<'_>, &bytes, &written]),
+            false => Query::new(AT_LEAST, vec![&tenant as Param<'_>, &bytes]),
+        };
+        self.database.write(&query).await.map(drop)
+    }
+
+    /// Bytes of one session: what a fork of it may take.
+    pub async fn session_bytes(&self, key: &SessionKey) -> Result<i64, Error> {
+        let session = key.session.as_str().to_owned();
+        self.bytes_of(&key.tenant, &[session]).await
+    }
+
+    /// Reports bytes that were written here since the last time. Deletions were read at `known_at`.
+    pub async fn report_written(
+        &self,
+        known_at: Option<Timestamp>,
+        written: &[(TenantId, i64)],
+    ) -> Result<(), Error> {
+        let tenants: Vec<&str> = written.iter().map(|(tenant, _)| tenant.as_str()).collect();
+        let bytes: Vec<i64> = written.iter().map(|(_, bytes)| *bytes).collect();
+        let report = WRITTEN.query(&[
+            ("tenants", &tenants as Param<'_>),
+            ("bytes", &bytes),
+            ("known_at", &known_at),
+        ])?;
+        self.aside().write(&report).await.map(drop)
+    }
+
+    /// Reads lengths, which the rows hold, and no content.
+    async fn bytes_of(&self, tenant: &TenantId, sessions: &[String]) -> Result<i64, Error> {
+        const SQL: &str = "-- store::stored_bytes::of_sessions
+            select ((select coalesce(sum(octet_length(body) + coalesce(octet_length(rest), 0)), 0) from parts
+                      where tenant_id = $1 and session_id = any($2))
+                  + (select coalesce(sum(octet_length(info)), 0) from messages where tenant_id = $1 and session_id = any($2))
+                  + (select coalesce(sum(octet_length(payload)), 0) from events where tenant_id = $1 and session_id = any($2))
+                  + (select coalesce(sum(octet_length(body) + coalesce(octet_length(request), 0)), 0) from queue
+                      where tenant_id = $1 and session_id = any($2))
+                  + (select coalesce(sum(octet_length(config)), 0) from session_revisions where tenant_id = $1 and session_id = any($2))
+                  + (select coalesce(sum(octet_length(request)), 0) from turns where tenant_id = $1 and session_id = any($2))
+                  + (select coalesce(sum(coalesce(octet_length(request), 0) + coalesce(octet_length(edited_arguments), 0)), 0)
+                       from tool_calls where tenant_id = $1 and session_id = any($2))
+                  + (select coalesce(sum(octet_length(info)), 0) from compactions where tenant_id = $1 and session_id = any($2))
+                  + (select coalesce(sum(octet_length(request_id) + octet_length(req_hash) + octet_length(result)), 0) from idempotency
+                      where tenant_id = $1 and session_id = any($2)))::bigint as bytes";
+        let rows = self
+            .database
+            .read(SQL, &[&tenant.as_str(), &sessions])
+            .await?;
+        let row = rows.first();
+        get(
+            row.ok_or_else(|| Error::Corrupt("a sum without a row".to_owned()))?,
+            "bytes",
+        )
+    }
+}

@@ -1,0 +1,124 @@
+//! The bytes that this replica has written for tenants whose storage is limited, since they were last
+//! reported: the parameters of their transactions, counted before these are sent.
+
+use std::{
+    collections::HashMap,
+    sync::{Arc, PoisonError, RwLock},
+};
+
+use super::Error;
+use crate::model::TenantId;
+
+/// Bytes by tenant. Only tenants that are followed are counted.
+#[derive(Debug, Clone, Default)]
+pub struct WrittenBytes {
+    by_tenant: Arc<RwLock<HashMap<TenantId, i64>>>,
+}
+
+impl WrittenBytes {
+    /// Counts what is written for a tenant from now on.
+    pub fn follow(&self, tenant: &TenantId) {
+        if !self.follows(tenant) {
+            self.write(|all| {
+                all.entry(tenant.clone()).or_default();
+            });
+        }
+    }
+
+    /// Stops that.
+    pub fn forget(&self, tenant: &TenantId) {
+        self.write(|all| {
+            all.remove(tenant);
+        });
+    }
+
+    /// Whether a tenant's bytes are counted.
+    pub(super) fn follows(&self, tenant: &TenantId) -> bool {
+        let all = self.by_tenant.read();
+        let all = all.unwrap_or_else(PoisonError::into_inner);
+        all.contains_key(tenant)
+    }
+
+    /// Adds bytes; a negative number takes back what was not written after all.
+    pub fn add(&self, tenant: &TenantId, bytes: i64) {
+        self.write(|all| {
+            if let Some(written) = all.get_mut(tenant) {
+                *written = written.saturating_add(bytes);
+            }
+        });
+    }
+
+    /// The bytes of a tenant that are not reported yet.
+    pub fn of(&self, tenant: &TenantId) -> i64 {
+        let all = self.by_tenant.read();
+        let all = all.unwrap_or_else(PoisonError::into_inner);
+        all.get(tenant).copied().unwrap_or_default()
+    }
+
+    /// The bytes of all tenants, which are to be reported and then taken off by [`Self::add`].
+    pub fn unreported(&self) -> Vec<(TenantId, i64)> {
+        let all = self.by_tenant.read();
+        let all = all.unwrap_or_else(PoisonError::into_inner);
+        let mut all: Vec<_> = all
+            .iter()
+            .filter(|(_, bytes)| **bytes != 0)
+            .map(|(tenant, bytes)| (tenant.clone(), *bytes))
+            .collect();
+        all.sort_unstable();
+        all
+    }
+
+    fn write(&self, change: impl FnOnce(&mut HashMap<TenantId, i64>)) {
+        let mut all = self
+            .by_tenant
+            .write()
+            .unwrap_or_else(PoisonError::into_inner);
+        change(&mut all);
+    }
+}
+
+/// Bytes that are counted before they are written.
+pub(super) struct Counting<'a> {
+    counted: Option<(&'a WrittenBytes, &'a TenantId, i64)>,
+}
+
+impl<'a> Counting<'a> {
+    pub(super) fn of(written: &'a WrittenBytes, tenant: Option<&'a TenantId>, bytes: i64) -> Self {
+        let counted = tenant.map(|tenant| (written, tenant, bytes));
+        if let Some((written, tenant, bytes)) = counted {
+            written.add(tenant, bytes);
+        }
+        Self { counted }
+    }
+
+    /// Takes them back where the database's own word is that they were not written.
+    pub(super) fn settled<T>(self, done: Result<T, Error>) -> Result<T, Error> {
+        let refused = done.as_ref().is_err_and(|error| !error.spoils_connection());
+        if let Some((written, tenant, bytes)) = self.counted.filter(|_| refused) {
+            written.add(tenant, -bytes);
+        }
+        done
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_tenants_that_are_followed_are_counted() {
+        let written = WrittenBytes::default();
+        let [limited, other] = ["limited", "other"].map(TenantId::new);
+        written.follow(&limited);
+        written.add(&limited, 10);
+        written.add(&limited, 5);
+        written.add(&other, 10);
+        assert_eq!((written.of(&limited), written.of(&other)), (15, 0));
+        assert_eq!(written.unreported(), [(limited.clone(), 15)]);
+        written.add(&limited, -15);
+        assert_eq!(written.unreported(), []);
+        written.forget(&limited);
+        written.add(&limited, 1);
+        assert_eq!(written.of(&limited), 0);
+    }
+}

@@ -1,0 +1,87 @@
+//! ExportMessages: stored messages in another API's shape, as they were said, with the content of their
+//! media.
+
+use std::collections::BTreeMap;
+
+use crate::{
+    fair::FairPlace,
+    model::{Contents, Media, Message, PromptShape, Role, Seq, SessionKey},
+    provider::{
+        foreign::{self, Written},
+        responses::TextCalls,
+    },
+    store::message::{Page, Placed, View},
+    turn::{Error, engine::Engine},
+};
+
+/// A message in another API's shape.
+#[derive(Debug)]
+pub struct Exported {
+    /// What it becomes.
+    pub written: Written,
+    /// The memory that its media take.
+    pub memory: Option<FairPlace>,
+}
+
+/// Messages that are read back at once, to the answer whose results follow.
+const READ: u32 = 16;
+/// Bytes of them.
+const READ_BYTES: i64 = 8 << 20;
+
+impl Engine {
+    /// The calls whose arguments are a text among those that results after this place may answer.
+    pub async fn text_calls_before(
+        &self,
+        key: &SessionKey,
+        at: Option<Seq>,
+        place: Seq,
+    ) -> Result<TextCalls, Error> {
+        let mut calls = TextCalls::default();
+        let page = Page::Before(Seq(place.0.saturating_add(1)));
+        let read = self
+            .store
+            .messages_within(key, View::All, at, page, (READ, READ_BYTES))
+            .await?;
+        for Placed { message, .. } in read.items {
+            calls.add(&message);
+            if message.role != Role::Tool {
+                break;
+            }
+        }
+        Ok(calls)
+    }
+
+    /// A message in that shape. `text_calls` are those of the messages before it. Media beyond the bytes
+    /// that a prompt may have of them are named in notes instead. Waits until there is memory for the
+    /// others.
+    pub async fn exported(
+        &self,
+        key: &SessionKey,
+        shape: PromptShape,
+        message: &Message,
+        text_calls: &TextCalls,
+    ) -> Result<Exported, Error> {
+        let most = self.rules.max_prompt_media_bytes;
+        let mut wanted = BTreeMap::new();
+        let mut bytes: u64 = 0;
+        for kept in message.media().filter_map(Media::kept) {
+            let with = bytes.saturating_add(kept.bytes);
+            if with <= most && wanted.insert(&kept.id, kept.bytes).is_none() {
+                bytes = with;
+            }
+        }
+        let memory = if bytes > 0 {
+            Some(self.memory(&key.tenant, bytes).await?)
+        } else {
+            None
+        };
+        let mut contents = Contents::default();
+        for (id, bytes) in wanted {
+            if let Some(content) = self.content(&key.tenant, id, bytes).await? {
+                contents.insert(id.clone(), content);
+            }
+        }
+        let written = foreign::write(shape, message, &contents, text_calls);
+        Ok(Exported { written, memory })
+    }
+}

@@ -1,0 +1,112 @@
+//! What a turn reads at each look. A turn whose messages or media are large shares the memory of calls that
+//! read whole sessions: it waits for its part before it reads them, and holds it until its model answers.
+
+use std::{pin::pin, time::Duration};
+
+use futures_util::FutureExt as _;
+
+use super::state::{Run, StepContext};
+use crate::{
+    model::Message,
+    store::{message::Seen, turn_read::Owned},
+    turn::Error,
+};
+
+/// Messages of this many bytes are large, and so are media. What smaller ones take is bounded by the turns
+/// that run.
+const LARGE: usize = 1 << 19;
+
+/// What a look led to.
+pub(super) enum Looked {
+    /// The turn has another owner, or is over.
+    Gone,
+    /// Something happened while it waited: it looks again.
+    Again,
+    /// What is committed. No message is read where the turn ends whatever they are.
+    At(Box<Owned>, Seen),
+}
+
+impl Run<'_> {
+    /// Reads what is committed, large messages only once there is memory for them.
+    pub(super) async fn look(&mut self) -> Result<Looked, Error> {
+        if self.memory.is_none() {
+            let Some((owned, seen)) = self.read(LARGE).await? else {
+                return Ok(Looked::Gone);
+            };
+            if seen.bytes < LARGE && self.media == 0 {
+                return Ok(Looked::At(owned, seen));
+            }
+            if self.ends_now(&owned) {
+                return Ok(Looked::At(owned, Seen::default()));
+            }
+            drop(seen);
+            if self.waited_for_memory(&owned).await? {
+                return Ok(Looked::Again);
+            }
+        }
+        let read = self.read(usize::MAX).await?;
+        Ok(read.map_or(Looked::Gone, |(owned, seen)| Looked::At(owned, seen)))
+    }
+
+    async fn read(&self, most_bytes: usize) -> Result<Option<(Box<Owned>, Seen)>, Error> {
+        let store = &self.engine.store;
+        // Only the owner writes messages, so the two need not be one snapshot.
+        let both =
+            || store.owned_with_transcript(self.key, self.turn, self.fence.epoch, most_bytes);
+        let (owned, seen) = self.patiently(both).await?;
+        Ok(owned.map(|owned| (Box::new(owned), seen)))
+    }
+
+    /// Whether the turn ends whatever its messages are.
+    fn ends_now(&self, owned: &Owned) -> bool {
+        owned.cancel.is_some()
+            || owned.takeovers > self.engine.rules.max_takeovers
+            || self.time_with_grace(owned).is_zero()
+    }
+
+    fn time_with_grace(&self, owned: &Owned) -> Duration {
+        let limits = self.engine.limits(&owned.made_for.config, &owned.request);
+        owned.time_with_grace(limits.grace)
+    }
+
+    /// Waits for the memory. True: something happened first that has to be looked at.
+    async fn waited_for_memory(&mut self, owned: &Owned) -> Result<bool, Error> {
+        let engine = self.engine;
+        let messages = self.patiently(|| engine.store.live_bytes(self.key)).await?;
+        let bytes = messages.saturating_add(self.media);
+        let mut entering = pin!(engine.patient_memory(&self.key.tenant, bytes));
+        if let Some(place) = entering.as_mut().now_or_never() {
+            self.memory = Some(place);
+            return Ok(false);
+        }
+        tracing::info!(
+            session.id = %self.key.session, turn.id = %self.turn, bytes,
+            "the memory for prompts is in use: the next model call waits"
+        );
+        let time = self.time_with_grace(owned);
+        let place = tokio::select! {
+            place = &mut entering => place,
+            () = self.wait(time) => return Ok(true),
+        };
+        self.watch.waited();
+        self.memory = Some(place);
+        Ok(false)
+    }
+
+    /// Whether a prompt's media are more than the turn has memory for. It gives back what it has, and at the
+    /// next look waits for all at once: who waits holds nothing.
+    pub(super) fn lacks_memory_for_media(
+        &mut self,
+        scene: &StepContext<'_>,
+        messages: &[Message],
+    ) -> bool {
+        let media = self.engine.media_bytes(messages, scene.model);
+        let held = self.memory.as_ref().map_or(0, |_| self.media);
+        if media < LARGE as u64 || media <= held {
+            return false;
+        }
+        self.memory = None;
+        self.media = media;
+        true
+    }
+}

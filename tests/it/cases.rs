@@ -1,0 +1,19 @@
+//! What services and hosts do today: each case is named after its id. The answers of services are in
+//! `tests/fixtures/cases`, written by hand.
+
+mod answers;
+mod bricked;
+mod loops;
+mod transfer;
+
+use std::{fs, path::Path};
+
+use crate::harness::upstream::Reply;
+
+/// The answer of a service in a case.
+fn answer(file: &str) -> Reply {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("tests/fixtures/cases")
+        .join(file);
+    Reply::events(fs::read(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display())))
+}
