@@ -23,7 +23,8 @@ const TOOL_RESULT: &str = "tool_result";
 const REFUSAL: &str = "refusal";
 /// A medium that is stored. Statements know it by this name: its body is the id of a blob, which it
 /// keeps.
-const MEDIA: &str = "media";
+/// [`PartRow::kind`] of a medium that a blob holds.
+pub(crate) const MEDIA: &str = "media";
 const LINK: &str = "media_url";
 /// Its body is the item, its name the provider's name of the type.
 const PROVIDER_ITEM: &str = "provider_item";

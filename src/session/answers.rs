@@ -66,7 +66,7 @@ pub struct OpenCall {
 }
 
 /// What is known when answers are decided about.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Seen {
     /// The session.
     pub session: Session,
@@ -285,7 +285,7 @@ impl<'s, 'a> Writing<'s, 'a> {
             .event(call.step, Event::CallCompleted(call.id.clone()));
         let session = &mut self.change.session;
         session.open_calls = session.open_calls.saturating_sub(1);
-        session.context_tokens += i64::from(answer.tokens);
+        self.change.count_result(answer.tokens);
         self.change.closed.push(ClosedCall {
             answer,
             tool: call.tool.clone(),
@@ -348,9 +348,8 @@ impl<'s, 'a> Writing<'s, 'a> {
         let step = first.step;
         self.change.event(step, Event::MessageCommitted(id.clone()));
         self.change.message = Some((at, ResultMessage { id, step, overhead }));
-        let session = &mut self.change.session;
-        session.context_tokens += i64::from(overhead);
-        session.wake_at = None;
+        self.change.count_message(overhead);
+        self.change.session.wake_at = None;
         if resumes {
             self.resume();
         }

@@ -2,8 +2,17 @@
 
 use std::time::Duration;
 
-use super::Session;
-use crate::model::{BlobId, CallId, MessageId, Part, Seq, StepPosition, event::WaitsFor};
+use super::{
+    Session,
+    cost::StepCost,
+    counters::{Counter, Shift},
+    new_calls::Batch,
+    rows::Rows,
+};
+use crate::model::{
+    BlobId, CallId, MessageId, Part, Seq, StepPosition, UsageTotals, command::TurnRequest,
+    event::WaitsFor,
+};
 
 /// A change, as it is written in one transaction.
 #[derive(Debug, Clone, PartialEq)]
@@ -15,7 +24,9 @@ pub struct Change<'a> {
     /// Somebody has to look at the open calls no later than this long from the commit on, beside the
     /// time that the session says.
     pub wake_within: Option<Duration>,
-    /// The events, from the session's `next_seq` on.
+    /// Rows that the owner made. Their events come first.
+    pub rows: Option<&'a Rows>,
+    /// The events after those.
     pub events: Vec<(StepPosition, Event)>,
     /// The message that holds the results of the last batch, by the position of its event.
     pub message: Option<(usize, ResultMessage)>,
@@ -23,20 +34,76 @@ pub struct Change<'a> {
     pub closed: Vec<ClosedCall<'a>>,
     /// Calls that are handed out: to the host, to an MCP server, or to a person.
     pub asked: Vec<AskedCall>,
+    /// Calls that the model made.
+    pub batch: Option<&'a Batch>,
+    /// What becomes of the turn's row.
+    pub turn: TurnChange<'a>,
+    /// What model calls cost, by model.
+    pub spent: Option<(&'a str, UsageTotals)>,
+    /// The session's anchor is measured by this.
+    pub measured: bool,
+    /// What changes in the counters of the context.
+    pub shift: Shift,
+    /// What was shown of a message before it was written is committed or void.
+    pub drops_partial: bool,
 }
 
-impl Change<'_> {
+/// What a change sets in the row of the session's turn. What is `None` stays.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub struct TurnChange<'a> {
+    /// Its steps.
+    pub step_count: Option<u32>,
+    /// Its newest assistant message.
+    pub final_message: Option<&'a MessageId>,
+    /// What it was asked for.
+    pub request: Option<&'a TurnRequest>,
+}
+
+impl<'a> Change<'a> {
     /// None of a session as it was seen.
     pub(super) fn of(session: &Session) -> Self {
         Self {
             session: session.clone(),
             lease: None,
             wake_within: None,
+            rows: None,
             events: Vec::new(),
             message: None,
             closed: Vec::new(),
             asked: Vec::new(),
+            batch: None,
+            turn: TurnChange::default(),
+            spent: None,
+            measured: false,
+            shift: Shift::default(),
+            drops_partial: false,
         }
+    }
+
+    /// Adds rows, and what they change in the size of the transcript.
+    pub(super) fn add(&mut self, rows: &'a Rows) {
+        let shift = rows.shift();
+        self.session.next_seq.0 += rows.count();
+        self.session.context_tokens += shift.growth();
+        self.shift = shift;
+        self.rows = Some(rows);
+    }
+
+    /// Adds what model calls cost.
+    pub(super) fn spend(&mut self, cost: &StepCost<'a>) {
+        self.spent = cost.call.map(|_| (cost.model, cost.totals()));
+    }
+
+    /// Adds the result of a call to the size of the transcript.
+    pub(super) fn count_result(&mut self, tokens: u32) {
+        self.shift.count(Counter::ToolResults, 1, i64::from(tokens));
+        self.session.context_tokens += i64::from(tokens);
+    }
+
+    /// Adds the message of results to the size of the transcript.
+    pub(super) fn count_message(&mut self, overhead: u32) {
+        self.shift.messages(1, i64::from(overhead));
+        self.session.context_tokens += i64::from(overhead);
     }
 
     /// Adds the next event.
@@ -44,6 +111,17 @@ impl Change<'_> {
         let attempt = self.session.attempt;
         self.events.push((StepPosition { step, attempt }, event));
         self.session.next_seq.0 += 1;
+    }
+
+    /// How many events it makes.
+    pub fn count(&self) -> i64 {
+        let own = i64::try_from(self.events.len()).unwrap_or(i64::MAX);
+        self.rows.map_or(0, Rows::count) + own
+    }
+
+    /// The seq of its first event.
+    pub fn first_seq(&self) -> Seq {
+        Seq(self.session.next_seq.0 - self.count())
     }
 
     /// The newest seq that it makes.

@@ -3,17 +3,23 @@
 //! with `store::commit`, which refuses it if the session was written meanwhile.
 
 pub mod answers;
+pub mod append;
 pub mod cancel;
 pub mod change;
+pub mod cost;
+pub mod counters;
+pub mod new_calls;
 pub mod ownership;
+pub mod rows;
 #[cfg(test)]
 mod samples;
 #[cfg(test)]
 mod schedule;
+pub mod steps;
 
 use jiff::Timestamp;
 
-use crate::model::{CancelCause, Fence, Seq, TurnId};
+use crate::model::{Anchor, CancelCause, Fence, Seq, TurnId};
 
 /// Which write left a session as it is. A commit compares it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -54,7 +60,7 @@ pub struct CancelRequest {
 }
 
 /// What a session decides by: its hot row.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Session {
     /// Where it stands.
     pub state: SessionState,
@@ -88,6 +94,11 @@ pub struct Session {
     pub revision: i64,
     /// Estimated tokens of the live transcript.
     pub context_tokens: i64,
+    /// Its last measured call.
+    pub anchor: Option<Anchor>,
+    /// By how many tokens its prompts grow from one to the next, the last ones weighing most. `None`
+    /// before there were two of one model.
+    pub growth: Option<f64>,
 }
 
 impl Session {

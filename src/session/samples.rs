@@ -1,9 +1,17 @@
 //! Sessions for tests.
 
+use std::collections::BTreeMap;
+
 use jiff::Timestamp;
 
-use super::{Session, SessionState};
-use crate::model::{Fence, Seq, TurnId};
+use super::{
+    Session, SessionState,
+    rows::{NewMessage, Rows},
+};
+use crate::model::{
+    Anchor, Category, Content, Counted, Fence, MessageId, Part, Payload, Role, Seq, TokenBasis,
+    TurnId, event::StepPosition, message::StoredPart,
+};
 
 /// When the turn's time is up, in seconds.
 pub(super) const TURN_ENDS: i64 = 1_000;
@@ -31,6 +39,8 @@ pub(super) fn waiting(open_calls: u32) -> Session {
         next_seq: Seq(40),
         revision: 7,
         context_tokens: 1_000,
+        anchor: None,
+        growth: None,
     }
 }
 
@@ -43,4 +53,56 @@ pub(super) fn running() -> Session {
         wake_at: None,
         ..waiting(0)
     }
+}
+
+/// A measured call whose prompt had so many tokens.
+pub(super) fn measured(model: &str, version: i64, input: u32) -> Anchor {
+    Anchor {
+        model: model.to_owned(),
+        version,
+        input,
+        output: 50,
+        estimated_at_anchor: i64::from(input),
+        cached: 0,
+        estimated: input,
+        basis: TokenBasis::Tokenizer,
+    }
+}
+
+/// Rows of an answer: an event, and a message of one part with so many tokens.
+pub(super) fn answer_rows(tokens: u32) -> Rows {
+    let at = StepPosition {
+        step: 2,
+        attempt: 3,
+    };
+    let mut rows = Rows::new("test", 300);
+    let updated = Payload::SessionUpdated {
+        revision: 7,
+        paths: Vec::new(),
+    };
+    rows.event(updated, at);
+    let text = StoredPart {
+        part: Part::new(Content::Text("words".to_owned())),
+        size: Counted {
+            tokens,
+            category: Category::Assistant,
+        },
+        estimator: "test".to_owned(),
+        pruned: None,
+    };
+    rows.message(
+        NewMessage {
+            id: MessageId::new("answer"),
+            role: Role::Assistant,
+            parts: vec![text],
+            overhead: 4,
+            pinned: false,
+            metadata: BTreeMap::new(),
+            response: None,
+            queued: Vec::new(),
+            created_at: None,
+        },
+        at,
+    );
+    rows
 }

@@ -1,5 +1,5 @@
-//! Random schedules of a turn's ownership: replicas decide by what they saw, which may be long ago; a
-//! commit takes a change in if nobody wrote the session since.
+//! Random schedules of a turn's ownership and of its owner's writes: replicas decide by what they saw,
+//! which may be long ago; a commit takes a change in if nobody wrote the session since.
 
 use std::time::Duration;
 
@@ -7,13 +7,19 @@ use jiff::Timestamp;
 use proptest::{collection::vec, prelude::*};
 
 use super::{
-    CancelRequest, Session, SessionState,
+    CancelRequest, Session, SessionState, append,
     cancel::{self, Before, Cancel},
     change::{Change, Event},
+    cost::StepCost,
+    new_calls::{Batch, CallFate, NewCall},
     ownership::{self, Heir},
-    samples::{at, running, waiting},
+    rows::Rows,
+    samples::{answer_rows, at, running, waiting},
+    steps::{self, NewStep, Owner, Standing},
 };
-use crate::model::{CancelCause, TurnFence, TurnId};
+use crate::model::{
+    CallId, CancelCause, MessageId, ToolExecutor, TurnFence, TurnId, event::WaitsFor,
+};
 
 const REPLICAS: [&str; 3] = ["one", "two", "three"];
 const LEASE: i64 = 15;
@@ -37,6 +43,12 @@ enum Deed {
     Release(usize),
     /// It finds a turn that it runs without knowing it.
     Adopt(usize),
+    /// As the owner it begins a step, perhaps one that is made for another revision.
+    Begin(usize, bool),
+    /// As the owner it begins another attempt.
+    Retry(usize),
+    /// As the owner it appends an answer, perhaps with a call.
+    Append(usize, bool),
 }
 
 fn deeds() -> impl Strategy<Value = Vec<Deed>> {
@@ -51,7 +63,10 @@ fn deeds() -> impl Strategy<Value = Vec<Deed>> {
             .prop_map(|(who, rollback, again)| Deed::Cancel(who, rollback, again)),
         replica.clone().prop_map(Deed::HandOver),
         replica.clone().prop_map(Deed::Release),
-        replica.prop_map(Deed::Adopt),
+        replica.clone().prop_map(Deed::Adopt),
+        (replica.clone(), any::<bool>()).prop_map(|(who, current)| Deed::Begin(who, current)),
+        replica.clone().prop_map(Deed::Retry),
+        (replica, any::<bool>()).prop_map(|(who, calls)| Deed::Append(who, calls)),
     ];
     vec(deed, 0..60)
 }
@@ -142,7 +157,45 @@ impl World {
                 let change = ownership::adopt(&session, &turn, session.fence.epoch, heir(who));
                 self.commit(who, change);
             }
+            Deed::Begin(who, current) => {
+                let step = NewStep {
+                    revision: self.session.revision + i64::from(!current),
+                    in_any_case: false,
+                    started: b"",
+                    size_offset: 0,
+                };
+                self.writes(who, |session| steps::begin(session, &step, owner(who)));
+            }
+            Deed::Retry(who) => {
+                let rows = Rows::default();
+                let cost = StepCost::default();
+                self.writes(who, |session| {
+                    Some(steps::retry(session, &rows, &cost, None, owner(who)))
+                });
+            }
+            Deed::Append(who, calls) => {
+                let rows = answer_rows(20);
+                let cost = StepCost::default();
+                let batch = calls.then(one_call);
+                self.writes(who, |session| {
+                    let batch = batch.as_ref();
+                    Some(append::apply(session, &rows, &cost, batch, owner(who)))
+                });
+            }
         }
+    }
+
+    /// A write of the owner's, if it takes itself for the owner.
+    fn writes<'a>(&mut self, who: usize, decide: impl Fn(&Session) -> Option<Change<'a>>) {
+        let session = self.views[who].session.clone();
+        let turn = session.turn.clone().unwrap();
+        let right = TurnFence {
+            turn: &turn,
+            fence: session.fence,
+        };
+        let is_owner = steps::standing(&session, right, REPLICAS[who]) == Standing::Owner;
+        let change = decide(&session).filter(|_| is_owner);
+        self.commit(who, change);
     }
 
     fn cancels(&mut self, who: usize, rollback: bool, again: bool) {
@@ -176,7 +229,12 @@ impl World {
         if let Some(lease) = change.lease {
             self.lease_until = self.now + i64::try_from(lease.as_secs()).unwrap();
         }
+        let asked_until = change.wake_within.map(|within| at(self.now) + within);
         self.session = change.session;
+        self.session.wake_at = [self.session.wake_at, asked_until]
+            .into_iter()
+            .flatten()
+            .min();
         self.version += 1;
         true
     }
@@ -196,16 +254,24 @@ impl World {
                 || self.lease_until < self.now;
             assert!(was_own || is_free, "a lease in force is lost: {before:?}");
         } else {
-            let given_back = after.owner.is_none() && before.owner.as_deref() == Some(who);
+            let is_own = before.owner.as_deref() == Some(who);
+            let given_back = after.owner.is_none() && is_own;
             assert!(
                 given_back || after.owner == before.owner,
                 "an owner without an epoch"
             );
-            assert_eq!(change.lease.is_some(), given_back);
+            assert!(
+                is_own || change.lease.is_none(),
+                "another's lease is renewed"
+            );
         }
-        let added = i64::try_from(change.events.len()).unwrap();
-        assert_eq!(after.next_seq.0, before.next_seq.0 + added);
-        assert!(after.takeovers <= before.takeovers + 1 && after.takeovers >= before.takeovers);
+        assert_eq!(after.next_seq.0, before.next_seq.0 + change.count());
+        // Only its owner takes a turn further, each time by one operation.
+        let progress = after.step > before.step || after.takeovers < before.takeovers;
+        let written = after.fence.op == before.fence.op + 1 && before.is_owned_by(who);
+        assert!(written || after.fence.op == before.fence.op);
+        assert!(written || !progress && after.open_calls == before.open_calls);
+        assert!(after.takeovers <= before.takeovers + 1);
         let failed = |(_, event): &(_, Event)| {
             matches!(
                 event,
@@ -215,7 +281,8 @@ impl World {
                 }
             )
         };
-        let counted = usize::try_from(after.takeovers - before.takeovers).unwrap();
+        let more = after.takeovers.saturating_sub(before.takeovers);
+        let counted = usize::try_from(more).unwrap();
         assert_eq!(
             change.events.iter().filter(|it| failed(it)).count(),
             counted
@@ -225,14 +292,44 @@ impl World {
             assert_eq!((now.cause, &now.reason), (first.cause, &first.reason));
             assert!(now.rollback || !first.rollback);
         }
-        assert_eq!((&after.turn, after.step), (&before.turn, before.step));
-        assert_eq!(after.open_calls, before.open_calls);
-        assert!(after.state == SessionState::Running, "a turn waits again");
+        assert_eq!(after.turn, before.turn);
+        assert!(after.step == before.step || after.step == before.step + 1);
+        match after.state {
+            SessionState::Running => {}
+            SessionState::AwaitingTools => {
+                assert!(after.open_calls > 0, "a turn waits for nothing");
+                assert!(after.cancel.is_none(), "a turn waits that is to end");
+                assert_eq!(after.owner, None);
+            }
+            SessionState::Idle | SessionState::Deleted => panic!("a turn ends: {after:?}"),
+        }
     }
 }
 
 fn lease() -> Duration {
     Duration::from_secs(LEASE.unsigned_abs())
+}
+
+fn owner(who: usize) -> Owner<'static> {
+    Owner {
+        replica: REPLICAS[who],
+        lease: lease(),
+    }
+}
+
+fn one_call() -> Batch {
+    Batch {
+        message: MessageId::new("answer"),
+        results: MessageId::new("results"),
+        calls: vec![NewCall {
+            id: CallId::new("c"),
+            name: "look".to_owned(),
+            part: 0,
+            fate: CallFate::Asked(WaitsFor::Result { edited: false }),
+            timeout: Duration::from_secs(10),
+            executor: ToolExecutor::Host,
+        }],
+    }
 }
 
 fn heir(who: usize) -> Heir<'static> {

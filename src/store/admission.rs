@@ -13,7 +13,7 @@ use super::{
     named_parameters::{self, Named},
     pipeline::{Param, Query},
     row::{get, role, session_state},
-    rows::{Key, Rows},
+    rows::{Key, RowColumns},
     session::{ConfigParams, NewConfig},
 };
 use crate::{
@@ -22,7 +22,7 @@ use crate::{
         RequestId, Role, Seq, SessionKey, TurnId,
         command::{Idempotency, TurnRequest},
     },
-    session::SessionState,
+    session::{SessionState, rows::Rows},
     telemetry::Trace,
 };
 
@@ -105,10 +105,10 @@ pub(super) const HEAD: &str = "-- store::admission::head
 
 impl Admission<'_> {
     /// Whether a statement of that name has something to write.
-    fn need(&self, statement: &str) -> bool {
+    fn need(&self, rows: &RowColumns<'_>, statement: &str) -> bool {
         match statement {
             "store::admission::request" => self.idempotency.request.is_some(),
-            name => self.rows.need(name),
+            name => rows.need(name),
         }
     }
 }
@@ -124,7 +124,8 @@ impl Store {
     ) -> Result<Option<Grant>, Error> {
         let key = Key::from(key);
         let bound = AdmissionParams::new(self, admission);
-        let mut values = admission.rows.values(&key);
+        let rows = RowColumns::from(admission.rows);
+        let mut values = rows.values(&key);
         values.extend(bound.values());
         values.push(("continues", &admission.continues));
         // What decides from messages does so while holding the lock, in a statement of its own.
@@ -135,7 +136,7 @@ impl Store {
             .collect();
         let own = queries.len();
         queries.extend(named_parameters::queries(&ADMIT, &values, |name| {
-            admission.need(name)
+            admission.need(&rows, name)
         })?);
         match self.database.transact(&queries).await {
             Ok(answers) => answers
@@ -175,7 +176,8 @@ impl Store {
         let key = Key::from(key);
         let bound = AdmissionParams::new(self, admission);
         let known_at = AdmittedAt::current();
-        let mut values = admission.rows.values(&key);
+        let rows = RowColumns::from(admission.rows);
+        let mut values = rows.values(&key);
         values.extend(bound.values());
         values.extend([
             ("toolset", &config.toolset_id as Param<'_>),
@@ -189,7 +191,8 @@ impl Store {
             ("title", &config.title),
             ("known_at", &known_at),
         ]);
-        let queries = named_parameters::queries(&ADMIT_NEW, &values, |name| admission.need(name))?;
+        let queries =
+            named_parameters::queries(&ADMIT_NEW, &values, |name| admission.need(&rows, name))?;
         match self.database.transact(&queries).await {
             Ok(answers) => match answers.get(1).and_then(|rows| rows.first()) {
                 Some(row) => grant(row).map(Some),

@@ -2,7 +2,7 @@
 
 use tokio_postgres::Row;
 
-use super::{Error, row::get, rows::signed};
+use super::{Error, pipeline::Param, row::get, rows::signed};
 use crate::model::{Anchor, TokenBasis};
 
 /// The last measured call. `None` means there was none, or a version of contextd measured it that
@@ -59,12 +59,12 @@ pub(super) fn anchor_param(anchor: &Anchor) -> Vec<i64> {
         *estimated_at_anchor,
         cached,
         estimated,
-        basis_number(*basis),
+        basis_number(*basis).into(),
     ]
 }
 
 /// How a prediction was obtained, as a number.
-fn basis_number(basis: TokenBasis) -> i64 {
+fn basis_number(basis: TokenBasis) -> i16 {
     match basis {
         TokenBasis::Actual => 1,
         TokenBasis::Calibrated => 2,
@@ -80,5 +80,61 @@ fn basis(number: Option<i16>) -> Result<TokenBasis, Error> {
         Some(3) => Ok(TokenBasis::Tokenizer),
         Some(4) | None => Ok(TokenBasis::Heuristic),
         Some(other) => Err(Error::Corrupt(format!("token basis {other}"))),
+    }
+}
+
+/// The last measured call as columns of the session's row.
+#[derive(Default)]
+pub(super) struct AnchorColumns<'a> {
+    model: Option<&'a str>,
+    version: Option<i64>,
+    input: Option<i32>,
+    output: Option<i32>,
+    tokens: Option<i64>,
+    cached: Option<i32>,
+    estimated: Option<i32>,
+    basis: Option<i16>,
+}
+
+impl<'a> From<Option<&'a Anchor>> for AnchorColumns<'a> {
+    fn from(anchor: Option<&'a Anchor>) -> Self {
+        let Some(Anchor {
+            model,
+            version,
+            input,
+            output,
+            estimated_at_anchor,
+            cached,
+            estimated,
+            basis,
+        }) = anchor
+        else {
+            return Self::default();
+        };
+        Self {
+            model: Some(model),
+            version: Some(*version),
+            input: Some(signed(*input)),
+            output: Some(signed(*output)),
+            tokens: Some(*estimated_at_anchor),
+            cached: Some(signed(*cached)),
+            estimated: Some(signed(*estimated)),
+            basis: Some(basis_number(*basis)),
+        }
+    }
+}
+
+impl AnchorColumns<'_> {
+    pub(super) fn values(&self) -> [(&'static str, Param<'_>); 8] {
+        [
+            ("anchor_model", &self.model),
+            ("anchor_version", &self.version),
+            ("anchor_input", &self.input),
+            ("anchor_output", &self.output),
+            ("anchor_tokens", &self.tokens),
+            ("anchor_cached", &self.cached),
+            ("anchor_estimated", &self.estimated),
+            ("anchor_basis", &self.basis),
+        ]
     }
 }

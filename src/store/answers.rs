@@ -161,7 +161,8 @@ impl Store {
             estimator: submission.estimator,
             request: Some((idempotency, &led)),
         };
-        if !self.commit(key, &seen.version, &change, &commit).await? {
+        let before = (&seen.version, &seen.seen.session);
+        if !self.commit(key, before, &change, &commit).await? {
             return Ok(None);
         }
         submitted.last_seq = change.last_seq();

@@ -13,13 +13,16 @@ use super::{
     named_parameters::Named,
     pipeline::{Param, Query},
     row::{get, role_number},
-    rows::{Key, NewMessage, Rows, signed},
+    rows::{Key, RowColumns, message_info, signed},
 };
 use crate::{
-    codec,
     model::{
-        Category, CompactionId, CompactionState, Payload, RequestId, Seq, SessionKey, Usage,
-        UsageTotals, command::Idempotency, event::StepPosition,
+        CompactionId, CompactionState, Payload, RequestId, Seq, SessionKey, Usage, UsageTotals,
+        command::Idempotency, event::StepPosition,
+    },
+    session::{
+        counters::Shift,
+        rows::{NewMessage, Rows},
     },
 };
 
@@ -44,83 +47,6 @@ impl From<CompactionStatus> for CompactionState {
             CompactionStatus::Failed => Self::Failed,
             CompactionStatus::Reverted => Self::Reverted,
         }
-    }
-}
-
-/// Counters of the context, in the order of their columns in [`Shift`].
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Counter {
-    /// Text of user messages.
-    User,
-    /// Text of assistant messages.
-    Assistant,
-    /// Reasoning.
-    Reasoning,
-    /// Tool calls.
-    ToolCalls,
-    /// Tool results.
-    ToolResults,
-    /// Images and files.
-    Media,
-    /// Summaries.
-    Summary,
-    /// Pinned messages.
-    Pinned,
-    /// What was pruned; no part of the size.
-    Pruned,
-}
-
-impl From<Category> for Counter {
-    fn from(category: Category) -> Self {
-        match category {
-            Category::User => Self::User,
-            Category::Assistant => Self::Assistant,
-            Category::Reasoning => Self::Reasoning,
-            Category::ToolCalls => Self::ToolCalls,
-            Category::ToolResults => Self::ToolResults,
-            Category::Media => Self::Media,
-            Category::Summary => Self::Summary,
-            Category::Pinned => Self::Pinned,
-        }
-    }
-}
-
-impl Counter {
-    fn index(self) -> usize {
-        match self {
-            Self::User => 0,
-            Self::Assistant => 1,
-            Self::Reasoning => 2,
-            Self::ToolCalls => 3,
-            Self::ToolResults => 4,
-            Self::Media => 5,
-            Self::Summary => 6,
-            Self::Pinned => 7,
-            Self::Pruned => 8,
-        }
-    }
-}
-
-/// A change of the context's counters.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Shift {
-    pub(super) messages: i32,
-    pub(super) overhead: i64,
-    pub(super) tokens: [i64; 9],
-    pub(super) parts: [i32; 9],
-}
-
-impl Shift {
-    /// Changes the number of messages and what they cost beside their parts.
-    pub fn messages(&mut self, messages: i32, overhead: i64) {
-        self.messages += messages;
-        self.overhead += overhead;
-    }
-
-    /// Changes one counter.
-    pub fn count(&mut self, counter: Counter, parts: i32, tokens: i64) {
-        self.tokens[counter.index()] += tokens;
-        self.parts[counter.index()] += parts;
     }
 }
 
@@ -160,8 +86,8 @@ pub struct Replacement<'a> {
     pub estimator: &'a str,
     /// The encoded compaction.
     pub info: &'a [u8],
-    /// The encoded `compaction_completed`.
-    pub completed: &'a [u8],
+    /// The event of it.
+    pub completed: &'a Payload,
     /// What it cost.
     pub cost: &'a Cost,
     /// How its calls are reported.
@@ -298,7 +224,8 @@ impl Store {
         let key = Key::from(key);
         let id = compaction.as_str();
         let kept: Vec<i64> = replacement.kept.iter().map(|seq| seq.0).collect();
-        let rows = swap_rows(compaction, replacement);
+        let rows = swap_rows(replacement);
+        let rows = RowColumns::from(&rows);
         let Shift {
             messages,
             overhead,
@@ -405,17 +332,15 @@ impl Store {
 }
 
 /// The event, and the parts of the summary; its message is written by the statement.
-fn swap_rows(compaction: &CompactionId, replacement: &Replacement<'_>) -> Rows {
+fn swap_rows(replacement: &Replacement<'_>) -> Rows {
     let mut rows = Rows::new(replacement.estimator, 0);
-    let id = compaction.as_str().to_owned();
-    let payload = replacement.completed.to_vec();
-    rows.encoded_event("compaction_completed", id, payload, StepPosition::default());
+    rows.event(replacement.completed.clone(), StepPosition::default());
     for call in &replacement.accounts {
-        rows.event(call, StepPosition::default());
+        rows.event(call.clone(), StepPosition::default());
     }
     if let Some(summary) = replacement.summary {
         for (position, part) in summary.parts.iter().enumerate() {
-            rows.early_part(&summary.id, position, part);
+            rows.early_part(&summary.id, position, part.clone());
         }
     }
     rows
@@ -434,16 +359,11 @@ impl<'a> From<Option<&'a NewMessage>> for SummaryColumns<'a> {
         let Some(message) = summary else {
             return Self::default();
         };
-        let info = codec::message::MessageInfo {
-            response: message.response.clone(),
-            metadata: message.metadata.clone(),
-            queued: Vec::new(),
-        };
         Self {
             id: Some(message.id.as_str()),
             role: role_number(message.role),
             overhead: signed(message.overhead),
-            info: codec::message::encode_info(&info),
+            info: message_info(message),
         }
     }
 }

@@ -160,9 +160,9 @@ impl Store {
         (mut queries, own): (Vec<Query<'_>>, usize),
         next: Option<&NextTurn<'_>>,
     ) -> Result<(Written, Option<Grant>), Error> {
-        let start = next.map(|next| (next, StartParams::new(self, next.admission, next.message)));
-        if let Some((next, bound)) = &start {
-            queries.push(bound.query(key, next.admission.rows, &true)?);
+        let start = next.map(|next| StartParams::new(self, next.admission, next.message));
+        if let Some(bound) = &start {
+            queries.push(bound.query(key, &true)?);
         }
         let (fenced, started) = self.fenced_answers(key, right, &queries, own).await?;
         match (fenced, next) {

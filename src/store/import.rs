@@ -7,24 +7,26 @@ use jiff::Timestamp;
 use tokio_postgres::Row;
 
 use super::{
-    Error, NewMessage, Rows, Store,
+    Error, Store,
     anchor::anchor,
-    compaction::Shift,
     idempotency::Remembered,
     named_parameters::{self, Named},
     pipeline::Param,
     row::{count, get, role_number, session_state},
-    rows::{Key, signed},
+    rows::{Key, RowColumns, message_info, signed},
     stats::model_dependent,
     version::{Version, version},
 };
 use crate::{
-    codec,
     model::{
         Anchor, BlobId, CallId, MessageId, Payload, RequestId, Seq, SessionKey, TurnId,
         append::OpenCall, command::Idempotency, event::StepPosition, ledger::ModelDependent,
     },
-    session::SessionState,
+    session::{
+        SessionState,
+        counters::Shift,
+        rows::{NewMessage, Rows},
+    },
 };
 
 /// The turn of calls that were appended: none.
@@ -105,7 +107,7 @@ pub(super) static IMPORT: LazyLock<Vec<Named>> = named![
     "sql/import/calls.sql",
     "sql/import/answers.sql",
     "sql/import/blobs.sql",
-    "sql/import/context.sql",
+    "sql/commit/context.sql",
     "sql/rows/session_used.sql",
 ];
 
@@ -163,6 +165,7 @@ impl Store {
         let key = Key::from(key);
         let columns = Columns::from(import);
         let rows = rows(import);
+        let rows = RowColumns::from(&rows);
         let shift = shift(import.messages);
         let Version {
             context,
@@ -214,13 +217,13 @@ fn rows(import: &Import<'_>) -> Rows {
     let mut rows = Rows::new(import.estimator, 0);
     for message in import.messages {
         rows.event(
-            &Payload::MessageCommitted {
+            Payload::MessageCommitted {
                 message: message.id.clone(),
             },
             StepPosition::default(),
         );
         for (position, part) in message.parts.iter().enumerate() {
-            rows.early_part(&message.id, position, part);
+            rows.early_part(&message.id, position, part.clone());
         }
     }
     rows
@@ -276,17 +279,12 @@ impl<'a> From<&Import<'a>> for Columns<'a> {
     fn from(import: &Import<'a>) -> Self {
         let mut columns = Self::default();
         for (event, message) in (1..).zip(import.messages) {
-            let info = codec::message::MessageInfo {
-                response: message.response.clone(),
-                metadata: message.metadata.clone(),
-                queued: Vec::new(),
-            };
             columns.events.push(event);
             columns.ids.push(message.id.as_str());
             columns.roles.push(role_number(message.role));
             columns.overheads.push(signed(message.overhead));
             columns.pinned.push(message.pinned);
-            columns.infos.push(codec::message::encode_info(&info));
+            columns.infos.push(message_info(message));
             columns.times.push(message.created_at);
         }
         for ImportedCall {

@@ -325,7 +325,8 @@ impl Store {
                 request: Some((idempotency, led)),
                 ..Committed::default()
             };
-            if self.commit(key, &seen.version, &change, &commit).await? {
+            let before = (&seen.version, &seen.session);
+            if self.commit(key, before, &change, &commit).await? {
                 return Ok(Cancelled {
                     turn: session.turn.clone(),
                     fence: session.is_owned_by(&self.replica).then_some(session.fence),

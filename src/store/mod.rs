@@ -61,6 +61,7 @@ pub mod lost_commits;
 pub mod message;
 pub mod migrate;
 pub mod named_parameters;
+mod own_sessions;
 pub mod pipeline;
 pub mod pool;
 mod priority;
@@ -100,6 +101,5 @@ pub use pool::{Connection, Database, Settings};
 pub use priority::NewRequest;
 pub use replica::Store;
 pub use row_security::Reach;
-pub use rows::{NewMessage, Rows};
 #[doc(hidden)]
 pub use statements::{hot_statements, hot_transitions};

@@ -17,7 +17,7 @@ use super::{
     named_parameters::Named,
     pipeline::{Param, Query},
     row::{count, get, session_state},
-    rows::{Key, Rows},
+    rows::{Key, RowColumns},
     seen::{STOP, cause_number},
 };
 pub use crate::model::{Delivery, DropReason};
@@ -220,8 +220,7 @@ impl Store {
     ) -> Result<Enqueued, Error> {
         let key = Key::from(key);
         let bound = NewParams::from(new);
-        let start =
-            start.map(|admission| (admission, StartParams::new(self, admission, new.message)));
+        let start = start.map(|admission| StartParams::new(self, admission, new.message));
         let replica = self.replica();
         let lease = self.lease.as_secs_f64();
         let mut queries = vec![bound.query(&key)?];
@@ -253,8 +252,8 @@ impl Store {
             queries.extend([lock_run(&key), INTERRUPT.query(&values)?]);
         }
         let starts = start.as_ref().map(|_| queries.len());
-        if let Some((admission, bound)) = &start {
-            queries.push(bound.query(&key, admission.rows, &false)?);
+        if let Some(bound) = &start {
+            queries.push(bound.query(&key, &false)?);
         }
         let answers = match queries.as_slice() {
             [alone] => vec![self.database.write(alone).await?],
@@ -305,7 +304,7 @@ impl Store {
         let bound = StartParams::new(self, admission, message);
         let answers = self
             .database
-            .transact(&[lock_run(&key), bound.query(&key, admission.rows, &false)?])
+            .transact(&[lock_run(&key), bound.query(&key, &false)?])
             .await?;
         answers
             .last()
@@ -522,6 +521,7 @@ impl NewParams<'_> {
 }
 
 pub(super) struct StartParams<'a> {
+    rows: RowColumns<'a>,
     turn: &'a str,
     owner: &'a str,
     lease: f64,
@@ -537,6 +537,7 @@ pub(super) struct StartParams<'a> {
 impl<'a> StartParams<'a> {
     pub(super) fn new(store: &'a Store, admission: &Admission<'a>, message: &'a MessageId) -> Self {
         Self {
+            rows: RowColumns::from(admission.rows),
             turn: admission.turn.as_str(),
             owner: store.replica(),
             lease: store.lease().as_secs_f64(),
@@ -556,13 +557,8 @@ impl<'a> StartParams<'a> {
 
     /// The statement. `follows`: only if the end of a turn before it in the same transaction was
     /// accepted.
-    pub(super) fn query<'q>(
-        &'q self,
-        key: &'q Key,
-        rows: &'q Rows,
-        follows: &'q bool,
-    ) -> Result<Query<'q>, Error> {
-        let mut values = rows.values(key);
+    pub(super) fn query<'q>(&'q self, key: &'q Key, follows: &'q bool) -> Result<Query<'q>, Error> {
+        let mut values = self.rows.values(key);
         values.extend([
             ("follows", follows as Param<'_>),
             ("turn", &self.turn),

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use super::{Database, Error, pool::PING, written_bytes::WrittenBytes};
-use crate::model::TenantId;
+use super::{Database, Error, own_sessions::OwnSessions, pool::PING, written_bytes::WrittenBytes};
+use crate::model::{SessionKey, TenantId};
 
 /// The database as one replica uses it.
 #[derive(Debug, Clone)]
@@ -11,6 +11,7 @@ pub struct Store {
     pub(super) database: Database,
     pub(super) replica: String,
     pub(super) lease: Duration,
+    pub(super) own: OwnSessions,
 }
 
 impl Store {
@@ -21,6 +22,7 @@ impl Store {
             database,
             replica: replica.into(),
             lease,
+            own: OwnSessions::default(),
         }
     }
 
@@ -32,6 +34,11 @@ impl Store {
     /// What was written here for tenants whose storage is limited.
     pub fn written(&self) -> &WrittenBytes {
         &self.database.written
+    }
+
+    /// Forgets how this replica left a session: its run of a turn there is over.
+    pub fn forget(&self, key: &SessionKey) {
+        self.own.forget(key);
     }
 
     /// How long a lease lasts after its last renewal.

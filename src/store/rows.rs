@@ -7,13 +7,9 @@ use super::{
 };
 use crate::{
     codec,
-    model::{
-        Applied, MessageId, ModelResponse, Part, Payload, Role, SessionKey, event::StepPosition,
-        message::StoredPart,
-    },
+    model::{MessageId, Part, Payload, SessionKey, event::StepPosition, message::StoredPart},
+    session::rows::{NewMessage, Placed, Rows},
 };
-use jiff::Timestamp;
-use std::collections::BTreeMap;
 
 /// The names of the parameters that the rows of a write are.
 pub const PARAMETERS: [&str; 26] = [
@@ -45,47 +41,22 @@ pub const PARAMETERS: [&str; 26] = [
     "offset",
 ];
 
-/// A message to be written: with its id, and its parts with their sizes, which an `InputMessage`
-/// does not have yet.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct NewMessage {
-    /// Its id.
-    pub id: MessageId,
-    /// Who speaks.
-    pub role: Role,
-    /// Its content with sizes.
-    pub parts: Vec<StoredPart>,
-    /// Tokens that the message costs beside its parts.
-    pub overhead: u32,
-    /// Compactions leave it alone.
-    pub pinned: bool,
-    /// The host's labels.
-    pub metadata: BTreeMap<String, String>,
-    /// The model call that produced it.
-    pub response: Option<ModelResponse>,
-    /// The queued messages that it is made of.
-    pub queued: Vec<Applied>,
-    /// When an appended message was written. `None` means now.
-    pub created_at: Option<Timestamp>,
-}
-
-/// Rows in the order of their events. Positions in the session are given by the statement that
-/// writes them.
-#[derive(Debug, Clone, Default)]
-pub struct Rows {
+/// The rows of a write as columns.
+#[derive(Debug, Default)]
+pub(super) struct RowColumns<'a> {
     kinds: Vec<&'static str>,
     payloads: Vec<Vec<u8>>,
     refs: Vec<String>,
     steps: Vec<i32>,
     attempts: Vec<i32>,
     message_events: Vec<i32>,
-    message_ids: Vec<String>,
+    message_ids: Vec<&'a str>,
     message_roles: Vec<i16>,
     message_steps: Vec<i32>,
     message_tokens: Vec<i32>,
     message_pinned: Vec<bool>,
     message_infos: Vec<Vec<u8>>,
-    part_messages: Vec<String>,
+    part_messages: Vec<&'a str>,
     part_positions: Vec<i32>,
     part_kinds: Vec<String>,
     part_calls: Vec<Option<String>>,
@@ -95,100 +66,63 @@ pub struct Rows {
     part_rests: Vec<Option<Vec<u8>>>,
     part_tokens: Vec<i32>,
     part_categories: Vec<i16>,
-    estimator: String,
+    estimator: &'a str,
     offset: i64,
 }
 
-impl Rows {
-    /// No rows yet. Sizes were counted by `estimator`; `offset` is what the size of a prompt has
-    /// beside that of the transcript.
-    pub fn new(estimator: &str, offset: i64) -> Self {
-        Self {
-            estimator: estimator.to_owned(),
-            offset,
+impl<'a> From<&'a Rows> for RowColumns<'a> {
+    fn from(rows: &'a Rows) -> Self {
+        let mut columns = Self {
+            estimator: &rows.estimator,
+            offset: rows.offset,
             ..Self::default()
+        };
+        for (at, payload) in &rows.events {
+            columns.event(*at, payload);
         }
+        for placed in &rows.messages {
+            columns.message(placed);
+        }
+        for (message, position, part) in rows.parts() {
+            columns.part(message, position, part);
+        }
+        columns
     }
+}
 
-    /// Adds an event.
-    pub fn event(&mut self, payload: &Payload, at: StepPosition) {
+impl<'a> RowColumns<'a> {
+    fn event(&mut self, at: StepPosition, payload: &Payload) {
         let codec::event::Encoded {
             kind,
             refs,
             payload,
         } = codec::event::encode(payload);
-        self.encoded_event(
-            kind,
-            refs.into_iter().next().unwrap_or_default(),
-            payload,
-            at,
-        );
-    }
-
-    /// Adds an event that is encoded already; `reference` is the id it refers to, or empty.
-    pub fn encoded_event(
-        &mut self,
-        kind: &'static str,
-        reference: String,
-        payload: Vec<u8>,
-        at: StepPosition,
-    ) {
         self.kinds.push(kind);
         self.payloads.push(payload);
-        self.refs.push(reference);
+        self.refs.push(refs.into_iter().next().unwrap_or_default());
         self.steps.push(signed(at.step));
         self.attempts.push(signed(at.attempt));
     }
 
-    /// Adds a message with the event that commits it.
-    pub fn message(&mut self, message: NewMessage, at: StepPosition) {
-        let NewMessage {
-            id,
-            role,
-            parts,
-            overhead,
-            pinned,
-            metadata,
-            response,
-            queued,
-            created_at: _,
-        } = message;
-        self.event(
-            &Payload::MessageCommitted {
-                message: id.clone(),
-            },
-            at,
-        );
+    fn message(
+        &mut self,
+        Placed {
+            event,
+            step,
+            message,
+        }: &'a Placed,
+    ) {
         self.message_events
-            .push(i32::try_from(self.kinds.len()).unwrap_or(i32::MAX));
-        self.message_ids.push(id.as_str().to_owned());
-        self.message_roles.push(role_number(role));
-        self.message_steps.push(signed(at.step));
-        self.message_tokens.push(signed(overhead));
-        self.message_pinned.push(pinned);
-        self.message_infos
-            .push(codec::message::encode_info(&codec::message::MessageInfo {
-                response,
-                metadata,
-                queued,
-            }));
-        for (position, part) in parts.iter().enumerate() {
-            self.part(&id, position, part);
-        }
+            .push(i32::try_from(event + 1).unwrap_or(i32::MAX));
+        self.message_ids.push(message.id.as_str());
+        self.message_roles.push(role_number(message.role));
+        self.message_steps.push(signed(*step));
+        self.message_tokens.push(signed(message.overhead));
+        self.message_pinned.push(message.pinned);
+        self.message_infos.push(message_info(message));
     }
 
-    /// Adds a part of a message that is committed by another statement: the result of a call that
-    /// is not run.
-    pub fn early_part(&mut self, message: &MessageId, position: usize, part: &StoredPart) {
-        self.part(message, position, part);
-    }
-
-    /// How many events these rows are.
-    pub fn events(&self) -> i64 {
-        i64::try_from(self.kinds.len()).unwrap_or(i64::MAX)
-    }
-
-    fn part(&mut self, message: &MessageId, position: usize, part: &StoredPart) {
+    fn part(&mut self, message: &'a MessageId, position: usize, part: &StoredPart) {
         let StoredPart {
             part,
             size,
@@ -196,7 +130,7 @@ impl Rows {
             pruned: _,
         } = part;
         let row = part_row(part);
-        self.part_messages.push(message.as_str().to_owned());
+        self.part_messages.push(message.as_str());
         self.part_positions
             .push(i32::try_from(position).unwrap_or(i32::MAX));
         self.part_kinds.push(row.kind);
@@ -210,8 +144,8 @@ impl Rows {
     }
 
     /// The values of [`PARAMETERS`].
-    pub(super) fn values<'a>(&'a self, key: &'a Key) -> Vec<(&'static str, Param<'a>)> {
-        let values: [Param<'a>; 26] = [
+    pub(super) fn values<'v>(&'v self, key: &'v Key) -> Vec<(&'static str, Param<'v>)> {
+        let values: [Param<'v>; 26] = [
             &key.tenant,
             &key.session,
             &self.kinds,
@@ -255,6 +189,15 @@ impl Rows {
             _ => true,
         }
     }
+}
+
+/// What a message's row has beside its columns.
+pub(super) fn message_info(message: &NewMessage) -> Vec<u8> {
+    codec::message::encode_info(&codec::message::MessageInfo {
+        response: message.response.clone(),
+        metadata: message.metadata.clone(),
+        queued: message.queued.clone(),
+    })
 }
 
 /// A session's key as parameters $1 and $2 of a statement.

@@ -7,6 +7,7 @@ use tokio_postgres::Row;
 
 use super::{
     Error, Store,
+    anchor::anchor,
     idempotency::{Remembered, Request, remembered},
     named_parameters::Named,
     pipeline::Param,
@@ -19,7 +20,7 @@ use crate::{
 };
 
 /// A session, and which write left it so.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub(super) struct SeenSession {
     /// The write. A commit compares it.
     pub(super) version: Version,
@@ -101,6 +102,8 @@ pub(super) fn seen_session(row: &Row) -> Result<SeenSession, Error> {
         next_seq: Seq(get(row, "next_seq")?),
         revision: get(row, "revision")?,
         context_tokens: get(row, "ctx_tokens")?,
+        anchor: anchor(row)?,
+        growth: get(row, "growth")?,
     };
     Ok(SeenSession {
         version: Version(get(row, "version")?),

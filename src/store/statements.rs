@@ -5,7 +5,7 @@ use std::slice::from_ref;
 use super::{
     admission, answers, blob, chunk, commit, compaction, compaction_read, delete, event, following,
     fork, import, lease, lock, lost_commits, message, named_parameters::Named, prune, queue, seen,
-    session, stats, step, take, tool_call, turn, turn_read, update, usage,
+    session, stats, take, tool_call, turn, turn_read, update, usage,
 };
 
 /// The statements that run for every turn, message or answer, by name. Tests look at their plans.
@@ -18,9 +18,6 @@ pub fn hot_statements() -> Vec<(&'static str, &'static str)> {
 pub fn hot_transitions() -> Vec<(&'static str, &'static [Named])> {
     vec![
         ("admit_new", &admission::ADMIT_NEW),
-        ("begin_step", &step::BEGIN_STEP),
-        ("append", &turn::APPEND),
-        ("retry", &turn::RETRY),
         ("finish", &turn::FINISH),
         ("stop", &turn::STOP),
         ("admit", &admission::ADMIT),

@@ -1,30 +1,27 @@
-//! The owner's way from one step to the next: a step is made for one revision of the configuration,
-//! and says which.
+//! The owner's writes before the end of its turn: a step begins, leaves its answer, or is tried again.
+//! `session` decides, from the session as this replica left it where that is known; an answer that was
+//! lost is asked for again.
 
-use std::sync::LazyLock;
+use std::time::Instant;
 
 use super::{
     Error, Store,
-    named_parameters::{self, Named},
-    pipeline::Param,
-    rows::Key,
-    turn::FenceValues,
-    written::{Ack, Fenced},
+    commit::{Committed, LOST_RACES},
+    seen::SeenSession,
+    turn::{FIRST_PAUSE, LONGEST_PAUSE},
+    written::{Ack, Fenced, Written},
 };
-use crate::model::{SessionKey, TurnFence};
-
-/// A step that is about to begin.
-#[derive(Debug, Clone, Copy)]
-pub struct NewStep<'a> {
-    /// The revision it is made for.
-    pub revision: i64,
-    /// Begin it also if another revision came in force meanwhile.
-    pub in_any_case: bool,
-    /// The encoded `step_started`.
-    pub started: &'a [u8],
-    /// What the size of its prompt has beside that of the transcript.
-    pub size_offset: i64,
-}
+use crate::{
+    model::{Seq, SessionKey, TurnFence, command::TurnRequest},
+    session::{
+        Session, Version, append,
+        change::Change,
+        cost::StepCost,
+        new_calls::Batch,
+        rows::Rows,
+        steps::{self, NewStep, Owner, Standing},
+    },
+};
 
 /// The outcome of the beginning of a step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -37,13 +34,6 @@ pub enum Begun {
     Fenced,
 }
 
-/// The first one compares the fence and answers.
-pub(super) static BEGIN_STEP: LazyLock<Vec<Named>> = named![
-    "sql/begin_step/run.sql",
-    "sql/begin_step/event.sql",
-    "sql/begin_step/turn.sql",
-];
-
 impl Store {
     /// Begins the next step, if the configuration it is made for is still in force.
     pub async fn begin_step(
@@ -52,33 +42,138 @@ impl Store {
         right: TurnFence<'_>,
         step: &NewStep<'_>,
     ) -> Result<Begun, Error> {
-        let NewStep {
-            revision,
-            in_any_case,
-            started,
-            size_offset,
-        } = *step;
-        let key = Key::from(key);
-        let lease = self.lease.as_secs_f64();
-        let binding = !in_any_case;
-        let fence = FenceValues::new(self, right);
-        let mut values = vec![
-            ("tenant", &key.tenant as Param<'_>),
-            ("session", &key.session),
-        ];
-        values.extend(fence.values());
-        values.extend([
-            ("revision", &revision as Param<'_>),
-            ("binding", &binding),
-            ("payload", &started),
-            ("offset", &size_offset),
-            ("lease", &lease),
-        ]);
-        let queries = named_parameters::queries(&BEGIN_STEP, &values, |_| true)?;
-        match self.fenced_write(&key, right, &queries, 0).await? {
-            Fenced::Applied(ack) => Ok(Begun::Applied(ack)),
-            Fenced::Refused => Ok(Begun::Moved),
-            Fenced::Gone => Ok(Begun::Fenced),
+        let owner = self.owner();
+        let begin = |session: &Session| steps::begin(session, step, owner);
+        Ok(match self.write_as_owner(key, right, "", begin).await? {
+            Fenced::Applied(ack) => Begun::Applied(ack),
+            Fenced::Refused => Begun::Moved,
+            Fenced::Gone => Begun::Fenced,
+        })
+    }
+
+    /// What a step leaves: rows, calls, and what it cost. With calls left open the turn waits, and the
+    /// lease ends with the same commit.
+    pub async fn append(
+        &self,
+        key: &SessionKey,
+        right: TurnFence<'_>,
+        rows: &Rows,
+        cost: &StepCost<'_>,
+        batch: Option<&Batch>,
+    ) -> Result<Written, Error> {
+        let owner = self.owner();
+        let append = |session: &Session| Some(append::apply(session, rows, cost, batch, owner));
+        let written = self.write_as_owner(key, right, &rows.estimator, append);
+        unconditional(written.await?, right)
+    }
+
+    /// Repeats the step as its next attempt. The rows are events of the attempt that failed. The
+    /// turn goes on with what `fallback` asks for, also under its next owner.
+    pub async fn retry(
+        &self,
+        key: &SessionKey,
+        right: TurnFence<'_>,
+        rows: &Rows,
+        cost: &StepCost<'_>,
+        fallback: Option<&TurnRequest>,
+    ) -> Result<Written, Error> {
+        let owner = self.owner();
+        let retry = |session: &Session| Some(steps::retry(session, rows, cost, fallback, owner));
+        let written = self.write_as_owner(key, right, &rows.estimator, retry);
+        unconditional(written.await?, right)
+    }
+
+    fn owner(&self) -> Owner<'_> {
+        Owner {
+            replica: &self.replica,
+            lease: self.lease,
         }
+    }
+
+    /// Decides as the owner and commits, for as long as the lease may last. A write whose answer was lost
+    /// is found to have landed, or repeated.
+    async fn write_as_owner<'a>(
+        &self,
+        key: &SessionKey,
+        right: TurnFence<'_>,
+        estimator: &str,
+        decide: impl Fn(&Session) -> Option<Change<'a>>,
+    ) -> Result<Fenced, Error> {
+        let give_up = Instant::now() + self.lease;
+        let mut pause = FIRST_PAUSE;
+        loop {
+            match self.try_as_owner(key, right, estimator, &decide).await {
+                Err(error) if error.is_transient() && Instant::now() + pause < give_up => {
+                    tracing::warn!(%error, "no answer to a write; repeating it");
+                    tokio::time::sleep(pause).await;
+                    pause = (pause * 2).min(LONGEST_PAUSE);
+                }
+                result => return result,
+            }
+        }
+    }
+
+    async fn try_as_owner<'a>(
+        &self,
+        key: &SessionKey,
+        right: TurnFence<'_>,
+        estimator: &str,
+        decide: impl Fn(&Session) -> Option<Change<'a>>,
+    ) -> Result<Fenced, Error> {
+        let commit = Committed {
+            estimator,
+            ..Committed::default()
+        };
+        let owned = |session: &Session| steps::standing(session, right, &self.replica);
+        // What is only remembered may be old: nothing but a commit follows from it.
+        if let Some((version, session)) = self.own.get(key)
+            && owned(&session) == Standing::Owner
+            && let Some(change) = decide(&session)
+            && self
+                .commit(key, (&version, &session), &change, &commit)
+                .await?
+        {
+            return Ok(Fenced::Applied(ack(&change.session)));
+        }
+        for _ in 0..LOST_RACES {
+            let Some(SeenSession {
+                version, session, ..
+            }) = self.read_session(key).await?
+            else {
+                return Ok(Fenced::Gone);
+            };
+            match owned(&session) {
+                Standing::Owner => {}
+                Standing::Landed => return Ok(Fenced::Applied(ack(&session))),
+                Standing::Gone => return Ok(Fenced::Gone),
+            }
+            let Some(change) = decide(&session) else {
+                return Ok(Fenced::Refused);
+            };
+            let seen: (&Version, &Session) = (&version, &session);
+            if self.commit(key, seen, &change, &commit).await? {
+                return Ok(Fenced::Applied(ack(&change.session)));
+            }
+        }
+        Err(Error::Conflict("an owner's write".to_owned()))
+    }
+}
+
+/// A write that nothing but its fence can refuse.
+fn unconditional(written: Fenced, right: TurnFence<'_>) -> Result<Written, Error> {
+    match written {
+        Fenced::Applied(ack) => Ok(Written::Applied(ack)),
+        Fenced::Gone => Ok(Written::Fenced),
+        Fenced::Refused => Err(Error::Corrupt(format!(
+            "an owner's write with the fence {right:?} was refused"
+        ))),
+    }
+}
+
+fn ack(session: &Session) -> Ack {
+    Ack {
+        state: session.state,
+        cancelled: session.cancel.is_some(),
+        last_seq: Seq(session.next_seq.0 - 1),
     }
 }

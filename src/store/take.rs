@@ -9,10 +9,13 @@ use super::{
     pipeline::{Param, Query},
     queue::{APPLIED, DROPPED, Look, reason_number},
     row::get,
-    rows::{Key, Rows},
+    rows::{Key, RowColumns},
     written::{Ack, Fenced},
 };
-use crate::model::{DropReason, Fence, MessageId, Seq, SessionKey, TurnFence};
+use crate::{
+    model::{DropReason, Fence, MessageId, Seq, SessionKey, TurnFence},
+    session::rows::Rows,
+};
 
 /// One message that a take ends.
 #[derive(Debug, Clone, Copy)]
@@ -21,7 +24,7 @@ pub struct Taken<'a> {
     pub message: &'a MessageId,
     /// The user message it goes into, or why it is given up instead.
     pub end: Result<&'a MessageId, DropReason>,
-    /// Which of the rows' events says so, from 1: [`Rows::events`] after it was added.
+    /// Which of the rows' events says so, from 1: [`Rows::count`] after it was added.
     pub event: i64,
 }
 
@@ -92,7 +95,8 @@ impl Store {
         let mut queries: Vec<Query<'_>> =
             seen.is_none().then(|| lock_run(&key)).into_iter().collect();
         let own = queries.len();
-        queries.extend(params.queries(&key, rows)?);
+        let rows = RowColumns::from(rows);
+        queries.extend(params.queries(&key, &rows)?);
         match self.fenced_write(&key, right, &queries, own).await? {
             Fenced::Applied(ack) => Ok(Take::Applied(ack)),
             Fenced::Refused => Ok(Take::Moved),
@@ -116,7 +120,9 @@ impl Store {
             revision: Some(revision),
             ..TakeParams::new(look.fence, Some(look.last_seq), taken)
         };
-        match self.database.transact(&params.queries(&key, rows)?).await {
+        let rows = RowColumns::from(rows);
+        let queries = params.queries(&key, &rows)?;
+        match self.database.transact(&queries).await {
             Ok(answers) => answers
                 .first()
                 .and_then(|rows| rows.first())
@@ -178,7 +184,11 @@ impl<'a> TakeParams<'a> {
         }
     }
 
-    fn queries<'q>(&'q self, key: &'q Key, rows: &'q Rows) -> Result<Vec<Query<'q>>, Error> {
+    fn queries<'q>(
+        &'q self,
+        key: &'q Key,
+        rows: &'q RowColumns<'q>,
+    ) -> Result<Vec<Query<'q>>, Error> {
         let mut values = rows.values(key);
         values.extend([
             ("epoch", &self.fence.epoch as Param<'q>),

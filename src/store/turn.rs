@@ -1,8 +1,7 @@
-//! The owner's writes: a step, the end of a turn. Each carries the turn, its owner and the fence
+//! The end of a turn, which its owner writes. It carries the turn, its owner and the fence
 //! `(epoch, op)`; one that carries an old fence, or another turn or owner, changes nothing.
 
 use std::{
-    collections::BTreeSet,
     sync::LazyLock,
     time::{Duration, Instant},
 };
@@ -19,122 +18,14 @@ use super::{
     pipeline::{Param, Query},
     rollback,
     row::{ended_number, get, session_state},
-    rows::{Key, Rows, signed},
-    tool_call::{APPROVAL, CANCELLED, REQUESTED, WAITING, executor_number},
+    rows::{Key, RowColumns, signed},
     written::{Ack, Fenced, Written},
 };
 use crate::{
     codec,
-    model::{
-        Anchor, CallId, Ending, Fence, MessageId, Payload, Seq, SessionKey, ToolExecutor,
-        TurnFence, TurnResult, Usage, UsageTotals, command::TurnRequest, event::WaitsFor,
-    },
+    model::{Ending, Fence, MessageId, Seq, SessionKey, TurnFence, TurnResult, UsageTotals},
+    session::{cost::StepCost, rows::Rows},
 };
-
-/// A call that the model made.
-#[derive(Debug, Clone, PartialEq)]
-pub struct NewCall {
-    /// Its id.
-    pub id: CallId,
-    /// The tool.
-    pub name: String,
-    /// Where it stands in the assistant message.
-    pub part: usize,
-    /// What becomes of it.
-    pub fate: CallFate,
-    /// How long a result or an approval is awaited.
-    pub timeout: Duration,
-    /// Who runs it.
-    pub executor: ToolExecutor,
-}
-
-/// What becomes of a call that the model made.
-#[derive(Debug, Clone, PartialEq)]
-pub enum CallFate {
-    /// The host is asked at once, for a result or an approval.
-    Asked(WaitsFor),
-    /// The host is asked in its turn.
-    Later {
-        /// For what.
-        waits_for: WaitsFor,
-        /// The event that asks.
-        request: Box<Payload>,
-    },
-    /// It is closed without being run.
-    NotRun,
-}
-
-impl CallFate {
-    /// Whether it waits for something.
-    pub fn is_open(&self) -> bool {
-        match self {
-            Self::Asked(_) | Self::Later { .. } => true,
-            Self::NotRun => false,
-        }
-    }
-
-    fn status(&self) -> i16 {
-        match self {
-            Self::Asked(WaitsFor::Result { .. }) => REQUESTED,
-            Self::Later {
-                waits_for: WaitsFor::Result { .. },
-                ..
-            } => WAITING,
-            Self::Asked(WaitsFor::Approval)
-            | Self::Later {
-                waits_for: WaitsFor::Approval,
-                ..
-            } => APPROVAL,
-            Self::NotRun => CANCELLED,
-        }
-    }
-
-    fn request(&self) -> Option<Vec<u8>> {
-        match self {
-            Self::Later {
-                waits_for: _,
-                request,
-            } => Some(codec::event::encode(request).payload),
-            Self::Asked(_) | Self::NotRun => None,
-        }
-    }
-}
-
-/// The calls of one assistant message, in order.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Batch {
-    /// The assistant message.
-    pub message: MessageId,
-    /// The tool message that will hold their results.
-    pub results: MessageId,
-    /// The calls.
-    pub calls: Vec<NewCall>,
-}
-
-impl Batch {
-    /// The calls that are to be run at once on MCP servers.
-    pub fn requested(&self) -> BTreeSet<CallId> {
-        let runs = |call: &&NewCall| {
-            call.executor == ToolExecutor::Mcp
-                && matches!(call.fate, CallFate::Asked(WaitsFor::Result { .. }))
-        };
-        let calls = self.calls.iter().filter(runs);
-        calls.map(|call| call.id.clone()).collect()
-    }
-}
-
-/// What a step cost, and what it wrote.
-#[derive(Debug, Clone, Default)]
-pub struct StepCost<'a> {
-    /// Model reference.
-    pub model: &'a str,
-    /// The usage. `None` means no call was made.
-    pub call: Option<Option<&'a Usage>>,
-    /// The assistant message that was written.
-    pub message: Option<&'a MessageId>,
-    /// What the call measured. `None` means its provider reported nothing.
-    pub measured: Option<Anchor>,
-}
 
 /// The end of a turn, as it is written.
 #[derive(Debug, Clone)]
@@ -160,28 +51,6 @@ pub struct Synthetic<'a> {
     pub reason: crate::model::event::CallCancelReason,
 }
 
-/// The first one of each compares the fence and answers.
-pub(super) static APPEND: LazyLock<Vec<Named>> = named![
-    "sql/append/run.sql",
-    "sql/rows/events.sql",
-    "sql/rows/messages.sql",
-    "sql/rows/parts.sql",
-    "sql/rows/media.sql",
-    "sql/append/calls.sql",
-    "sql/append/turn.sql",
-    "sql/rows/context.sql",
-    "sql/rows/spend.sql",
-    "sql/rows/chunks.sql",
-];
-pub(super) static RETRY: LazyLock<Vec<Named>> = named![
-    "sql/retry/run.sql",
-    "sql/rows/events.sql",
-    "sql/rows/messages.sql",
-    "sql/rows/parts.sql",
-    "sql/retry/turn.sql",
-    "sql/rows/spend.sql",
-    "sql/rows/chunks.sql",
-];
 /// After the gate and the row lock.
 pub(super) static FINISH: LazyLock<Vec<Named>> = named![
     head "sql/finish/head.sql";
@@ -217,71 +86,15 @@ pub(super) static STOP: LazyLock<Vec<Named>> = named![
     "sql/rows/session_used.sql",
     "sql/stop/queue.sql",
 ];
+/// The pause before an owner's write is repeated whose answer was lost; the next ones are twice as long.
+pub(super) const FIRST_PAUSE: Duration = Duration::from_millis(20);
+/// The longest of these pauses.
+pub(super) const LONGEST_PAUSE: Duration = Duration::from_secs(1);
+
 pub(super) const SETTLE: &str = "-- store::turn::settle
     select epoch, op, owner, written_by, turn_id, state, cancel, next_seq from session_run where tenant_id = $1 and session_id = $2";
+
 impl Store {
-    /// The owner's append: rows, calls, what the step cost. With calls left open the turn waits and
-    /// the lease is released in the same statement.
-    pub async fn append(
-        &self,
-        key: &SessionKey,
-        right: TurnFence<'_>,
-        rows: &Rows,
-        cost: &StepCost<'_>,
-        batch: Option<&Batch>,
-    ) -> Result<Written, Error> {
-        let key = Key::from(key);
-        let spent = Spent::from(cost);
-        let calls = Calls::from(batch);
-        let lease = self.lease.as_secs_f64();
-        let message = cost.message.map(MessageId::as_str);
-        let fence = FenceValues::new(self, right);
-        let mut values = rows.values(&key);
-        values.extend(fence.values());
-        values.extend(spent.values());
-        values.extend(calls.values());
-        values.extend([
-            ("lease", &lease as Param<'_>),
-            ("final_message", &message),
-            ("measured", &spent.measured),
-        ]);
-        let is_needed = |name: &str| match name {
-            "store::turn::append_calls" => batch.is_some(),
-            name => rows.need(name) && spent.need(name),
-        };
-        let queries = named_parameters::queries(&APPEND, &values, is_needed)?;
-        self.owner_write(&key, right, &queries).await
-    }
-
-    /// Repeats the step as its next attempt. The rows are events of the attempt that failed. The
-    /// turn goes on with what `fallback` asks for, also under its next owner.
-    pub async fn retry(
-        &self,
-        key: &SessionKey,
-        right: TurnFence<'_>,
-        rows: &Rows,
-        cost: &StepCost<'_>,
-        fallback: Option<&TurnRequest>,
-    ) -> Result<Written, Error> {
-        let key = Key::from(key);
-        let request = fallback.map(codec::turn::encode_request);
-        let model = fallback.and_then(|request| request.model.as_deref());
-        let spent = Spent::from(cost);
-        let lease = self.lease.as_secs_f64();
-        let fence = FenceValues::new(self, right);
-        let mut values = rows.values(&key);
-        values.extend(fence.values());
-        values.extend(spent.values());
-        values.extend([
-            ("lease", &lease as Param<'_>),
-            ("fallback_request", &request),
-            ("fallback_model", &model),
-        ]);
-        let is_needed = |name: &str| rows.need(name) && spent.need(name);
-        let queries = named_parameters::queries(&RETRY, &values, is_needed)?;
-        self.owner_write(&key, right, &queries).await
-    }
-
     /// The last step: commits its message in any case, and ends the turn as completed if no message
     /// waits for it and no client cancelled.
     pub async fn finish(
@@ -313,6 +126,7 @@ impl Store {
         let message = cost.message.map(MessageId::as_str);
         let lease = self.lease.as_secs_f64();
         let fence = FenceValues::new(self, right);
+        let rows = RowColumns::from(rows);
         let mut values = rows.values(&key);
         values.extend(fence.values());
         values.extend(spent.values());
@@ -366,6 +180,7 @@ impl Store {
         let overhead = signed(end.synthetic.overhead);
         let closed = codec::event::encode_call_cancelled(end.synthetic.reason);
         let fence = FenceValues::new(self, right);
+        let rows = RowColumns::from(rows);
         let mut values = rows.values(&key);
         values.extend(fence.values());
         values.extend(spent.values());
@@ -406,21 +221,6 @@ impl Store {
         self.end_and_start(&key, right, (queries, own), next).await
     }
 
-    async fn owner_write(
-        &self,
-        key: &Key,
-        right: TurnFence<'_>,
-        queries: &[Query<'_>],
-    ) -> Result<Written, Error> {
-        match self.fenced_write(key, right, queries, 0).await? {
-            Fenced::Applied(ack) => Ok(Written::Applied(ack)),
-            Fenced::Gone => Ok(Written::Fenced),
-            Fenced::Refused => Err(Error::Corrupt(format!(
-                "an owner's write with the fence {right:?} was refused"
-            ))),
-        }
-    }
-
     /// Repeats a write whose answer was lost, unchanged, for as long as the lease may last; then
     /// looks whether it had landed. The statement `own` compares the fence and answers.
     pub(super) async fn fenced_write(
@@ -444,7 +244,7 @@ impl Store {
         own: usize,
     ) -> Result<(Fenced, Vec<Row>), Error> {
         let give_up = Instant::now() + self.lease;
-        let mut pause = Duration::from_millis(20);
+        let mut pause = FIRST_PAUSE;
         loop {
             let result = match queries {
                 [single] => self.database.write(single).await.map(|rows| vec![rows]),
@@ -464,7 +264,7 @@ impl Store {
                 Err(error) if error.is_transient() && Instant::now() + pause < give_up => {
                     tracing::warn!(%error, "no answer to a write; repeating it");
                     tokio::time::sleep(pause).await;
-                    pause = (pause * 2).min(Duration::from_secs(1));
+                    pause = (pause * 2).min(LONGEST_PAUSE);
                 }
                 Err(error) => return Err(error),
             }
@@ -533,10 +333,6 @@ struct Spent<'a> {
 
 impl<'a> From<&StepCost<'a>> for Spent<'a> {
     fn from(cost: &StepCost<'a>) -> Self {
-        let totals = cost
-            .call
-            .map(|usage| UsageTotals::default().plus(usage))
-            .unwrap_or_default();
         let UsageTotals {
             calls,
             input,
@@ -544,7 +340,7 @@ impl<'a> From<&StepCost<'a>> for Spent<'a> {
             reasoning,
             cache_read,
             cache_write,
-        } = totals;
+        } = cost.totals();
         Self {
             model: cost.model,
             totals: [calls, input, output, reasoning, cache_read, cache_write],
@@ -570,77 +366,6 @@ impl Spent<'_> {
     /// Whether a statement of that name has something to write.
     fn need(&self, statement: &str) -> bool {
         statement != "store::usage::spend" || self.totals[0] > 0
-    }
-}
-
-#[derive(Default)]
-struct Calls {
-    ids: Vec<String>,
-    names: Vec<String>,
-    parts: Vec<i32>,
-    ords: Vec<i32>,
-    timeouts: Vec<f64>,
-    executors: Vec<i16>,
-    statuses: Vec<i16>,
-    requests: Vec<Option<Vec<u8>>>,
-    message: String,
-    results: String,
-}
-
-impl From<Option<&Batch>> for Calls {
-    fn from(batch: Option<&Batch>) -> Self {
-        let Some(Batch {
-            message,
-            results,
-            calls,
-        }) = batch
-        else {
-            return Self::default();
-        };
-        let mut columns = Self {
-            message: message.as_str().to_owned(),
-            results: results.as_str().to_owned(),
-            ..Self::default()
-        };
-        for (
-            ord,
-            NewCall {
-                id,
-                name,
-                part,
-                fate,
-                timeout,
-                executor,
-            },
-        ) in (0..).zip(calls)
-        {
-            columns.ids.push(id.as_str().to_owned());
-            columns.names.push(name.clone());
-            columns.parts.push(i32::try_from(*part).unwrap_or(i32::MAX));
-            columns.ords.push(ord);
-            columns.timeouts.push(timeout.as_secs_f64());
-            columns.executors.push(executor_number(*executor));
-            columns.statuses.push(fate.status());
-            columns.requests.push(fate.request());
-        }
-        columns
-    }
-}
-
-impl Calls {
-    fn values(&self) -> [(&'static str, Param<'_>); 10] {
-        [
-            ("call_ids", &self.ids),
-            ("call_names", &self.names),
-            ("call_parts", &self.parts),
-            ("call_ords", &self.ords),
-            ("call_timeouts", &self.timeouts),
-            ("call_executors", &self.executors),
-            ("call_statuses", &self.statuses),
-            ("call_requests", &self.requests),
-            ("calls_message", &self.message),
-            ("results_message", &self.results),
-        ]
     }
 }
 

@@ -34,8 +34,9 @@ use crate::{
         policy::Changeable as _,
     },
     provider::registry::Resolved,
+    session::rows::NewMessage,
     store::{
-        self, NewMessage, Reach,
+        self, Reach,
         compaction::{Beginning, Compacted, CompactionStatus, Cost, GivenUp, Replacement},
     },
     telemetry::Trace,
@@ -533,7 +534,7 @@ impl Engine {
             summary: summary.as_ref(),
             estimator: &estimator.name(),
             info: &codec::compaction::encode(&compaction),
-            completed: &codec::event::encode(&completed).payload,
+            completed: &completed,
             cost,
             accounts: accounts(
                 cost,

@@ -16,10 +16,8 @@ use crate::{
         transcript::calling_turns,
     },
     provider::registry::Resolved,
-    session::change::Answer,
-    store::{
-        NewMessage, import::Tail, message::Placed, session::Session, stats::Stats, turn_read::Owned,
-    },
+    session::{change::Answer, rows::NewMessage},
+    store::{import::Tail, message::Placed, session::Session, stats::Stats, turn_read::Owned},
     turn::{
         Error,
         context::{estimators::estimator, media::cannot_read, reasoning},

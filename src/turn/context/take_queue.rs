@@ -5,11 +5,8 @@ use crate::{
     context::coalesce::coalesce,
     model::{Applied, InputMessage, SessionKey, derive, event::StepPosition},
     provider::registry::Resolved,
-    session::SessionState,
-    store::{
-        Rows,
-        queue::{Which, Withdrawal},
-    },
+    session::{SessionState, rows::Rows},
+    store::queue::{Which, Withdrawal},
     turn::{
         Error,
         context::{estimators::estimator, session_view::SessionView, stats::known_window},

@@ -16,9 +16,9 @@ use crate::{
         DropReason, LimitsOverride, MessageId, RequestId, SessionKey, TenantId, TurnId,
         command::{Idempotency, TurnRequest},
     },
-    session::SessionState,
+    session::{SessionState, rows::Rows},
     store::{
-        Reach, Rows,
+        Reach,
         admission::Admission,
         following::{NextTurn, Starters},
         queue::Queued,

@@ -10,7 +10,8 @@ use crate::{
         event::{Estimate, TurnRetrying},
     },
     provider::{self, Finish, assemble::Assembled, error::Kind},
-    store::{Rows, turn::StepCost, written::Written},
+    session::{cost::StepCost, rows::Rows},
+    store::written::Written,
     telemetry::Trace,
     turn::{
         Error,
@@ -56,14 +57,9 @@ impl Run<'_> {
         };
         let message = derive::answer(self.turn, scene.at);
         self.writing = Some(message.clone());
-        self.calls = (
-            scene.at.step,
-            if self.calls.0 == scene.at.step {
-                self.calls.1 + 1
-            } else {
-                1
-            },
-        );
+        let (step, calls) = self.calls;
+        let before = if step == scene.at.step { calls } else { 0 };
+        self.calls = (scene.at.step, before + 1);
         let mut taken = call_ids(transcript.messages());
         if scene.hides {
             taken.extend(self.engine.store.call_ids(self.key).await?);
@@ -210,7 +206,7 @@ impl Run<'_> {
         let written = (!parts.is_empty()).then_some(message);
         let usage = (finish.usage.as_ref(), reported.estimate);
         rows.event(
-            &usage_recorded(scene.model, usage, reported.ratio, written),
+            usage_recorded(scene.model, usage, reported.ratio, written),
             scene.at,
         );
         self.last_usage.clone_from(&finish.usage);
@@ -323,7 +319,7 @@ impl Run<'_> {
         let mut rows = Self::no_rows(scene);
         let reported = answer.finish.usage.as_ref();
         let usage = (reported, *estimate);
-        rows.event(&usage_recorded(scene.model, usage, *ratio, None), scene.at);
+        rows.event(usage_recorded(scene.model, usage, *ratio, None), scene.at);
         let cost = StepCost {
             model: &scene.model.reference,
             call: Some(reported),
@@ -411,7 +407,7 @@ impl Run<'_> {
             delay,
             voided,
         };
-        rows.event(&Payload::TurnRetrying(retrying), scene.at);
+        rows.event(Payload::TurnRetrying(retrying), scene.at);
         let written = self
             .engine
             .store
@@ -520,7 +516,7 @@ impl Run<'_> {
         let model = &scene.model.reference;
         let ratio = self.engine.ratio(&self.key.tenant, model).await;
         rows.event(
-            &usage_recorded(scene.model, (None, None), ratio, message),
+            usage_recorded(scene.model, (None, None), ratio, message),
             scene.at,
         );
         StepCost {

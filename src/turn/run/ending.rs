@@ -8,13 +8,12 @@ use crate::{
         CompletionReason, Ending, Failure, FailureReason, FinishReason, MessageId, TurnResult,
         event::{CallCancelReason, StepPosition},
     },
-    session::{CancelRequest, SessionState},
+    session::{CancelRequest, SessionState, cost::StepCost, rows::Rows},
     store::{
-        Rows,
         admission::Admission,
         following::{NextTurn, Starters},
         grant::Grant,
-        turn::{End, StepCost},
+        turn::End,
         written::Written,
     },
     telemetry::failure_reason,
@@ -65,7 +64,7 @@ impl Run<'_> {
             synthetic: synthetic(CallCancelReason::TurnEnded, scene.estimator),
         };
         let ahead = self.ahead(scene, Starters::All).await?;
-        if ahead.waiting && rows.events() > 0 {
+        if ahead.waiting && rows.count() > 0 {
             // It goes on anyhow, and need not wait at the gate for those who queue messages.
             let written = self
                 .engine

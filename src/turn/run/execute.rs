@@ -12,9 +12,8 @@ use crate::{
         derive,
     },
     provider::registry::Resolved,
-    store::{
-        NewMessage, admission::Admission, following::Fate, queue::QueueState, session::Session,
-    },
+    session::rows::NewMessage,
+    store::{admission::Admission, following::Fate, queue::QueueState, session::Session},
     turn::{
         Error,
         context::{
@@ -488,7 +487,7 @@ impl Engine {
         let Some(grant) = asked.answered(granted)? else {
             return Ok(None);
         };
-        let after = Seq(grant.last_seq.0 - rows.events());
+        let after = Seq(grant.last_seq.0 - rows.count());
         // Taken before the turn runs: a quick model may speak before the caller's stream is open.
         let news = Some(self.hub.enter(key).subscribe());
         let cause = Cause::Executed(caller.received);

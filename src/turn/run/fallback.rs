@@ -10,7 +10,8 @@ use crate::{
         event::{ModelFallback, StepPosition, TurnRetrying},
     },
     provider::{self, registry::Resolved},
-    store::{Rows, turn::StepCost, turn_read::Owned},
+    session::{cost::StepCost, rows::Rows},
+    store::turn_read::Owned,
     turn::{
         Error,
         context::{estimators::estimator, stats::budget},
@@ -118,7 +119,7 @@ impl Run<'_> {
         );
         for event in self.announced(owned, from, &to, failure, voided)? {
             rows.event(
-                &event,
+                event,
                 StepPosition {
                     step: owned.step,
                     attempt: owned.attempt,

@@ -13,7 +13,7 @@ use crate::{
         message::StoredPart,
     },
     provider::{Finish, registry::Resolved},
-    store::NewMessage,
+    session::rows::NewMessage,
     turn::run::answer::Timing,
 };
 

@@ -8,7 +8,7 @@ use crate::{
         event::{StepPosition, StepStarted, TurnStarted},
     },
     provider::registry::Resolved,
-    store::{NewMessage, Rows},
+    session::rows::{NewMessage, Rows},
     turn::{
         context::estimators::estimator,
         run::{call_settings, starting_point::StartingPoint},
@@ -56,7 +56,7 @@ pub(in crate::turn) fn opening(new: Opening<'_>) -> Rows {
         .filter(|_| model.info.supports_tools)
         .map(|tool| tool.name.clone());
     rows.event(
-        &Payload::TurnStarted(TurnStarted {
+        Payload::TurnStarted(TurnStarted {
             request: request_id.cloned(),
             model: model.reference.clone(),
             limits,
@@ -71,14 +71,14 @@ pub(in crate::turn) fn opening(new: Opening<'_>) -> Rows {
     let (_, unsupported) = call_settings::fitting(model, config, request, tools, 1);
     for setting in unsupported {
         rows.event(
-            &call_settings::left_out(model, setting),
+            call_settings::left_out(model, setting),
             StepPosition::default(),
         );
     }
     if let Some(size) = size {
         let started = step_started(model, revision, size.size().count, budget);
         rows.event(
-            &started,
+            started,
             StepPosition {
                 step: 1,
                 attempt: 1,

@@ -8,8 +8,8 @@ use crate::{
         derive, event::StepPosition,
     },
     provider::registry::Resolved,
+    session::rows::{NewMessage, Rows},
     store::{
-        NewMessage, Rows,
         queue::{Look, Queued, Which, Withdrawal},
         take::{Advance, Take, Taken},
         turn_read::Revision,
@@ -181,7 +181,7 @@ fn take_rows(
     let mut ends = Ends::default();
     ends.drop(dropped, &mut rows, at);
     if let Some(started) = started {
-        rows.event(&started, at);
+        rows.event(started, at);
     }
     if let Some((applied, message)) = message {
         ends.apply(applied, message, &mut rows, at);
@@ -203,13 +203,13 @@ impl Ends {
     ) {
         for (message, reason) in dropped {
             rows.event(
-                &Payload::QueuedMessageDropped {
+                Payload::QueuedMessageDropped {
                     message: message.clone(),
                     reason,
                 },
                 at,
             );
-            self.0.push((message, Err(reason), rows.events()));
+            self.0.push((message, Err(reason), rows.count()));
         }
     }
 
@@ -222,13 +222,13 @@ impl Ends {
         at: StepPosition,
     ) {
         rows.event(
-            &Payload::MessagesApplied {
+            Payload::MessagesApplied {
                 message: message.id.clone(),
                 taken: applied.clone(),
             },
             at,
         );
-        let event = rows.events();
+        let event = rows.count();
         self.0.extend(
             applied
                 .into_iter()

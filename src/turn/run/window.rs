@@ -16,7 +16,10 @@ use crate::{
         compaction::Trigger, config::PrunePolicy, ledger::Share,
     },
     provider::Finish,
-    store::{NewMessage, Rows, turn::StepCost},
+    session::{
+        cost::StepCost,
+        rows::{NewMessage, Rows},
+    },
     turn::{
         Error,
         context::{
@@ -175,7 +178,7 @@ impl Run<'_> {
     pub(super) fn told(&mut self, scene: &StepContext<'_>) -> Rows {
         let mut rows = Self::no_rows(scene);
         for left_out in self.carried.told(scene.model) {
-            rows.event(&left_out, scene.at);
+            rows.event(left_out, scene.at);
         }
         rows
     }

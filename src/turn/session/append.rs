@@ -18,8 +18,8 @@ use crate::{
         command::AppendMessages,
         derive,
     },
+    session::rows::NewMessage,
     store::{
-        NewMessage,
         idempotency::Remembered,
         import::{Import, ImportedCall, PartPlace, Tail},
         version::transcript_of,

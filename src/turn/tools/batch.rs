@@ -11,9 +11,9 @@ use crate::{
         event::{CallCancelReason, StepPosition, WaitsFor},
         message::StoredPart,
     },
-    store::{
-        Rows,
-        turn::{Batch, CallFate, NewCall},
+    session::{
+        new_calls::{Batch, CallFate, NewCall},
+        rows::Rows,
     },
     turn::{
         run::measured::{new_message, stored},
@@ -80,7 +80,7 @@ impl Handing<'_> {
                         let id = call.id.clone();
                         let name = call.name.clone();
                         rows.event(
-                            &Payload::ToolCallCancelled {
+                            Payload::ToolCallCancelled {
                                 call: id.clone(),
                                 name: name.clone(),
                                 reason,
@@ -146,7 +146,7 @@ impl Handing<'_> {
                 request: Box::new(request),
             };
         }
-        rows.event(&request, self.at);
+        rows.event(request, self.at);
         match waits_for {
             WaitsFor::Result { .. } => out.requested.push(call.id.clone()),
             WaitsFor::Approval => out.approvals.push(call.id.clone()),
@@ -164,11 +164,11 @@ impl Handing<'_> {
             );
             return;
         }
-        for (position, part) in &out.closed {
-            rows.early_part(&self.results, *position, part);
+        for (position, part) in out.closed {
+            rows.early_part(&self.results, position, part);
         }
         rows.event(
-            &Payload::ActionRequired {
+            Payload::ActionRequired {
                 results: out.requested,
                 approvals: out.approvals,
             },

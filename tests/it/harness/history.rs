@@ -7,16 +7,18 @@ use contextd::{
         TenantId, command::Idempotency, message::StoredPart,
     },
     pb::{self, MessageView, part::Content},
-    store::{
-        NewMessage,
-        compaction::{Beginning, Cost, Counter, Replacement, Shift},
+    session::{
+        counters::{Counter, Shift},
+        rows::NewMessage,
     },
+    store::compaction::{Beginning, Cost, Replacement},
 };
 use tokio_postgres::Client;
 
 use super::{
     Host, as_worker,
     host::MODEL,
+    payloads,
     requests::{result, tools, turn},
     transcripts::{calls, check_books, results, says},
 };
@@ -199,7 +201,7 @@ impl<'a> History<'a> {
             summary: summary.as_ref(),
             estimator: "test",
             info: b"",
-            completed: b"",
+            completed: &payloads::compacted(compaction.as_str()),
             cost: &Cost::default(),
             accounts: Vec::new(),
         };

@@ -19,6 +19,7 @@ pub mod host;
 pub mod invariants;
 pub mod log;
 pub mod mcp_server;
+pub mod payloads;
 pub mod pooler;
 pub mod process;
 pub mod proxy;

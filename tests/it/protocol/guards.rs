@@ -32,13 +32,7 @@ pub(super) enum Guard {
 }
 
 /// Fenced statements of an owner.
-const OWNED: [&str; 5] = [
-    "store::turn::append:",
-    "store::turn::retry:",
-    FINISH,
-    "store::turn::stop:",
-    "store::take::take:",
-];
+const OWNED: [&str; 3] = [FINISH, "store::turn::stop:", "store::take::take:"];
 /// The fence of a finish.
 const FINISH: &str = "store::turn::finish:";
 
@@ -61,7 +55,6 @@ pub(crate) fn without_comparison(statement: &str, comparison: &str, kind: &str) 
 fn without_owner(statement: &str) -> String {
     OWNED
         .iter()
-        .chain([&"store::step::begin_step:"])
         .any(|name| statement.contains(*name))
         .then(|| without_comparison(statement, "r.owner = $", "text"))
         .flatten()
@@ -125,8 +118,7 @@ impl Guard {
         };
         match self {
             Self::Lease => {
-                let fenced = [&OWNED[..], &["store::step::begin_step:"]].concat();
-                let statements = owned(&fenced, "r.epoch = $")?;
+                let statements = owned(&OWNED, "r.epoch = $")?;
                 Some(
                     statements
                         .iter()
@@ -145,12 +137,19 @@ impl Guard {
             Self::Version => {
                 let at = has("store::commit::session:")?;
                 let mut other = transaction.to_vec();
-                other[at] = without_comparison(&other[at], "r.xmin::text = $", "text")
-                    .unwrap_or_else(|| panic!("{} compares no version", other[at]));
+                for (comparison, kind) in [
+                    ("r.xmin::text = $", "text"),
+                    ("r.epoch = $", "bigint"),
+                    ("r.op = $", "bigint"),
+                    ("r.next_seq = $", "bigint"),
+                ] {
+                    other[at] = without_comparison(&other[at], comparison, kind)
+                        .unwrap_or_else(|| panic!("{} has no «{comparison}»", other[at]));
+                }
                 Some(other)
             }
             Self::FallbackInRetry => without(
-                "store::turn::retry_turn",
+                "store::commit::turn:",
                 &[("request = coalesce(", "request = coalesce(t.request, ")],
             ),
             Self::IdempotencyRow => without(

@@ -116,7 +116,8 @@ fn habits_without(guard: Guard) -> Habits {
             &[(Visit::TakeOver, 30)],
             0,
         ),
-        Guard::Op => more(&[(Own::Note, 20), (Own::Retry, 10)], &[], 40),
+        // The end of a turn that goes on for a message comes twice.
+        Guard::Op => more(&[(Own::Finish, 40)], &[(Visit::Enqueue, 40)], 40),
         Guard::NextSeqInTake => more(
             &[(Own::Take, 40)],
             &[(Visit::Enqueue, 30), (Visit::Unqueue, 30)],

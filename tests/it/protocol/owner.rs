@@ -5,14 +5,14 @@ use contextd::{
         CancelCause, CancelOutcome, Category, CompletionReason, Ending, MessageId, Role, Seq,
         SessionKey, TurnFence, TurnResult, Undone, command::TurnRequest, event::CallCancelReason,
     },
-    session::SessionState,
+    session::{SessionState, cost::StepCost, new_calls::Batch, rows::Rows, steps::NewStep},
     store::{
-        Error, Rows, Store,
+        Error, Store,
         lease::Held,
         queue::Look,
-        step::{Begun, NewStep},
+        step::Begun,
         take::{Advance, Take, Taken},
-        turn::{Batch, End, StepCost, Synthetic},
+        turn::{End, Synthetic},
         written::Written,
     },
 };
@@ -22,6 +22,7 @@ use super::{
     history::Told,
     words::{self, Handing, OVERHEAD},
 };
+use crate::harness::payloads;
 
 /// What an owner may do next.
 #[derive(Debug, Clone, Copy)]
@@ -206,9 +207,9 @@ impl Actor {
                 let all: Vec<&str> = waiting.iter().map(MessageId::as_str).collect();
                 let said = vec![words::text(&all.join(" "), 9, Category::User)];
                 let mut rows = Rows::new(words::ESTIMATOR, 10);
-                rows.encoded_event("messages_applied", into.clone(), Vec::new(), words::at());
+                rows.event(payloads::applied(into.clone()), words::at());
                 rows.message(words::message(&into, Role::User, said), words::at());
-                rows.encoded_event("usage_recorded", mark("take"), Vec::new(), words::at());
+                rows.event(payloads::noted(&mark("take")), words::at());
                 (
                     "take",
                     Write::Take {

@@ -12,10 +12,11 @@ use contextd::{
         SessionState,
         answers::{Approval, NextStep},
         change::Answer,
+        counters::{Counter, Shift},
     },
     store::{
         answers::Submission,
-        compaction::{Beginning, CompactionStatus, Cost, Counter, GivenUp, Replacement, Shift},
+        compaction::{Beginning, CompactionStatus, Cost, GivenUp, Replacement},
         delete::Deletion,
         fork::Source,
         import::Import,
@@ -26,7 +27,7 @@ use contextd::{
     },
 };
 
-use crate::harness::dice::Dice;
+use crate::harness::{dice::Dice, payloads};
 
 use super::{
     actors::Actor,
@@ -58,7 +59,7 @@ impl Actor {
     pub(super) async fn visit(&mut self, session: usize, deed: Visit) {
         match deed {
             Visit::Execute => Box::pin(self.execute(session)).await,
-            Visit::Enqueue => self.enqueue(session).await,
+            Visit::Enqueue => Box::pin(self.enqueue(session)).await,
             Visit::Unqueue => self.unqueue(session).await,
             Visit::Answer => self.answer(session).await,
             Visit::Cancel => self.cancel(session).await,
@@ -538,7 +539,7 @@ impl Actor {
             summary: Some(&summary),
             estimator: ESTIMATOR,
             info: b"",
-            completed: b"",
+            completed: &payloads::compacted(id.as_str()),
             cost: &Cost::default(),
             accounts: Vec::new(),
         };

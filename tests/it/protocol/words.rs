@@ -15,14 +15,13 @@ use contextd::{
     session::{
         answers::Approval,
         change::{Answer, AnswerKind},
+        new_calls::{Batch, CallFate, NewCall},
+        rows::{NewMessage, Rows},
     },
-    store::{
-        NewMessage, Rows,
-        admission::Admission,
-        tool_call::OpenCall,
-        turn::{Batch, CallFate, NewCall},
-    },
+    store::{admission::Admission, tool_call::OpenCall},
 };
+
+use crate::harness::payloads;
 
 /// Who counted.
 pub(super) const ESTIMATOR: &str = "test";
@@ -53,7 +52,7 @@ pub(super) fn mark(verb: &str, session: &str, fence: Fence, n: u64) -> String {
 /// Rows that are only a mark.
 pub(super) fn marked(mark: &str) -> Rows {
     let mut rows = Rows::new(ESTIMATOR, 10);
-    rows.encoded_event("usage_recorded", mark.to_owned(), Vec::new(), at());
+    rows.event(payloads::noted(mark), at());
     rows
 }
 
@@ -68,7 +67,7 @@ pub(super) fn fallback(mark: &str) -> (Rows, Option<Box<TurnRequest>>) {
         window: 0,
         reserve: 0,
     };
-    rows.event(&Payload::ModelFallback(fallback), at());
+    rows.event(Payload::ModelFallback(fallback), at());
     let request = TurnRequest {
         model: Some(model),
         ..TurnRequest::default()
@@ -106,12 +105,7 @@ pub(super) fn message(id: &str, role: Role, parts: Vec<StoredPart>) -> NewMessag
 /// What a turn begins with. Without input it begins for a message that waits.
 pub(super) fn opening(turn: &TurnId, input: bool) -> Rows {
     let mut rows = Rows::new(ESTIMATOR, 10);
-    rows.encoded_event(
-        "turn_started",
-        String::new(),
-        Vec::new(),
-        StepPosition::default(),
-    );
+    rows.event(payloads::turn_started(), StepPosition::default());
     if input {
         let said = vec![text("do it", 11, Category::User)];
         rows.message(
@@ -119,7 +113,7 @@ pub(super) fn opening(turn: &TurnId, input: bool) -> Rows {
             StepPosition::default(),
         );
     }
-    rows.encoded_event("step_started", String::new(), Vec::new(), at());
+    rows.event(payloads::step_started(), at());
     rows
 }
 

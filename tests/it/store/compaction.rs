@@ -3,9 +3,8 @@
 use contextd::{
     model::{CompactionId, Seq},
     pb,
-    store::compaction::{
-        Beginning, Compacted, CompactionStatus, Cost, Counter, GivenUp, Replacement, Shift,
-    },
+    session::counters::{Counter, Shift},
+    store::compaction::{Beginning, Compacted, CompactionStatus, Cost, GivenUp, Replacement},
 };
 
 use prost::Message as _;
@@ -65,7 +64,7 @@ pub(super) async fn swap(store: &Store, key: &SessionKey, id: &str) -> Compacted
         summary: Some(&summary),
         estimator: ESTIMATOR,
         info: b"info",
-        completed: b"",
+        completed: &payloads::compacted(id),
         cost: &Cost::default(),
         accounts: Vec::new(),
     };

@@ -3,13 +3,8 @@
 
 use contextd::{
     model::{Access, BlobId, CancelCause, CancelOutcome, TenantLimits},
-    store::{
-        AdmittedAt, Error,
-        api_key::NewKey,
-        delete::Deletion,
-        fork::Source,
-        step::{Begun, NewStep},
-    },
+    session::steps::NewStep,
+    store::{AdmittedAt, Error, api_key::NewKey, delete::Deletion, fork::Source, step::Begun},
 };
 
 use super::*;

@@ -1,11 +1,9 @@
 //! A failover that lost commits: what was granted is granted again, under the same epoch and op,
 //! for another turn or to another owner. Only those tell the two apart.
 
-use contextd::store::{
-    chunk::NewChunk,
-    lease::Held,
-    step::{Begun, NewStep},
-    written::Written,
+use contextd::{
+    session::steps::NewStep,
+    store::{chunk::NewChunk, lease::Held, step::Begun, written::Written},
 };
 
 use super::*;
@@ -34,15 +32,14 @@ const WRITES: [Write; 7] = [
 ];
 
 impl Write {
-    /// The statement that compares the fence.
-    fn statement(self) -> &'static str {
+    /// The statement that compares the fence. Of the others `session::steps::standing` does, which has
+    /// tests of its own.
+    fn statement(self) -> Option<&'static str> {
         match self {
-            Self::Append => "store::turn::append:",
-            Self::Retry => "store::turn::retry:",
-            Self::Begin => "store::step::begin_step:",
-            Self::Take => "store::take::take:",
-            Self::Finish => "store::turn::finish:",
-            Self::Stop | Self::Rollback => "store::turn::stop:",
+            Self::Append | Self::Retry | Self::Begin => None,
+            Self::Take => Some("store::take::take:"),
+            Self::Finish => Some("store::turn::finish:"),
+            Self::Stop | Self::Rollback => Some("store::turn::stop:"),
         }
     }
 }
@@ -75,7 +72,7 @@ fn without(statement: &'static str, apart: Apart, off: Off) -> &'static str {
                 Apart::Owner => "r.owner",
                 Apart::Turn => "r.turn_id",
             };
-            let name = write.statement();
+            let name = write.statement().expect("a statement that compares");
             let comparison = format!("{column} = $");
             let Some(at) = statement
                 .find(&comparison)
@@ -327,7 +324,8 @@ async fn an_owner_whose_grant_was_lost_does_not_mistake_another_write_for_its_ow
 async fn without_the_owner_or_the_turn_in_a_statement_a_lost_grant_is_found_to_write() {
     for apart in [Apart::Turn, Apart::Owner] {
         // A rollback is a stop with more behind it.
-        for write in WRITES.into_iter().filter(|write| *write != Write::Rollback) {
+        let compares = |write: &Write| *write != Write::Rollback && write.statement().is_some();
+        for write in WRITES.into_iter().filter(compares) {
             assert!(
                 !stale(apart, write, Off::InWrite(write), false).await,
                 "{apart:?} {write:?}"
@@ -340,7 +338,7 @@ async fn without_the_owner_or_the_turn_in_a_statement_a_lost_grant_is_found_to_w
 async fn without_owner_or_turn_in_the_lookup_a_lost_grant_mistakes_another_write_for_its_own() {
     for apart in [Apart::Turn, Apart::Owner] {
         assert!(
-            !stale(apart, Write::Append, Off::InSettle, true).await,
+            !stale(apart, Write::Finish, Off::InSettle, true).await,
             "{apart:?}"
         );
     }

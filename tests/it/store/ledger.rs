@@ -2,9 +2,12 @@
 
 use contextd::{
     model::{CancelCause, CompactionId},
-    session::SessionState,
+    session::{
+        SessionState,
+        counters::{Counter, Shift},
+    },
     store::{
-        compaction::{Cost, Counter, Replacement, Shift},
+        compaction::{Cost, Replacement},
         prune::Marks,
         take::Take,
     },
@@ -307,7 +310,7 @@ impl Driver<'_> {
             summary: Some(&summary),
             estimator: ESTIMATOR,
             info: b"",
-            completed: b"",
+            completed: &payloads::compacted(&id),
             cost: &Cost::default(),
             accounts: Vec::new(),
         };

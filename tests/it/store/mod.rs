@@ -30,21 +30,24 @@ use contextd::{
     session::{
         answers::{Approval, NextStep},
         change::{Answer, AnswerKind},
+        cost::StepCost,
+        new_calls::{Batch, CallFate, NewCall},
+        rows::{NewMessage, Rows},
     },
     store::{
-        NewMessage, Rows, Store,
+        Store,
         admission::Admission,
         answers::{Submission, Submitted},
         grant::Grant,
         queue::{Delivery, Enqueued, NewQueued, Place},
         session::NewConfig,
         take::{Advance, Take, Taken},
-        turn::{Batch, CallFate, End, NewCall, StepCost, Synthetic},
+        turn::{End, Synthetic},
         written::Written,
     },
 };
 
-use crate::harness::TestDatabase;
+use crate::harness::{TestDatabase, payloads};
 
 /// How long leases last where a test does not wait for their end.
 const LEASE: Duration = Duration::from_secs(30);
@@ -204,12 +207,7 @@ fn says(id: &str, role: Role, tokens: u32, category: Category) -> Rows {
 /// What a turn begins with.
 fn opening(id: &str) -> Rows {
     let mut rows = Rows::new(ESTIMATOR, 10);
-    rows.encoded_event(
-        "turn_started",
-        String::new(),
-        Vec::new(),
-        StepPosition::default(),
-    );
+    rows.event(payloads::turn_started(), StepPosition::default());
     rows.message(
         message(
             format!("{id}-input"),
@@ -218,20 +216,15 @@ fn opening(id: &str) -> Rows {
         ),
         StepPosition::default(),
     );
-    rows.encoded_event("step_started", String::new(), Vec::new(), at(1));
+    rows.event(payloads::step_started(), at(1));
     rows
 }
 
 /// What a turn for a queued message begins with.
 fn opening_without_input() -> Rows {
     let mut rows = Rows::new(ESTIMATOR, 10);
-    rows.encoded_event(
-        "turn_started",
-        String::new(),
-        Vec::new(),
-        StepPosition::default(),
-    );
-    rows.encoded_event("step_started", String::new(), Vec::new(), at(1));
+    rows.event(payloads::turn_started(), StepPosition::default());
+    rows.event(payloads::step_started(), at(1));
     rows
 }
 
@@ -564,7 +557,7 @@ async fn take(
     let ids: Vec<MessageId> = ids.iter().map(|id| MessageId::new(*id)).collect();
     let into = MessageId::new(format!("from-{}", ids[0]));
     let mut rows = Rows::new(ESTIMATOR, 10);
-    rows.encoded_event("messages_applied", into.to_string(), Vec::new(), at(1));
+    rows.event(payloads::applied(into.as_str()), at(1));
     rows.message(
         message(
             into.as_str(),
@@ -574,7 +567,7 @@ async fn take(
         at(1),
     );
     if advance {
-        rows.encoded_event("step_started", String::new(), Vec::new(), at(2));
+        rows.event(payloads::step_started(), at(2));
     }
     let taken: Vec<Taken<'_>> = ids
         .iter()

@@ -162,7 +162,7 @@ const NOW: &str = "9223372036854775807";
 /// Text of a message that is being written, which the end of the turn removes.
 const WRITTEN: &str = "
     insert into partial_chunks (tenant_id, session_id, epoch, message_id, n, body)
-    values ('t', 'run', 1, 'written', 1, ''), ('t', 'closing', 1, 'written', 1, '')";
+    values ('t', 'run', 1, 'written', 1, ''), ('t', 'closing', 1, 'written', 1, ''), ('t', 'turns', 1, 'written', 1, '')";
 
 /// A turn that has an owner and an open call, while a message waits; another message waits for the
 /// end of a turn.
@@ -175,6 +175,8 @@ const CLOSING: &str = "
 const COMMITTED: &str = "
     create function version_of(session text) returns text language sql as
       'select xmin::text from session_run where tenant_id = ''t'' and session_id = session';
+    create function next_seq_of(session text) returns bigint language sql as
+      'select next_seq from session_run where tenant_id = ''t'' and session_id = session';
     insert into idempotency (tenant_id, session_id, request_id, req_hash, result) values ('t', 'turns', 'r', 'hash', '')";
 
 /// Sessions in the states that the statements are for.

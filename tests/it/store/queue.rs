@@ -324,12 +324,7 @@ async fn without_a_turn_the_queue_is_taken_only_if_unchanged_since_the_read() {
     }
     let into = MessageId::new("from-q");
     let mut rows = Rows::new(ESTIMATOR, 0);
-    rows.encoded_event(
-        "messages_applied",
-        into.to_string(),
-        Vec::new(),
-        StepPosition::default(),
-    );
+    rows.event(payloads::applied(into.as_str()), StepPosition::default());
     rows.message(
         message(
             "from-q",
@@ -622,17 +617,17 @@ async fn a_take_may_drop_older_messages_for_a_newer_one() {
     let new = MessageId::new("q2");
     let into = MessageId::new("m");
     let mut rows = Rows::new(ESTIMATOR, 0);
-    rows.encoded_event("queued_message_dropped", "q1".to_owned(), Vec::new(), at(1));
+    rows.event(payloads::dropped("q1"), at(1));
     let dropped = Taken {
         message: &old,
         end: Err(DropReason::Superseded),
-        event: rows.events(),
+        event: rows.count(),
     };
-    rows.encoded_event("messages_applied", "m".to_owned(), Vec::new(), at(1));
+    rows.event(payloads::applied("m"), at(1));
     let kept = Taken {
         message: &new,
         end: Ok(&into),
-        event: rows.events(),
+        event: rows.count(),
     };
     rows.message(
         message("m", Role::User, vec![part("newer", 3, Category::User)]),

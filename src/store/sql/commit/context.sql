@@ -1,5 +1,6 @@
--- store::commit::context: what results add to the live transcript
+-- store::commit::context: what changes in the counters of the context
 update session_context c
-   set messages = c.messages + :messages::int, overhead_tokens = c.overhead_tokens + :overhead::int,
-       tool_result_tokens = c.tool_result_tokens + :results_tokens::bigint, tool_result_parts = c.tool_result_parts + :results::int
+   set {context_shifted}
+  from (select :shift_messages::int as messages, :shift_overhead::bigint as overhead, :shift_tokens::bigint[] as tokens,
+               :shift_parts::int[] as parts) s
  where c.tenant_id = :tenant and c.session_id = :session and {accepted}

@@ -22,9 +22,9 @@ use crate::{
         derive,
     },
     provider::registry::Resolved,
-    store::{
-        NewMessage,
-        compaction::{Counter, Shift},
+    session::{
+        counters::{Counter, Shift},
+        rows::NewMessage,
     },
     turn::{
         context::estimators::estimator,

@@ -111,7 +111,7 @@ fn event(row: &Row) -> Event {
 }
 
 /// What an event describes. A call that the statement which stored it closed is named in the event
-/// itself, as is the model that a turn went on with.
+/// itself, as is the model that a turn went on with, and the one that was called.
 fn refs(row: &Row) -> Vec<String> {
     let refs: Vec<String> = row.get(5);
     match row.get(4) {
@@ -122,6 +122,10 @@ fn refs(row: &Row) -> Vec<String> {
         "model_fallback" => {
             let fallback = pb::ModelFallback::decode(row.get::<_, &[u8]>(6)).unwrap();
             vec![fallback.to_model]
+        }
+        "usage_recorded" => {
+            let recorded = pb::UsageRecorded::decode(row.get::<_, &[u8]>(6)).unwrap();
+            vec![recorded.model]
         }
         _ => refs,
     }

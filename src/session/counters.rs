@@ -1,0 +1,90 @@
+//! The counters of a session's context, and changes of them.
+
+use crate::model::Category;
+
+/// Counters of the context, in the order of their columns in [`Shift`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Counter {
+    /// Text of user messages.
+    User,
+    /// Text of assistant messages.
+    Assistant,
+    /// Reasoning.
+    Reasoning,
+    /// Tool calls.
+    ToolCalls,
+    /// Tool results.
+    ToolResults,
+    /// Images and files.
+    Media,
+    /// Summaries.
+    Summary,
+    /// Pinned messages.
+    Pinned,
+    /// What was pruned; no part of the size.
+    Pruned,
+}
+
+impl From<Category> for Counter {
+    fn from(category: Category) -> Self {
+        match category {
+            Category::User => Self::User,
+            Category::Assistant => Self::Assistant,
+            Category::Reasoning => Self::Reasoning,
+            Category::ToolCalls => Self::ToolCalls,
+            Category::ToolResults => Self::ToolResults,
+            Category::Media => Self::Media,
+            Category::Summary => Self::Summary,
+            Category::Pinned => Self::Pinned,
+        }
+    }
+}
+
+impl Counter {
+    fn index(self) -> usize {
+        match self {
+            Self::User => 0,
+            Self::Assistant => 1,
+            Self::Reasoning => 2,
+            Self::ToolCalls => 3,
+            Self::ToolResults => 4,
+            Self::Media => 5,
+            Self::Summary => 6,
+            Self::Pinned => 7,
+            Self::Pruned => 8,
+        }
+    }
+}
+
+/// A change of the context's counters.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Shift {
+    /// How many messages more.
+    pub messages: i32,
+    /// Tokens that those cost beside their parts.
+    pub overhead: i64,
+    /// Tokens by counter.
+    pub tokens: [i64; 9],
+    /// Parts by counter.
+    pub parts: [i32; 9],
+}
+
+impl Shift {
+    /// Changes the number of messages and what they cost beside their parts.
+    pub fn messages(&mut self, messages: i32, overhead: i64) {
+        self.messages += messages;
+        self.overhead += overhead;
+    }
+
+    /// Changes one counter.
+    pub fn count(&mut self, counter: Counter, parts: i32, tokens: i64) {
+        self.tokens[counter.index()] += tokens;
+        self.parts[counter.index()] += parts;
+    }
+
+    /// By how much the transcript grows. What was pruned is no part of it.
+    pub fn growth(&self) -> i64 {
+        let pruned = self.tokens[Counter::Pruned.index()];
+        self.overhead + self.tokens.iter().sum::<i64>() - pruned
+    }
+}

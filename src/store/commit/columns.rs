@@ -1,0 +1,719 @@
+//! A change of a session as columns, which are the parameters of its commit.
+
+use jiff::Timestamp;
+
+use crate::{
+    codec::{self, event::kind},
+    model::{
+        CallId, Category, Role, TurnId, UsageTotals,
+        event::{StepPosition, WaitsFor},
+    },
+    session::{
+        change::{AnswerKind, AskedCall, Change, ClosedCall, Event, ResultMessage, TurnChange},
+        counters::Shift,
+        new_calls::{Batch, CallFate, NewCall},
+        rows::{Placed, Rows},
+    },
+    store::{
+        anchor::AnchorColumns,
+        pipeline::Param,
+        row::{category_number, role_number, state_number},
+        rows::{message_info, part_row, signed},
+        seen::cancel_columns,
+        tool_call::{
+            ANSWERED, APPROVAL, CANCELLED, DENIED, REQUESTED, TIMED_OUT, WAITING, asked_status,
+            executor_number,
+        },
+    },
+};
+
+/// All columns of a change.
+pub(super) struct Columns<'a> {
+    session: SessionColumns<'a>,
+    events: EventColumns,
+    messages: MessageColumns<'a>,
+    parts: PartColumns<'a>,
+    closed: ClosedColumns<'a>,
+    asked: AskedColumns<'a>,
+    calls: CallColumns<'a>,
+    turn: TurnColumns<'a>,
+    shift: &'a Shift,
+    shift_tokens: &'a [i64],
+    shift_parts: &'a [i32],
+    drops_partial: bool,
+}
+
+impl<'a> From<&'a Change<'_>> for Columns<'a> {
+    fn from(change: &'a Change<'_>) -> Self {
+        Self {
+            session: SessionColumns::from(change),
+            events: EventColumns::from(change),
+            messages: MessageColumns::from(change),
+            parts: PartColumns::from(change),
+            closed: ClosedColumns::from(change.closed.as_slice()),
+            asked: AskedColumns::from(change.asked.as_slice()),
+            calls: CallColumns::from(change.batch),
+            turn: TurnColumns::from(change),
+            shift: &change.shift,
+            shift_tokens: &change.shift.tokens,
+            shift_parts: &change.shift.parts,
+            drops_partial: change.drops_partial,
+        }
+    }
+}
+
+impl Columns<'_> {
+    pub(super) fn values(&self) -> Vec<(&'static str, Param<'_>)> {
+        let mut values = self.session.values();
+        values.extend(self.events.values());
+        values.extend(self.messages.values());
+        values.extend(self.parts.values());
+        values.extend(self.closed.values());
+        values.extend(self.asked.values());
+        values.extend(self.calls.values());
+        values.extend(self.turn.values());
+        values.extend([
+            ("shift_messages", &self.shift.messages as Param<'_>),
+            ("shift_overhead", &self.shift.overhead),
+            ("shift_tokens", &self.shift_tokens),
+            ("shift_parts", &self.shift_parts),
+        ]);
+        values
+    }
+
+    /// Whether a statement of that name has something to write.
+    pub(super) fn need(&self, statement: &str) -> bool {
+        match statement {
+            "store::commit::events" => !self.events.kinds.is_empty(),
+            "store::commit::messages" => !self.messages.ids.is_empty(),
+            "store::commit::parts" => !self.parts.messages.is_empty(),
+            "store::commit::media" => !self.parts.blobs.is_empty(),
+            "store::commit::close_calls" => !self.closed.calls.is_empty(),
+            "store::commit::ask_calls" => !self.asked.calls.is_empty(),
+            "store::commit::new_calls" => !self.calls.ids.is_empty(),
+            "store::commit::turn" => self.turn.changes,
+            "store::commit::context" => *self.shift != Shift::default(),
+            "store::commit::spend" => self.turn.totals.calls > 0,
+            "store::commit::drop_partial" => self.drops_partial,
+            _ => true,
+        }
+    }
+}
+
+struct SessionColumns<'a> {
+    state: i16,
+    epoch: i64,
+    op: i64,
+    written_by: Option<&'a str>,
+    owner: Option<&'a str>,
+    takeovers: i16,
+    cancel: (i16, i16, &'a str),
+    step: i32,
+    attempt: i32,
+    open_calls: i32,
+    next_seq: i64,
+    context_tokens: i64,
+    turn: Option<&'a str>,
+    lease: Option<f64>,
+    wake_at: Option<Timestamp>,
+    wake_within: Option<f64>,
+    anchor: AnchorColumns<'a>,
+    measured: bool,
+    growth: Option<f64>,
+}
+
+impl<'a> From<&'a Change<'_>> for SessionColumns<'a> {
+    fn from(change: &'a Change<'_>) -> Self {
+        let session = &change.session;
+        Self {
+            state: state_number(session.state),
+            epoch: session.fence.epoch,
+            op: session.fence.op,
+            written_by: session.written_by.as_deref(),
+            owner: session.owner.as_deref(),
+            takeovers: i16::try_from(session.takeovers).unwrap_or(i16::MAX),
+            cancel: cancel_columns(session.cancel.as_ref()),
+            step: signed(session.step),
+            attempt: signed(session.attempt),
+            open_calls: signed(session.open_calls),
+            next_seq: session.next_seq.0,
+            context_tokens: session.context_tokens,
+            turn: session.turn.as_ref().map(TurnId::as_str),
+            lease: change.lease.map(|lease| lease.as_secs_f64()),
+            wake_at: session.wake_at,
+            wake_within: change.wake_within.map(|within| within.as_secs_f64()),
+            anchor: AnchorColumns::from(session.anchor.as_ref()),
+            measured: change.measured,
+            growth: session.growth,
+        }
+    }
+}
+
+impl SessionColumns<'_> {
+    fn values(&self) -> Vec<(&'static str, Param<'_>)> {
+        let (cancel, cause, reason) = &self.cancel;
+        let mut values = self.anchor.values().to_vec();
+        values.extend([
+            ("state", &self.state as Param<'_>),
+            ("new_epoch", &self.epoch),
+            ("new_op", &self.op),
+            ("written_by", &self.written_by),
+            ("new_owner", &self.owner),
+            ("takeovers", &self.takeovers),
+            ("cancel", cancel),
+            ("cancel_cause", cause),
+            ("cancel_reason", reason),
+            ("step", &self.step),
+            ("attempt", &self.attempt),
+            ("open_calls", &self.open_calls),
+            ("next_seq", &self.next_seq),
+            ("context_tokens", &self.context_tokens),
+            ("turn", &self.turn),
+            ("lease", &self.lease),
+            ("wake_at", &self.wake_at),
+            ("wake_within", &self.wake_within),
+            ("measured", &self.measured),
+            ("growth", &self.growth),
+        ]);
+        values
+    }
+}
+
+struct EventColumns {
+    first_seq: i64,
+    kinds: Vec<&'static str>,
+    payloads: Vec<Vec<u8>>,
+    sizes: Vec<Option<i64>>,
+    steps: Vec<i32>,
+    attempts: Vec<i32>,
+    refs: Vec<String>,
+    /// The event that each reference belongs to, the first is 1.
+    ref_events: Vec<i32>,
+}
+
+impl From<&Change<'_>> for EventColumns {
+    fn from(change: &Change<'_>) -> Self {
+        let mut columns = Self {
+            first_seq: change.first_seq().0,
+            kinds: Vec::new(),
+            payloads: Vec::new(),
+            sizes: Vec::new(),
+            steps: Vec::new(),
+            attempts: Vec::new(),
+            refs: Vec::new(),
+            ref_events: Vec::new(),
+        };
+        if let Some(rows) = change.rows {
+            for (at, payload) in &rows.events {
+                let codec::event::Encoded {
+                    kind,
+                    refs,
+                    payload,
+                } = codec::event::encode(payload);
+                let prompt = change.session.context_tokens + rows.offset;
+                let size = (kind == kind::STEP_STARTED).then_some(prompt);
+                let written = Written {
+                    kind,
+                    refs,
+                    size,
+                    payload,
+                };
+                columns.push(*at, written);
+            }
+        }
+        for (at, event) in &change.events {
+            columns.push(*at, written(event));
+        }
+        columns
+    }
+}
+
+impl EventColumns {
+    fn push(
+        &mut self,
+        at: StepPosition,
+        Written {
+            kind,
+            refs,
+            size,
+            payload,
+        }: Written,
+    ) {
+        self.kinds.push(kind);
+        self.payloads.push(payload);
+        self.sizes.push(size);
+        self.steps.push(signed(at.step));
+        self.attempts.push(signed(at.attempt));
+        let n = i32::try_from(self.kinds.len()).unwrap_or(i32::MAX);
+        self.ref_events.extend(refs.iter().map(|_| n));
+        self.refs.extend(refs);
+    }
+
+    fn values(&self) -> [(&'static str, Param<'_>); 8] {
+        [
+            ("first_seq", &self.first_seq),
+            ("event_kinds", &self.kinds),
+            ("event_payloads", &self.payloads),
+            ("event_sizes", &self.sizes),
+            ("event_steps", &self.steps),
+            ("event_attempts", &self.attempts),
+            ("refs", &self.refs),
+            ("ref_events", &self.ref_events),
+        ]
+    }
+}
+
+/// An event as its row has it.
+struct Written {
+    kind: &'static str,
+    refs: Vec<String>,
+    size: Option<i64>,
+    payload: Vec<u8>,
+}
+
+fn written(event: &Event) -> Written {
+    let ids = |calls: &[CallId]| calls.iter().map(CallId::to_string).collect();
+    match event {
+        Event::CallCompleted(call) => Written {
+            kind: kind::TOOL_CALL_COMPLETED,
+            refs: vec![call.to_string()],
+            size: None,
+            payload: Vec::new(),
+        },
+        Event::CallAsked {
+            call,
+            waits_for,
+            request,
+        } => Written {
+            kind: match waits_for {
+                WaitsFor::Result { edited: _ } => kind::TOOL_CALL_REQUESTED,
+                WaitsFor::Approval => kind::APPROVAL_REQUESTED,
+            },
+            refs: vec![call.to_string()],
+            size: None,
+            payload: request.clone(),
+        },
+        Event::ActionRequired { calls, to_run } => Written {
+            kind: kind::ACTION_REQUIRED,
+            refs: ids(calls),
+            size: i64::try_from(*to_run).ok(),
+            payload: Vec::new(),
+        },
+        Event::MessageCommitted(message) => Written {
+            kind: kind::MESSAGE_COMMITTED,
+            refs: vec![message.to_string()],
+            size: None,
+            payload: Vec::new(),
+        },
+        Event::StepStarted {
+            revision,
+            prompt_tokens,
+            started,
+        } => Written {
+            kind: kind::STEP_STARTED,
+            refs: vec![revision.to_string()],
+            size: Some(*prompt_tokens),
+            payload: started.clone(),
+        },
+        Event::TurnRecovered {
+            handed_over,
+            takeovers,
+        } => Written {
+            kind: kind::TURN_RECOVERED,
+            refs: vec![
+                if *handed_over {
+                    kind::HANDED_OVER
+                } else {
+                    kind::LEASE_EXPIRED
+                }
+                .to_owned(),
+            ],
+            size: Some(i64::from(*takeovers)),
+            payload: Vec::new(),
+        },
+    }
+}
+
+#[derive(Default)]
+struct MessageColumns<'a> {
+    /// The event that commits each, from 0.
+    events: Vec<i32>,
+    ids: Vec<&'a str>,
+    roles: Vec<i16>,
+    steps: Vec<i32>,
+    tokens: Vec<i32>,
+    pinned: Vec<bool>,
+    infos: Vec<Vec<u8>>,
+}
+
+impl<'a> From<&'a Change<'_>> for MessageColumns<'a> {
+    fn from(change: &'a Change<'_>) -> Self {
+        let mut columns = Self::default();
+        let position = |event: usize| i32::try_from(event).unwrap_or(i32::MAX);
+        for Placed {
+            event,
+            step,
+            message,
+        } in change.rows.iter().flat_map(|rows| &rows.messages)
+        {
+            columns.events.push(position(*event));
+            columns.ids.push(message.id.as_str());
+            columns.roles.push(role_number(message.role));
+            columns.steps.push(signed(*step));
+            columns.tokens.push(signed(message.overhead));
+            columns.pinned.push(message.pinned);
+            columns.infos.push(message_info(message));
+        }
+        if let Some((at, ResultMessage { id, step, overhead })) = &change.message {
+            let before = change.rows.map_or(0, |rows| rows.events.len());
+            columns.events.push(position(before + at));
+            columns.ids.push(id.as_str());
+            columns.roles.push(role_number(Role::Tool));
+            columns.steps.push(signed(*step));
+            columns.tokens.push(signed(*overhead));
+            columns.pinned.push(false);
+            columns.infos.push(Vec::new());
+        }
+        columns
+    }
+}
+
+impl MessageColumns<'_> {
+    fn values(&self) -> [(&'static str, Param<'_>); 7] {
+        [
+            ("message_events", &self.events),
+            ("message_ids", &self.ids),
+            ("message_roles", &self.roles),
+            ("message_steps", &self.steps),
+            ("message_tokens", &self.tokens),
+            ("message_pinned", &self.pinned),
+            ("message_infos", &self.infos),
+        ]
+    }
+}
+
+#[derive(Default)]
+struct PartColumns<'a> {
+    messages: Vec<&'a str>,
+    positions: Vec<i32>,
+    kinds: Vec<String>,
+    calls: Vec<Option<String>>,
+    names: Vec<Option<String>>,
+    outcomes: Vec<Option<i16>>,
+    bodies: Vec<String>,
+    rests: Vec<Option<Vec<u8>>>,
+    tokens: Vec<i32>,
+    categories: Vec<i16>,
+    blobs: Vec<String>,
+    blob_messages: Vec<&'a str>,
+    blob_positions: Vec<i32>,
+}
+
+impl<'a> From<&'a Change<'_>> for PartColumns<'a> {
+    fn from(change: &'a Change<'_>) -> Self {
+        let mut columns = Self::default();
+        let rows = change.rows.into_iter().flat_map(Rows::parts);
+        for (message, position, part) in rows {
+            let place = (
+                message.as_str(),
+                i32::try_from(position).unwrap_or(i32::MAX),
+            );
+            let row = part_row(&part.part);
+            // A medium's body is the blob that holds its content.
+            if row.kind == codec::part::MEDIA {
+                columns.blob(place, row.body.clone());
+            }
+            columns.part(place, row, (part.size.tokens, part.size.category));
+        }
+        for ClosedCall {
+            answer,
+            tool,
+            position,
+            message,
+        } in &change.closed
+        {
+            let place = (message.as_str(), signed(*position));
+            for blob in &answer.blobs {
+                columns.blob(place, blob.to_string());
+            }
+            let row = codec::part::PartRow {
+                name: Some(tool.clone()),
+                ..part_row(&answer.part)
+            };
+            columns.part(place, row, (answer.tokens, Category::ToolResults));
+        }
+        columns
+    }
+}
+
+impl<'a> PartColumns<'a> {
+    fn part(
+        &mut self,
+        (message, position): (&'a str, i32),
+        row: codec::part::PartRow,
+        (tokens, category): (u32, Category),
+    ) {
+        self.messages.push(message);
+        self.positions.push(position);
+        self.kinds.push(row.kind);
+        self.calls.push(row.call);
+        self.names.push(row.name);
+        self.outcomes.push(row.outcome);
+        self.bodies.push(row.body);
+        self.rests.push(row.rest);
+        self.tokens.push(signed(tokens));
+        self.categories.push(category_number(category));
+    }
+
+    fn blob(&mut self, (message, position): (&'a str, i32), blob: String) {
+        self.blobs.push(blob);
+        self.blob_messages.push(message);
+        self.blob_positions.push(position);
+    }
+
+    fn values(&self) -> [(&'static str, Param<'_>); 13] {
+        [
+            ("part_messages", &self.messages),
+            ("part_positions", &self.positions),
+            ("part_kinds", &self.kinds),
+            ("part_calls", &self.calls),
+            ("part_names", &self.names),
+            ("part_outcomes", &self.outcomes),
+            ("part_bodies", &self.bodies),
+            ("part_rests", &self.rests),
+            ("part_tokens", &self.tokens),
+            ("part_categories", &self.categories),
+            ("blobs", &self.blobs),
+            ("blob_messages", &self.blob_messages),
+            ("blob_positions", &self.blob_positions),
+        ]
+    }
+}
+
+#[derive(Default)]
+struct ClosedColumns<'a> {
+    calls: Vec<&'a str>,
+    statuses: Vec<i16>,
+    hashes: Vec<&'a str>,
+}
+
+impl<'a> From<&'a [ClosedCall<'_>]> for ClosedColumns<'a> {
+    fn from(closed: &'a [ClosedCall<'_>]) -> Self {
+        let mut columns = Self::default();
+        for ClosedCall { answer, .. } in closed {
+            columns.calls.push(answer.call.as_str());
+            columns.statuses.push(closed_status(answer.kind));
+            columns.hashes.push(&answer.hash);
+        }
+        columns
+    }
+}
+
+impl ClosedColumns<'_> {
+    fn values(&self) -> [(&'static str, Param<'_>); 3] {
+        [
+            ("closed_calls", &self.calls),
+            ("closed_statuses", &self.statuses),
+            ("hashes", &self.hashes),
+        ]
+    }
+}
+
+fn closed_status(kind: AnswerKind) -> i16 {
+    match kind {
+        AnswerKind::Result { edited: _ } => ANSWERED,
+        AnswerKind::Denial => DENIED,
+        AnswerKind::Overdue => TIMED_OUT,
+    }
+}
+
+#[derive(Default)]
+struct AskedColumns<'a> {
+    calls: Vec<&'a str>,
+    statuses: Vec<i16>,
+    edits: Vec<Option<&'a str>>,
+}
+
+impl<'a> From<&'a [AskedCall]> for AskedColumns<'a> {
+    fn from(asked: &'a [AskedCall]) -> Self {
+        let mut columns = Self::default();
+        for AskedCall {
+            call,
+            waits_for,
+            edited,
+        } in asked
+        {
+            columns.calls.push(call.as_str());
+            columns.statuses.push(asked_status(*waits_for));
+            columns.edits.push(edited.as_deref());
+        }
+        columns
+    }
+}
+
+impl AskedColumns<'_> {
+    fn values(&self) -> [(&'static str, Param<'_>); 3] {
+        [
+            ("asked_calls", &self.calls),
+            ("asked_statuses", &self.statuses),
+            ("edits", &self.edits),
+        ]
+    }
+}
+
+#[derive(Default)]
+struct CallColumns<'a> {
+    ids: Vec<&'a str>,
+    names: Vec<&'a str>,
+    parts: Vec<i32>,
+    ords: Vec<i32>,
+    timeouts: Vec<f64>,
+    executors: Vec<i16>,
+    statuses: Vec<i16>,
+    closed: Vec<bool>,
+    requests: Vec<Option<Vec<u8>>>,
+    message: &'a str,
+    results: &'a str,
+}
+
+impl<'a> From<Option<&'a Batch>> for CallColumns<'a> {
+    fn from(batch: Option<&'a Batch>) -> Self {
+        let Some(Batch {
+            message,
+            results,
+            calls,
+        }) = batch
+        else {
+            return Self::default();
+        };
+        let mut columns = Self {
+            message: message.as_str(),
+            results: results.as_str(),
+            ..Self::default()
+        };
+        for (
+            ord,
+            NewCall {
+                id,
+                name,
+                part,
+                fate,
+                timeout,
+                executor,
+            },
+        ) in (0..).zip(calls)
+        {
+            columns.ids.push(id.as_str());
+            columns.names.push(name);
+            columns.parts.push(i32::try_from(*part).unwrap_or(i32::MAX));
+            columns.ords.push(ord);
+            columns.timeouts.push(timeout.as_secs_f64());
+            columns.executors.push(executor_number(*executor));
+            columns.statuses.push(new_status(fate));
+            columns.closed.push(!fate.is_open());
+            columns.requests.push(later_request(fate));
+        }
+        columns
+    }
+}
+
+impl CallColumns<'_> {
+    fn values(&self) -> [(&'static str, Param<'_>); 11] {
+        [
+            ("call_ids", &self.ids),
+            ("call_names", &self.names),
+            ("call_parts", &self.parts),
+            ("call_ords", &self.ords),
+            ("call_timeouts", &self.timeouts),
+            ("call_executors", &self.executors),
+            ("call_statuses", &self.statuses),
+            ("call_closed", &self.closed),
+            ("call_requests", &self.requests),
+            ("calls_message", &self.message),
+            ("results_message", &self.results),
+        ]
+    }
+}
+
+fn new_status(fate: &CallFate) -> i16 {
+    match fate {
+        CallFate::Asked(WaitsFor::Result { .. }) => REQUESTED,
+        CallFate::Later {
+            waits_for: WaitsFor::Result { .. },
+            ..
+        } => WAITING,
+        CallFate::Asked(WaitsFor::Approval)
+        | CallFate::Later {
+            waits_for: WaitsFor::Approval,
+            ..
+        } => APPROVAL,
+        CallFate::NotRun => CANCELLED,
+    }
+}
+
+/// The event that asks about a call that comes later.
+fn later_request(fate: &CallFate) -> Option<Vec<u8>> {
+    match fate {
+        CallFate::Later {
+            waits_for: _,
+            request,
+        } => Some(codec::event::encode(request).payload),
+        CallFate::Asked(_) | CallFate::NotRun => None,
+    }
+}
+
+struct TurnColumns<'a> {
+    changes: bool,
+    step_count: Option<i32>,
+    final_message: Option<&'a str>,
+    request: Option<Vec<u8>>,
+    asked_model: Option<&'a str>,
+    model: &'a str,
+    totals: UsageTotals,
+}
+
+impl<'a> From<&'a Change<'_>> for TurnColumns<'a> {
+    fn from(change: &'a Change<'_>) -> Self {
+        let TurnChange {
+            step_count,
+            final_message,
+            request,
+        } = change.turn;
+        let (model, totals) = change.spent.unwrap_or_default();
+        Self {
+            changes: change.turn != TurnChange::default() || change.spent.is_some(),
+            step_count: step_count.map(signed),
+            final_message: final_message.map(|message| message.as_str()),
+            request: request.map(codec::turn::encode_request),
+            asked_model: request.and_then(|request| request.model.as_deref()),
+            model,
+            totals,
+        }
+    }
+}
+
+impl TurnColumns<'_> {
+    fn values(&self) -> [(&'static str, Param<'_>); 11] {
+        let UsageTotals {
+            calls,
+            input,
+            output,
+            reasoning,
+            cache_read,
+            cache_write,
+        } = &self.totals;
+        [
+            ("step_count", &self.step_count),
+            ("final_message", &self.final_message),
+            ("turn_request", &self.request),
+            ("turn_model", &self.asked_model),
+            ("model", &self.model),
+            ("calls", calls),
+            ("input_tokens", input),
+            ("output_tokens", output),
+            ("reasoning_tokens", reasoning),
+            ("cache_read_tokens", cache_read),
+            ("cache_write_tokens", cache_write),
+        ]
+    }
+}

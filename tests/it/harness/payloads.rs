@@ -1,0 +1,101 @@
+//! Events that tests write by themselves, with as little in them as there may be.
+
+use std::time::Duration;
+
+use contextd::model::{
+    Applied, Compaction, CompactionId, CompactionState, DropReason, Limits, MessageId, Payload,
+    TokenBasis, TokenCount, UsagePurpose, UsageTotals,
+    compaction::{Strategy, Trigger},
+    event::{StepStarted, TurnStarted, UsageRecorded},
+};
+
+pub fn turn_started() -> Payload {
+    Payload::TurnStarted(TurnStarted {
+        request: None,
+        model: String::new(),
+        limits: Limits {
+            max_steps: 10,
+            max_output_tokens: None,
+            max_total_tokens: None,
+            turn_timeout: Duration::from_secs(600),
+            tool_timeout: Duration::from_secs(60),
+            grace: Duration::ZERO,
+        },
+        tool_names: Vec::new(),
+        input: None,
+    })
+}
+
+/// A step that is made for the first revision.
+pub fn step_started() -> Payload {
+    Payload::StepStarted(StepStarted {
+        model: String::new(),
+        revision: 1,
+        context: nothing(),
+        window: 0,
+        reserve: 0,
+    })
+}
+
+/// A mark of who wrote it: a call of a model of that name.
+pub fn noted(mark: &str) -> Payload {
+    Payload::UsageRecorded(UsageRecorded {
+        purpose: UsagePurpose::Turn,
+        model: mark.to_owned(),
+        usage: None,
+        estimate: None,
+        ratio: 1.0,
+        message: None,
+        compaction: None,
+    })
+}
+
+/// Queued messages became that message.
+pub fn applied(message: impl Into<String>) -> Payload {
+    Payload::MessagesApplied {
+        message: MessageId::new(message),
+        taken: Vec::<Applied>::new(),
+    }
+}
+
+pub fn dropped(message: &str) -> Payload {
+    Payload::QueuedMessageDropped {
+        message: MessageId::new(message),
+        reason: DropReason::Superseded,
+    }
+}
+
+pub fn compacted(id: &str) -> Payload {
+    Payload::CompactionCompleted(Box::new(Compaction {
+        id: Some(CompactionId::new(id)),
+        state: CompactionState::Applied,
+        trigger: Trigger::Manual,
+        strategy: Strategy::default(),
+        range: None,
+        messages_compacted: 0,
+        messages_before: 0,
+        messages_after: 0,
+        tokens_before: nothing(),
+        tokens_after: None,
+        limit: 0,
+        was_pruned: false,
+        summary: None,
+        usage: UsageTotals::default(),
+        predecessor: None,
+        referenced_tools: Vec::new(),
+        unreferenced_tools: Vec::new(),
+        failure: None,
+        created_at: None,
+        ended_at: None,
+        reverted_at: None,
+    }))
+}
+
+fn nothing() -> TokenCount {
+    TokenCount {
+        tokens: 0,
+        basis: TokenBasis::Heuristic,
+        margin: 0,
+        estimator: String::new(),
+    }
+}
