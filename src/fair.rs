@@ -1,11 +1,11 @@
 //! What tenants share fairly: a number of places, or of bytes, that calls hold and that others wait for.
 //!
-//! What is free next goes to the waiting tenant that holds the least, and among its calls to the
-//! oldest. A tenant that wants everything leaves some to others where there is much
+//! What is free next goes to the waiting tenant that holds the least, of those that hold the same to the one
+//! that was served the longest ago, and among its calls to the oldest. A tenant that wants everything leaves some to others where there is much
 //! ([`has_fair_room`]).
 
 use std::{
-    collections::{BTreeMap, HashMap},
+    collections::{BTreeMap, HashMap, HashSet},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
@@ -25,6 +25,10 @@ struct State {
     all: usize,
     by_tenant: HashMap<TenantId, usize>,
     next_ticket: u64,
+    /// How many calls were served.
+    served: u64,
+    /// Which of these was the last one of a tenant, for those that hold something or wait.
+    last_served: HashMap<TenantId, u64>,
     /// The oldest first.
     waiting: BTreeMap<u64, Waiting>,
 }
@@ -150,17 +154,21 @@ impl State {
     /// Takes what the next call waits for. Returns `None` if there is not enough. A call whose tenant holds
     /// its share is passed by; one that needs more than is free is not, or it would wait for ever.
     fn take_next(&mut self, most: usize) -> Option<Waiting> {
-        let mut order: Vec<(usize, u64)> = self
+        let mut order: Vec<(usize, u64, u64)> = self
             .waiting
             .iter()
-            .map(|(number, waiting)| (self.held(&waiting.tenant), *number))
+            .map(|(number, Waiting { tenant, .. })| {
+                let last = self.last_served.get(tenant).copied().unwrap_or_default();
+                (self.held(tenant), last, *number)
+            })
             .collect();
         order.sort_unstable();
-        for (_, number) in order {
+        for (_, _, number) in order {
             let waiting = self.waiting.get(&number)?;
             if self.fits(most, &waiting.tenant, waiting.units) {
                 let next = self.waiting.remove(&number)?;
                 self.take(&next.tenant, next.units);
+                self.note_served(&next.tenant);
                 return Some(next);
             }
             if self.all + waiting.units > most {
@@ -168,6 +176,14 @@ impl State {
             }
         }
         None
+    }
+
+    fn note_served(&mut self, tenant: &TenantId) {
+        self.served += 1;
+        self.last_served.insert(tenant.clone(), self.served);
+        let wait: HashSet<&TenantId> = self.waiting.values().map(|it| &it.tenant).collect();
+        self.last_served
+            .retain(|tenant, _| wait.contains(tenant) || self.by_tenant.contains_key(tenant));
     }
 }
 
@@ -216,6 +232,34 @@ mod tests {
         drop(other);
         let state = gate.lock();
         assert_eq!((state.all, state.by_tenant.len()), (0, 0));
+    }
+
+    #[tokio::test]
+    async fn a_single_place_goes_round_among_the_tenants_that_wait() {
+        let gate = FairGate::new(1);
+        let [busy, late, later] = ["busy", "late", "later"].map(TenantId::new);
+        let mut place = gate.enter(&busy).await;
+        let mut calls: Vec<_> = [&busy, &busy, &late, &late, &later]
+            .map(|tenant| Box::pin(gate.enter(tenant)))
+            .into();
+        for call in &mut calls {
+            assert!(call.as_mut().now_or_never().is_none());
+        }
+        for next in [&late, &later, &busy, &late, &busy] {
+            drop(place);
+            let (at, granted) = calls
+                .iter_mut()
+                .enumerate()
+                .find_map(|(at, call)| Some((at, call.as_mut().now_or_never()?)))
+                .expect("a free place");
+            drop(calls.remove(at));
+            assert_eq!(granted.tenant, *next);
+            place = granted;
+        }
+        drop(place);
+        drop(gate.enter(&later).await);
+        let known = gate.lock().last_served.len();
+        assert_eq!(known, 1, "no tenant is remembered that is gone");
     }
 
     #[tokio::test]

@@ -1,20 +1,26 @@
 //! Which models there are: `PROVIDER/MODEL` to the provider that has it.
 
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, LazyLock},
+    time::Duration,
+};
 
 use futures_util::{StreamExt as _, future::join_all, stream};
 use jiff::Timestamp;
-use tokio::{sync::Semaphore, task::spawn_blocking};
+use tokio::task::spawn_blocking;
 
 use super::{Answer, ModelInfo, Provider};
-use crate::model::Prompt;
+use crate::{
+    fair::FairGate,
+    model::{Prompt, TenantId},
+};
 
 /// Requests of prompts of at least this many bytes are encoded off the runtime's threads.
 const LARGE: usize = 512 << 10;
 
 /// They are written one after another, as each takes several times of its size while it is written.
-/// Turns that wait for it hold their part of `turn.prompt_memory`, which tenants share fairly.
-static WRITING: Semaphore = Semaphore::const_new(1);
+static WRITING: LazyLock<Arc<FairGate>> = LazyLock::new(|| FairGate::new(1));
 
 /// All configured providers by name.
 #[derive(Debug, Clone, Default)]
@@ -70,14 +76,15 @@ pub struct Resolved {
 
 impl Resolved {
     /// Calls the model. The request of a large prompt is encoded on a blocking thread, so that other
-    /// tasks of the runtime go on.
-    pub fn call(&self, prompt: Arc<Prompt>) -> Answer {
+    /// tasks of the runtime go on, in the tenant's turn.
+    pub fn call(&self, tenant: &TenantId, prompt: Arc<Prompt>) -> Answer {
         if prompt.bytes() < LARGE {
             return self.provider.call(prompt);
         }
         let provider = Arc::clone(&self.provider);
+        let tenant = tenant.clone();
         let writing = async move {
-            let place = WRITING.acquire().await.ok(); // never closed
+            let place = WRITING.enter(&tenant).await;
             let write = move || {
                 let _place = place;
                 provider.call(prompt)
@@ -164,6 +171,8 @@ mod tests {
     use super::*;
     use crate::{context::testing, model::BlobId, provider::Chunk};
 
+    const PATIENCE: Duration = Duration::from_secs(20);
+
     /// Writes its requests for as long as it is not told to go on.
     #[derive(Debug)]
     struct Slow(Mutex<mpsc::Receiver<()>>);
@@ -183,11 +192,77 @@ mod tests {
 
         fn call(&self, _: Arc<Prompt>) -> Answer {
             let told = self.0.lock().unwrap();
-            let patience = Duration::from_secs(20);
-            told.recv_timeout(patience)
+            told.recv_timeout(PATIENCE)
                 .expect("the other task did not run");
             stream::iter([Ok(Chunk::Text("Here.".to_owned()))]).boxed()
         }
+    }
+
+    /// Notes whose requests it writes, each when it is told to.
+    #[derive(Debug)]
+    struct Noting {
+        begun: mpsc::SyncSender<String>,
+        told: Mutex<mpsc::Receiver<()>>,
+    }
+
+    impl Provider for Noting {
+        fn kind(&self) -> &'static str {
+            "noting"
+        }
+
+        fn model(&self, name: &str) -> Option<ModelInfo> {
+            Some(ModelInfo::unknown(name))
+        }
+
+        fn models(&self) -> Vec<ModelInfo> {
+            Vec::new()
+        }
+
+        fn call(&self, prompt: Arc<Prompt>) -> Answer {
+            self.begun.send(prompt.model.clone()).unwrap();
+            let told = self.told.lock().unwrap();
+            told.recv_timeout(PATIENCE).expect("nobody went on");
+            stream::empty().boxed()
+        }
+    }
+
+    fn large(model: &str) -> Arc<Prompt> {
+        let prompt = testing::prompt(vec![testing::user("What is this?")]);
+        let mut prompt = Prompt {
+            model: model.to_owned(),
+            ..prompt
+        };
+        let content = vec![0; LARGE].into();
+        prompt.contents.insert(BlobId::new("picture"), content);
+        Arc::new(prompt)
+    }
+
+    #[tokio::test]
+    async fn of_large_requests_that_wait_those_of_another_tenant_are_written_first() {
+        let (begun, begins) = mpsc::sync_channel(4);
+        let (tell, told) = mpsc::sync_channel(4);
+        let told = Mutex::new(told);
+        let noting: Arc<dyn Provider> = Arc::new(Noting { begun, told });
+        let model = Registry::default()
+            .with("noting", noting)
+            .resolve("noting/m")
+            .unwrap();
+        let mut calls = Vec::new();
+        for whose in ["a", "a", "a", "b"] {
+            let mut answer = model.call(&TenantId::new(whose), large(whose));
+            let call = tokio::spawn(async move { answer.next().await.is_none() });
+            calls.push(call);
+            // It is written, or waits.
+            tokio::task::yield_now().await;
+        }
+        for _ in &calls {
+            tell.send(()).unwrap();
+        }
+        for call in calls {
+            assert!(call.await.unwrap());
+        }
+        let order: Vec<String> = begins.try_iter().collect();
+        assert_eq!(order, ["a", "b", "a", "a"]);
     }
 
     #[tokio::test]
@@ -195,11 +270,8 @@ mod tests {
         let (tell, told) = mpsc::sync_channel(1);
         let slow: Arc<dyn Provider> = Arc::new(Slow(Mutex::new(told)));
         let registry = Registry::default().with("slow", slow);
-        let mut prompt = testing::prompt(vec![testing::user("What is this?")]);
-        let content = vec![0; LARGE].into();
-        prompt.contents.insert(BlobId::new("picture"), content);
         let model = registry.resolve("slow/m").unwrap();
-        let mut answer = model.call(Arc::new(prompt));
+        let mut answer = model.call(&TenantId::new("t"), large("m"));
         let other = tokio::spawn(async move { tell.send(()).unwrap() });
         assert!(matches!(answer.next().await, Some(Ok(_))));
         other.await.unwrap();

@@ -10,7 +10,7 @@ use tokio_util::sync::CancellationToken;
 use crate::{
     fair::FairPlace,
     model::{
-        CallId, Delta, FailurePhase, MessageId, Part, Prompt, Seq, Tally, TurnId, derive,
+        CallId, Delta, FailurePhase, MessageId, Part, Prompt, Seq, Tally, TenantId, TurnId, derive,
         event::StepPosition,
     },
     provider::{
@@ -31,6 +31,8 @@ const FLUSH_BYTES: usize = 4096;
 /// A call to be made.
 #[derive(Debug)]
 pub(in crate::turn) struct Call<'a> {
+    /// For whom.
+    pub(in crate::turn) tenant: &'a TenantId,
     /// Whom to call.
     pub(in crate::turn) model: &'a Resolved,
     /// With what.
@@ -124,7 +126,7 @@ pub(in crate::turn) async fn call(
     call.audience.show(LiveKind::Thinking {
         model: call.model.reference.clone(),
     });
-    let answer = call.model.call(call.prompt);
+    let answer = call.model.call(call.tenant, call.prompt);
     let assembly = Assembly::new(call.message.clone(), call.taken, call.max_bytes);
     let arriving = Arriving {
         provider: &call.model.provider_name,

@@ -85,6 +85,7 @@ impl Run<'_> {
             self.media = 0;
         }
         let call = answer::Call {
+            tenant: &self.key.tenant,
             model: scene.model,
             prompt,
             message: message.clone(),

@@ -92,7 +92,7 @@ pub(super) const MAY_IMPORT: &[(&str, &[&str])] = &[
     // What decides: pure.
     ("session", &["model"]),
     ("store", &["codec", "session", "model", "telemetry"]),
-    ("provider", &["model", "telemetry"]),
+    ("provider", &["fair", "model", "telemetry"]),
     ("mcp", &["fair", "model", "telemetry"]),
     ("codec", &["model", "pb"]),
     ("model", &[]),

@@ -193,7 +193,7 @@ impl Engine {
         let mut tokens = reserving.await;
         let begun = Instant::now();
         let span = Trace::current().model_call(call);
-        let answering = self.one_answer(model, prompt, &mut tokens);
+        let answering = self.one_answer(tenant, model, prompt, &mut tokens);
         let answer = span.trace().clone().scope(answering).await;
         let finish = answer.as_ref().ok().map(|answer| &answer.finish);
         span.model_answered(ModelAnswer {
@@ -218,13 +218,14 @@ impl Engine {
 
     async fn one_answer(
         &self,
+        tenant: &TenantId,
         model: &Resolved,
         prompt: Arc<Prompt>,
         tokens: &mut TokenReservation,
     ) -> Result<Assembled, error::Error> {
         let predicted = u64::from(prompt.size.tokens);
         let mut written = Tally::default();
-        let mut answer = model.call(prompt);
+        let mut answer = model.call(tenant, prompt);
         let mut assembly = Assembly::new(
             MessageId::new("summary"),
             BTreeSet::new(),
