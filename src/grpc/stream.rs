@@ -3,8 +3,8 @@
 //!
 //! Durable events are always read from the database, in order of seq. Deltas come from the hub;
 //! each says which durable event it follows, so that it is shown after that event, and never once
-//! the message it belongs to is settled. A reader that is too slow gets more text at a time, and
-//! what it missed with the commit of its message.
+//! the message it belongs to is settled. A reader that is slow gets more text at a time: all of it before
+//! the commit of its message, or, where the hub has forgotten it by then, with the commit.
 
 use std::{pin::Pin, sync::Arc};
 
@@ -255,7 +255,9 @@ impl<T: Send + 'static> Reading<T> {
             Some(news) => news,
             None => Box::pin(self.reader.engine.subscribe(&self.reader.key)).await?,
         };
-        Box::pin(self.catch_up()).await?;
+        // Where the state is told, it tells the open message.
+        let shows = (!self.reader.sync).then_some(&mut news);
+        Box::pin(self.catch_up(shows)).await?;
         if self.reader.sync {
             Box::pin(self.sync(&mut news)).await?;
         }
@@ -282,10 +284,13 @@ impl<T: Send + 'static> Reading<T> {
                 if let Some(last) = news.lost() {
                     return Err(Error::EventsLost { last }.into());
                 }
-                Box::pin(self.catch_up()).await
+                if news.head.borrow().seq <= self.reader.cursor {
+                    return Ok(());
+                }
+                Box::pin(self.catch_up(Some(news))).await
             }
             () = draining.cancelled() => {
-                Box::pin(self.catch_up()).await?;
+                Box::pin(self.catch_up(Some(news))).await?;
                 Err(Error::Draining.into())
             }
             () = sleep_until(heartbeat) => Box::pin(self.heartbeat(news)).await,
@@ -294,7 +299,7 @@ impl<T: Send + 'static> Reading<T> {
 
     /// Sends every stored event after the cursor. Content is read from the database once there is
     /// room for it, so that a slow reader neither holds it in memory nor has it read again.
-    async fn catch_up(&mut self) -> Result<(), Stop> {
+    async fn catch_up(&mut self, mut news: Option<&mut Subscription>) -> Result<(), Stop> {
         loop {
             let (events, bytes) = self.client.room();
             if events == 0 || bytes == 0 {
@@ -320,7 +325,7 @@ impl<T: Send + 'static> Reading<T> {
             }
             let full = page.events.len() == events as usize;
             let next = page.next;
-            self.send_page(page).await?;
+            self.send_page(page, news.as_deref_mut()).await?;
             match next {
                 Some(bytes) => {
                     let bytes = u32::try_from(bytes)
@@ -342,8 +347,12 @@ impl<T: Send + 'static> Reading<T> {
         Ok(())
     }
 
-    /// Sends a page.
-    async fn send_page(&mut self, page: Follow) -> Result<(), Stop> {
+    /// Sends a page, and what was not shown yet of a message before the event that settles it.
+    async fn send_page(
+        &mut self,
+        page: Follow,
+        mut news: Option<&mut Subscription>,
+    ) -> Result<(), Stop> {
         for stored in page.events {
             let ours = self
                 .reader
@@ -352,6 +361,12 @@ impl<T: Send + 'static> Reading<T> {
                 .is_none_or(|only| stored.turn.as_ref() == Some(only));
             let mut event = codec::event::to_pb(&stored, &self.reader.key.session, &page.content);
             event.replay = stored.seq <= self.reader.replay_until;
+            if settles(&event)
+                && !event.replay
+                && let Some(news) = &mut news
+            {
+                Box::pin(self.show_rest(news)).await?;
+            }
             if ours {
                 if self.reader.options.raw_tool_output {
                     raw_output::add(&self.reader.engine, &self.reader.key, &mut event)
@@ -464,16 +479,23 @@ impl<T: Send + 'static> Reading<T> {
             );
             self.client.send(event).await?;
         }
+        // The event that it follows comes first.
+        if news.follows() > Some(self.reader.cursor) {
+            self.catch_up(Some(news)).await?;
+        }
+        self.show_rest(news).await
+    }
+
+    /// Shows what follows the events that were sent, and was not shown yet.
+    async fn show_rest(&mut self, news: &mut Subscription) -> Result<(), Stop> {
+        let sent = self.reader.cursor;
         for Live {
             after,
             turn,
             at,
             what,
-        } in news.more()
+        } in news.more_after(|after| after <= sent)
         {
-            if after > self.reader.cursor {
-                self.catch_up().await?;
-            }
             if self.is_settled(after).await?
                 || self.reader.only.as_ref().is_some_and(|only| *only != turn)
             {
@@ -553,7 +575,7 @@ impl<T: Send + 'static> Reading<T> {
     /// The session was deleted. Its events are there for a while: the last of them, the end of its
     /// turn, is shown first.
     async fn gone(&mut self) -> Result<Stop, Stop> {
-        self.catch_up().await?;
+        self.catch_up(None).await?;
         Ok(Error::SessionNotFound(self.reader.key.session.clone()).into())
     }
 

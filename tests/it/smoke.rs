@@ -1,11 +1,18 @@
 //! The main job, end to end.
 
+use std::time::Duration;
+
+use contextd::{
+    grpc::stream::Waiting,
+    pb::{self, Event, event::Payload},
+};
+
 use crate::harness::{
     Options, Replica,
-    events::{TWO_TOOLS, all, kind, kinds, requested, until},
+    events::{TWO_TOOLS, all, kind, kinds, next, requested, until},
+    host,
     requests::{result, submit, tools, turn},
 };
-use contextd::pb::event::Payload;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_turn_with_two_parallel_tools_ends_with_an_answer() {
@@ -35,7 +42,7 @@ async fn a_turn_with_two_parallel_tools_ends_with_an_answer() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_caller_misses_nothing_of_the_turn_it_starts() {
     let hasty = r#"{"steps": [{"say": [{"text": "one "}, {"text": "two "}, {"delay_ms": 5}, {"text": "three"}]}]}"#;
-    let (_database, replica) = Replica::alone(Options::default().script("hasty", hasty)).await;
+    let (_database, replica) = Replica::alone(remembering().script("hasty", hasty)).await;
     let turns = replica.turns().await;
     let run = async |number: u32| {
         let request = turn(&format!("chat-{number}"), "scripted/hasty", "Go");
@@ -52,11 +59,67 @@ async fn a_caller_misses_nothing_of_the_turn_it_starts() {
             .map(kind)
             .collect();
         assert_eq!(shown[..2], ["admitted", "thinking"], "{shown:?}");
-        let texts = events.iter().filter_map(|event| match &event.payload {
-            Some(Payload::TextDelta(delta)) => Some(delta.text.as_str()),
-            _ => None,
-        });
-        assert_eq!(texts.collect::<String>(), "one two three");
+        assert_eq!(texts(&events), "one two three");
     };
     futures_util::future::join_all((0..100).map(run)).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_caller_that_reads_late_is_shown_the_text_before_its_commit() {
+    let hasty = r#"{"steps": [{"say": [{"text": "one "}, {"text": "two"}]}]}"#;
+    let options = Options {
+        reader: Waiting {
+            events: 1,
+            bytes: 64 * 1024,
+        },
+        ..remembering()
+    };
+    let (_database, replica) = Replica::alone(options.script("hasty", hasty)).await;
+    let turns = replica.turns().await;
+    // More than a connection takes before it is read.
+    let long = "Go on. ".repeat(100_000);
+    let request = turn("chat-1", "scripted/hasty", &long);
+    let mut stream = turns
+        .clone()
+        .execute_turn(request)
+        .await
+        .unwrap()
+        .into_inner();
+    let first = next(&mut stream).await.unwrap().unwrap();
+    host::until("the turn to end", || async {
+        let request = pb::GetTurnRequest {
+            session_id: "chat-1".to_owned(),
+            turn_id: first.turn_id.clone(),
+        };
+        let turn = turns.clone().get_turn(request).await.unwrap().into_inner();
+        turn.turn.unwrap().state() == pb::TurnState::Completed
+    })
+    .await;
+    let rest = all(&mut stream).await;
+    assert_eq!(texts(&rest), "one two");
+    let kinds: Vec<&str> = rest.iter().map(kind).collect();
+    let [.., text, commit, _, _] = kinds.as_slice() else {
+        panic!("{kinds:?}");
+    };
+    assert_eq!(
+        [*text, *commit],
+        ["text_delta", "message_committed"],
+        "{kinds:?}"
+    );
+}
+
+/// A replica that keeps what was shown of a message for the readers that lag.
+fn remembering() -> Options {
+    Options {
+        poll: Duration::from_secs(60),
+        ..Options::default()
+    }
+}
+
+fn texts(events: &[Event]) -> String {
+    let text = |event: &Event| match &event.payload {
+        Some(Payload::TextDelta(delta)) => Some(delta.text.clone()),
+        _ => None,
+    };
+    events.iter().filter_map(text).collect()
 }

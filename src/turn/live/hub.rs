@@ -414,10 +414,15 @@ impl Subscription {
         (head.losses != self.losses).then_some(head.seq)
     }
 
-    /// What there is to show that was not shown yet.
-    pub fn more(&mut self) -> Vec<Live> {
+    /// The durable event that the newest call follows, if it is known here.
+    pub fn follows(&self) -> Option<Seq> {
+        lock(&self.channel.open).as_ref().map(|open| open.after)
+    }
+
+    /// What there is to show that was not shown yet, if it follows such an event.
+    pub fn more_after(&mut self, is_wanted: impl Fn(Seq) -> bool) -> Vec<Live> {
         let open = lock(&self.channel.open);
-        let Some(open) = open.as_ref() else {
+        let Some(open) = open.as_ref().filter(|open| is_wanted(open.after)) else {
             return Vec::new();
         };
         let live = |what| Live {

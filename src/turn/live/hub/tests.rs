@@ -89,8 +89,11 @@ fn a_newcomer_gets_the_text_so_far_and_then_exactly_what_follows() {
     let mut reader = channel.subscribe();
     assert_eq!(texts(reader.so_far(|_| true)), ["one two", "three"]);
     say(&channel, 3, "m", 1, " four");
-    assert_eq!(words(reader.more()), [(1, 5, " four".to_owned())]);
-    assert_eq!(reader.more(), []);
+    assert_eq!(
+        words(reader.more_after(|_| true)),
+        [(1, 5, " four".to_owned())]
+    );
+    assert_eq!(reader.more_after(|_| true), []);
 }
 
 #[test]
@@ -108,16 +111,16 @@ fn an_attached_reader_gets_all_deltas_however_late_it_reads() {
     }
     channel.close_message(&MessageId::new("m"));
     assert_eq!(
-        words(reader.more()),
+        words(reader.more_after(|_| true)),
         [(u32::MAX, 0, "m".to_owned()), (0, 0, "é".repeat(1000))]
     );
-    assert_eq!(reader.more(), []);
+    assert_eq!(reader.more_after(|_| true), []);
     assert!(
         channel.subscribe().so_far(|_| true).is_none(),
         "a newcomer sees the commit"
     );
     channel.tidy();
-    assert_eq!(channel.subscribe().more(), []);
+    assert_eq!(channel.subscribe().more_after(|_| true), []);
 }
 
 #[test]
@@ -132,7 +135,7 @@ fn a_reader_that_comes_after_the_commit_is_not_shown_the_message() {
     say(&channel, 3, "m", 0, "text");
     channel.close_message(&MessageId::new("m"));
     let mut reader = channel.subscribe();
-    assert_eq!(reader.more(), []);
+    assert_eq!(reader.more_after(|_| true), []);
     channel.show(live(
         9,
         LiveKind::Thinking {
@@ -141,7 +144,7 @@ fn a_reader_that_comes_after_the_commit_is_not_shown_the_message() {
     ));
     say(&channel, 9, "n", 0, "new");
     assert_eq!(
-        words(reader.more()),
+        words(reader.more_after(|_| true)),
         [(u32::MAX, 0, "m".to_owned()), (0, 0, "new".to_owned())]
     );
 }
@@ -169,7 +172,10 @@ fn text_of_a_stale_owner_is_not_shown() {
             model: "wrong".to_owned(),
         },
     ));
-    assert_eq!(words(reader.more()), [(0, 0, "right".to_owned())]);
+    assert_eq!(
+        words(reader.more_after(|_| true)),
+        [(0, 0, "right".to_owned())]
+    );
 }
 
 #[test]
@@ -180,11 +186,17 @@ fn remote_chunks_are_applied_once_and_in_order() {
     assert_eq!(channel.taken(), (Some(MessageId::new("m")), 2));
     channel.take_in(elsewhere(3, "m", 1, &["one ", "two ", "three "]));
     channel.take_in(elsewhere(3, "m", 5, &["five "]));
-    assert_eq!(words(reader.more()), [(0, 0, "one two three ".to_owned())]);
+    assert_eq!(
+        words(reader.more_after(|_| true)),
+        [(0, 0, "one two three ".to_owned())]
+    );
     channel.take_in(elsewhere(3, "m", 4, &["four "]));
-    assert_eq!(words(reader.more()), [(0, 14, "four ".to_owned())]);
+    assert_eq!(
+        words(reader.more_after(|_| true)),
+        [(0, 14, "four ".to_owned())]
+    );
     channel.take_in(elsewhere(2, "older", 1, &["void"]));
-    assert_eq!(reader.more(), []);
+    assert_eq!(reader.more_after(|_| true), []);
 }
 
 #[test]
@@ -316,7 +328,7 @@ impl Screen {
 
     /// Shows what is new; each delta must go on where the text ends.
     fn look(&mut self) {
-        for (part, offset, text) in words(self.place.more()) {
+        for (part, offset, text) in words(self.place.more_after(|_| true)) {
             let shown = self.parts.entry(part).or_default();
             assert_eq!(
                 usize::try_from(offset),
