@@ -4,7 +4,7 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     sync::Arc,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use crate::harness::{
@@ -564,7 +564,9 @@ async fn a_reader_past_a_commit_is_not_sent_its_message_as_open() {
         .find(|event| kind(event) == "step_started")
         .unwrap()
         .seq;
-    channel.tidy();
+    let now = Instant::now();
+    channel.tidy(now);
+    channel.tidy(now + Duration::from_secs(1));
     channel.show(Live {
         after: Seq(step),
         turn: TurnId::new(turn),

@@ -98,7 +98,8 @@ impl Engine {
     /// elsewhere.
     pub async fn look_for_news(&self) -> Result<(), Error> {
         let channels = self.hub.channels();
-        channels.iter().for_each(|channel| channel.tidy());
+        let now = Instant::now();
+        channels.iter().for_each(|channel| channel.tidy(now));
         self.look_for_news_in(channels).await
     }
 

@@ -18,6 +18,7 @@ use std::{
         Arc, Mutex, MutexGuard, PoisonError, Weak,
         atomic::{AtomicBool, Ordering},
     },
+    time::{Duration, Instant},
 };
 
 use tokio::sync::watch;
@@ -34,6 +35,9 @@ use crate::{
         lost_commits::{Mark, Verdict},
     },
 };
+
+/// How long the text of a message that is committed or void stays for readers that lag.
+const LINGER: Duration = Duration::from_secs(1);
 
 /// All sessions that are followed or written on this replica.
 #[derive(Debug, Clone, Default)]
@@ -125,6 +129,8 @@ struct Open {
     chunk: i32,
     /// Committed or void.
     closed: bool,
+    /// When it was first found to be closed.
+    lingers_since: Option<Instant>,
 }
 
 /// How much of the open message a reader has.
@@ -306,9 +312,10 @@ impl Channel {
         }
     }
 
-    /// Forgets what is closed. Who has not shown it by now shows its commit.
-    pub fn tidy(&self) {
-        lock(&self.open).take_if(|open| open.closed);
+    /// Forgets what was found to be closed a while ago. Who has not shown it by now shows its commit.
+    pub fn tidy(&self, now: Instant) {
+        lock(&self.open)
+            .take_if(|open| open.closed && now - *open.lingers_since.get_or_insert(now) >= LINGER);
     }
 
     /// The message whose chunks were taken in, and up to which.
@@ -503,6 +510,7 @@ impl Open {
             parts: BTreeMap::new(),
             chunk: 0,
             closed: false,
+            lingers_since: None,
         }
     }
 

@@ -119,8 +119,26 @@ fn an_attached_reader_gets_all_deltas_however_late_it_reads() {
         channel.subscribe().so_far(|_| true).is_none(),
         "a newcomer sees the commit"
     );
-    channel.tidy();
     assert_eq!(channel.subscribe().more_after(|_| true), []);
+}
+
+#[test]
+fn the_text_of_a_committed_message_stays_a_second_for_readers_that_lag() {
+    let channel = Hub::default().enter(&key());
+    let mut readers = [channel.subscribe(), channel.subscribe()];
+    say(&channel, 3, "m", 0, "text");
+    channel.close_message(&MessageId::new("m"));
+    let now = Instant::now();
+    for after in [Duration::ZERO, Duration::from_millis(999)] {
+        channel.tidy(now + after);
+    }
+    let [late, later] = &mut readers;
+    assert_eq!(
+        words(late.more_after(|_| true)),
+        [(0, 0, "text".to_owned())]
+    );
+    channel.tidy(now + LINGER);
+    assert_eq!(later.more_after(|_| true), []);
 }
 
 #[test]
