@@ -41,6 +41,9 @@ pub(super) const MAX_HEADER_LIST_SIZE: u16 = 6;
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 /// How long a server may take to say why it closes a connection.
 const LAST_WORDS: Duration = Duration::from_secs(1);
+/// How much longer a flood may take until the server has ended its first connection: the machine may be
+/// busy.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A frame (RFC 9113, section 4.1).
 pub(super) fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
@@ -285,21 +288,26 @@ fn code_name(code: u32) -> String {
 }
 
 /// Sends what `next` of each connection's `make` gives, as fast as it is taken, on one connection after
-/// another.
+/// another: until the time is up and the server has ended one.
 pub(super) async fn flood<N: FnMut() -> Vec<u8>>(
     address: SocketAddr,
     until: Instant,
     make: impl Fn() -> N,
 ) -> Tally {
     let mut tally = Tally::default();
-    while Instant::now() < until {
+    let last = |tally: &Tally| match tally.ended() {
+        0 => until + PATIENCE,
+        _ => until,
+    };
+    while Instant::now() < last(&tally) {
         let Ok(mut wire) = Wire::connect(address, &[]).await else {
             continue;
         };
         let mut next = make();
         let mut patience = Duration::ZERO;
-        while Instant::now() < until {
-            if !wire.send(&next(), until).await {
+        let last = last(&tally);
+        while Instant::now() < last {
+            if !wire.send(&next(), last).await {
                 patience = LAST_WORDS;
                 break;
             }
