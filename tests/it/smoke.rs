@@ -4,8 +4,9 @@ use std::time::Duration;
 
 use contextd::{
     grpc::stream::Waiting,
-    pb::{self, Event, event::Payload},
+    pb::{self, Event, event::Payload, turn_service_client::TurnServiceClient},
 };
+use tonic::transport::Endpoint;
 
 use crate::harness::{
     Options, Replica,
@@ -76,11 +77,15 @@ async fn a_caller_that_reads_late_is_shown_the_text_before_its_commit() {
     };
     let (_database, replica) = Replica::alone(options.script("hasty", hasty)).await;
     let turns = replica.turns().await;
-    // More than a connection takes before it is read.
-    let long = "Go on. ".repeat(100_000);
-    let request = turn("chat-1", "scripted/hasty", &long);
-    let mut stream = turns
-        .clone()
+    // It takes no more than the first events before it is read.
+    let narrow = Endpoint::from_shared(format!("http://{}", replica.address))
+        .unwrap()
+        .initial_stream_window_size(64)
+        .connect()
+        .await
+        .unwrap();
+    let request = turn("chat-1", "scripted/hasty", "Go");
+    let mut stream = TurnServiceClient::new(narrow)
         .execute_turn(request)
         .await
         .unwrap()
