@@ -39,7 +39,7 @@ const PAGE: i32 = 1_000;
 /// Short leases, small pieces of text and quick retries.
 const SETTINGS: &str = r#"
 [turn]
-lease_ttl = "1s"
+lease_ttl = "3s"
 delta_flush = "1ms"
 retry_base_delay = "50ms"
 retry_max_delay = "100ms"

@@ -136,7 +136,7 @@ class McpToolsTest {
 
   @Test
   void aServerThatDiedIsStartedAgainWithTheNextCall() throws Exception {
-    try (McpTools tools = command().timeout(java.time.Duration.ofSeconds(3)).connect()) {
+    try (McpTools tools = command().timeout(java.time.Duration.ofSeconds(10)).connect()) {
       assertThrows(RuntimeException.class, () -> call(named(tools, "die"), "{}"));
       assertEquals(
           "5",
