@@ -24,7 +24,7 @@ const REFUSAL: &str = "refusal";
 /// A medium that is stored. Statements know it by this name: its body is the id of a blob, which it
 /// keeps.
 /// [`PartRow::kind`] of a medium that a blob holds.
-pub(crate) const MEDIA: &str = "media";
+pub const MEDIA: &str = "media";
 const LINK: &str = "media_url";
 /// Its body is the item, its name the provider's name of the type.
 const PROVIDER_ITEM: &str = "provider_item";

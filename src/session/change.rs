@@ -123,11 +123,6 @@ impl<'a> Change<'a> {
     pub fn first_seq(&self) -> Seq {
         Seq(self.session.next_seq.0 - self.count())
     }
-
-    /// The newest seq that it makes.
-    pub fn last_seq(&self) -> Seq {
-        Seq(self.session.next_seq.0 - 1)
-    }
 }
 
 /// An event. What it is about stands in the rows; payloads are encoded already.

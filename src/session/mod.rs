@@ -107,6 +107,11 @@ impl Session {
         self.turn.as_ref().filter(|_| self.state.is_live())
     }
 
+    /// The newest seq.
+    pub fn last_seq(&self) -> Seq {
+        Seq(self.next_seq.0 - 1)
+    }
+
     /// Whether this replica runs the turn, as far as it is known.
     pub fn is_owned_by(&self, replica: &str) -> bool {
         self.state == SessionState::Running && self.owner.as_deref() == Some(replica)

@@ -126,11 +126,25 @@ impl Rows {
     pub fn shift(&self) -> Shift {
         let mut shift = Shift::default();
         for Placed { message, .. } in &self.messages {
-            shift.messages(1, i64::from(message.overhead));
+            message.count(&mut shift);
         }
-        for (_, _, StoredPart { size, .. }) in self.parts() {
-            shift.count(size.category.into(), 1, i64::from(size.tokens));
+        for early in &self.early {
+            count(&early.part, &mut shift);
         }
         shift
     }
+}
+
+impl NewMessage {
+    /// What it adds to the counters.
+    pub fn count(&self, shift: &mut Shift) {
+        shift.messages(1, i64::from(self.overhead));
+        for part in &self.parts {
+            count(part, shift);
+        }
+    }
+}
+
+fn count(StoredPart { size, .. }: &StoredPart, shift: &mut Shift) {
+    shift.count(size.category.into(), 1, i64::from(size.tokens));
 }

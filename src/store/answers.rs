@@ -165,7 +165,7 @@ impl Store {
         if !self.commit(key, before, &change, &commit).await? {
             return Ok(None);
         }
-        submitted.last_seq = change.last_seq();
+        submitted.last_seq = change.session.last_seq();
         submitted.requested = to_run;
         submitted.grant = Grant::of(&change.session).filter(|_| resumes);
         Ok(Some(submitted))

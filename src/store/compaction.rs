@@ -20,10 +20,7 @@ use crate::{
         CompactionId, CompactionState, Payload, RequestId, Seq, SessionKey, Usage, UsageTotals,
         command::Idempotency, event::StepPosition,
     },
-    session::{
-        counters::Shift,
-        rows::{NewMessage, Rows},
-    },
+    session::{counters::Shift, rows::NewMessage},
 };
 
 /// Where a compaction stands.
@@ -225,7 +222,6 @@ impl Store {
         let id = compaction.as_str();
         let kept: Vec<i64> = replacement.kept.iter().map(|seq| seq.0).collect();
         let rows = swap_rows(replacement);
-        let rows = RowColumns::from(&rows);
         let Shift {
             messages,
             overhead,
@@ -331,17 +327,14 @@ impl Store {
     }
 }
 
-/// The event, and the parts of the summary; its message is written by the statement.
-fn swap_rows(replacement: &Replacement<'_>) -> Rows {
-    let mut rows = Rows::new(replacement.estimator, 0);
-    rows.event(replacement.completed.clone(), StepPosition::default());
-    for call in &replacement.accounts {
-        rows.event(call.clone(), StepPosition::default());
+/// The events, and the parts of the summary; its message is written by the statement.
+fn swap_rows<'a>(replacement: &'a Replacement<'_>) -> RowColumns<'a> {
+    let mut rows = RowColumns::new(replacement.estimator);
+    for event in std::iter::once(replacement.completed).chain(&replacement.accounts) {
+        rows.event(StepPosition::default(), event);
     }
     if let Some(summary) = replacement.summary {
-        for (position, part) in summary.parts.iter().enumerate() {
-            rows.early_part(&summary.id, position, part.clone());
-        }
+        rows.parts_of(summary);
     }
     rows
 }

@@ -25,7 +25,7 @@ impl Grant {
         Some(Self {
             fence: session.fence,
             turn: session.live_turn()?.clone(),
-            last_seq: Seq(session.next_seq.0 - 1),
+            last_seq: session.last_seq(),
         })
     }
 

@@ -22,11 +22,7 @@ use crate::{
         Anchor, BlobId, CallId, MessageId, Payload, RequestId, Seq, SessionKey, TurnId,
         append::OpenCall, command::Idempotency, event::StepPosition, ledger::ModelDependent,
     },
-    session::{
-        SessionState,
-        counters::Shift,
-        rows::{NewMessage, Rows},
-    },
+    session::{SessionState, counters::Shift, rows::NewMessage},
 };
 
 /// The turn of calls that were appended: none.
@@ -165,8 +161,10 @@ impl Store {
         let key = Key::from(key);
         let columns = Columns::from(import);
         let rows = rows(import);
-        let rows = RowColumns::from(&rows);
-        let shift = shift(import.messages);
+        let mut shift = Shift::default();
+        for message in import.messages {
+            message.count(&mut shift);
+        }
         let Version {
             context,
             epoch,
@@ -213,32 +211,16 @@ impl Store {
 
 /// An event for each message, and the parts; the messages themselves are written by the statement,
 /// with their times.
-fn rows(import: &Import<'_>) -> Rows {
-    let mut rows = Rows::new(import.estimator, 0);
+fn rows<'a>(import: &Import<'a>) -> RowColumns<'a> {
+    let mut rows = RowColumns::new(import.estimator);
     for message in import.messages {
-        rows.event(
-            Payload::MessageCommitted {
-                message: message.id.clone(),
-            },
-            StepPosition::default(),
-        );
-        for (position, part) in message.parts.iter().enumerate() {
-            rows.early_part(&message.id, position, part.clone());
-        }
+        let committed = Payload::MessageCommitted {
+            message: message.id.clone(),
+        };
+        rows.event(StepPosition::default(), &committed);
+        rows.parts_of(message);
     }
     rows
-}
-
-/// What the messages change in the counters.
-fn shift(messages: &[NewMessage]) -> Shift {
-    let mut shift = Shift::default();
-    for message in messages {
-        shift.messages(1, i64::from(message.overhead));
-        for part in &message.parts {
-            shift.count(part.size.category.into(), 1, i64::from(part.size.tokens));
-        }
-    }
-    shift
 }
 
 #[derive(Default)]

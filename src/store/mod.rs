@@ -53,6 +53,7 @@ pub mod fork;
 pub mod grant;
 pub mod idempotency;
 pub mod import;
+mod insist;
 pub mod lease;
 mod lent;
 pub mod listen;

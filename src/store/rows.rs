@@ -7,8 +7,14 @@ use super::{
 };
 use crate::{
     codec,
-    model::{MessageId, Part, Payload, SessionKey, event::StepPosition, message::StoredPart},
-    session::rows::{NewMessage, Placed, Rows},
+    model::{
+        Counted, MessageId, Part, Payload, Role, SessionKey, event::StepPosition,
+        message::StoredPart,
+    },
+    session::{
+        change::ResultMessage,
+        rows::{NewMessage, Placed, Rows},
+    },
 };
 
 /// The names of the parameters that the rows of a write are.
@@ -49,49 +55,36 @@ pub(super) struct RowColumns<'a> {
     refs: Vec<String>,
     steps: Vec<i32>,
     attempts: Vec<i32>,
-    message_events: Vec<i32>,
-    message_ids: Vec<&'a str>,
-    message_roles: Vec<i16>,
-    message_steps: Vec<i32>,
-    message_tokens: Vec<i32>,
-    message_pinned: Vec<bool>,
-    message_infos: Vec<Vec<u8>>,
-    part_messages: Vec<&'a str>,
-    part_positions: Vec<i32>,
-    part_kinds: Vec<String>,
-    part_calls: Vec<Option<String>>,
-    part_names: Vec<Option<String>>,
-    part_outcomes: Vec<Option<i16>>,
-    part_bodies: Vec<String>,
-    part_rests: Vec<Option<Vec<u8>>>,
-    part_tokens: Vec<i32>,
-    part_categories: Vec<i16>,
+    messages: MessageColumns<'a>,
+    parts: PartColumns<'a>,
     estimator: &'a str,
     offset: i64,
 }
 
 impl<'a> From<&'a Rows> for RowColumns<'a> {
     fn from(rows: &'a Rows) -> Self {
-        let mut columns = Self {
-            estimator: &rows.estimator,
-            offset: rows.offset,
-            ..Self::default()
-        };
+        let mut columns = Self::new(&rows.estimator);
+        columns.offset = rows.offset;
         for (at, payload) in &rows.events {
             columns.event(*at, payload);
         }
-        for placed in &rows.messages {
-            columns.message(placed);
-        }
-        for (message, position, part) in rows.parts() {
-            columns.part(message, position, part);
-        }
+        columns.messages.add(rows);
+        columns.parts.add(rows);
         columns
     }
 }
 
 impl<'a> RowColumns<'a> {
-    fn event(&mut self, at: StepPosition, payload: &Payload) {
+    /// No rows yet, of sizes that `estimator` counted.
+    pub(super) fn new(estimator: &'a str) -> Self {
+        Self {
+            estimator,
+            ..Self::default()
+        }
+    }
+
+    /// Adds an event.
+    pub(super) fn event(&mut self, at: StepPosition, payload: &Payload) {
         let codec::event::Encoded {
             kind,
             refs,
@@ -104,90 +97,192 @@ impl<'a> RowColumns<'a> {
         self.attempts.push(signed(at.attempt));
     }
 
-    fn message(
-        &mut self,
-        Placed {
-            event,
-            step,
-            message,
-        }: &'a Placed,
-    ) {
-        self.message_events
-            .push(i32::try_from(event + 1).unwrap_or(i32::MAX));
-        self.message_ids.push(message.id.as_str());
-        self.message_roles.push(role_number(message.role));
-        self.message_steps.push(signed(*step));
-        self.message_tokens.push(signed(message.overhead));
-        self.message_pinned.push(message.pinned);
-        self.message_infos.push(message_info(message));
-    }
-
-    fn part(&mut self, message: &'a MessageId, position: usize, part: &StoredPart) {
-        let StoredPart {
-            part,
-            size,
-            estimator: _,
-            pruned: _,
-        } = part;
-        let row = part_row(part);
-        self.part_messages.push(message.as_str());
-        self.part_positions
-            .push(i32::try_from(position).unwrap_or(i32::MAX));
-        self.part_kinds.push(row.kind);
-        self.part_calls.push(row.call);
-        self.part_names.push(row.name);
-        self.part_outcomes.push(row.outcome);
-        self.part_bodies.push(row.body);
-        self.part_rests.push(row.rest);
-        self.part_tokens.push(signed(size.tokens));
-        self.part_categories.push(category_number(size.category));
+    /// Adds the parts of a message whose own row another statement writes.
+    pub(super) fn parts_of(&mut self, message: &'a NewMessage) {
+        for (position, part) in message.parts.iter().enumerate() {
+            self.parts.stored(&message.id, position, part);
+        }
     }
 
     /// The values of [`PARAMETERS`].
     pub(super) fn values<'v>(&'v self, key: &'v Key) -> Vec<(&'static str, Param<'v>)> {
-        let values: [Param<'v>; 26] = [
-            &key.tenant,
-            &key.session,
-            &self.kinds,
-            &self.payloads,
-            &self.refs,
-            &self.steps,
-            &self.attempts,
-            &self.message_events,
-            &self.message_ids,
-            &self.message_roles,
-            &self.message_steps,
-            &self.message_tokens,
-            &self.message_pinned,
-            &self.message_infos,
-            &self.part_messages,
-            &self.part_positions,
-            &self.part_kinds,
-            &self.part_calls,
-            &self.part_names,
-            &self.part_outcomes,
-            &self.part_bodies,
-            &self.part_rests,
-            &self.part_tokens,
-            &self.part_categories,
-            &self.estimator,
-            &self.offset,
+        let mut values: Vec<(&'static str, Param<'v>)> = vec![
+            ("tenant", &key.tenant),
+            ("session", &key.session),
+            ("kinds", &self.kinds),
+            ("payloads", &self.payloads),
+            ("refs", &self.refs),
+            ("steps", &self.steps),
+            ("attempts", &self.attempts),
         ];
-        PARAMETERS.into_iter().zip(values).collect()
+        values.extend(self.messages.values());
+        values.extend(self.parts.values());
+        values.extend([
+            ("estimator", &self.estimator as Param<'v>),
+            ("offset", &self.offset),
+        ]);
+        values
     }
 
     /// Whether a statement of that name has a row to write.
     pub(super) fn need(&self, statement: &str) -> bool {
         match statement {
             "store::rows::events" => !self.kinds.is_empty(),
-            "store::rows::messages" => !self.message_ids.is_empty(),
-            "store::rows::parts" => !self.part_messages.is_empty(),
-            "store::rows::context" => {
-                !self.message_ids.is_empty() || !self.part_messages.is_empty()
-            }
-            "store::rows::media" => self.part_kinds.iter().any(|kind| kind == "media"),
+            "store::rows::messages" => !self.messages.is_empty(),
+            "store::rows::parts" => !self.parts.is_empty(),
+            "store::rows::context" => !self.messages.is_empty() || !self.parts.is_empty(),
+            "store::rows::media" => self.parts.has_media(),
             _ => true,
         }
+    }
+}
+
+/// Messages as columns.
+#[derive(Debug, Default)]
+pub(super) struct MessageColumns<'a> {
+    /// The event that commits each; the first is 1.
+    events: Vec<i32>,
+    ids: Vec<&'a str>,
+    roles: Vec<i16>,
+    steps: Vec<i32>,
+    tokens: Vec<i32>,
+    pinned: Vec<bool>,
+    infos: Vec<Vec<u8>>,
+}
+
+impl<'a> MessageColumns<'a> {
+    /// The messages of these rows.
+    pub(super) fn add(&mut self, rows: &'a Rows) {
+        for Placed {
+            event,
+            step,
+            message,
+        } in &rows.messages
+        {
+            self.push(*event, &message.id, message.role, (*step, message.overhead));
+            self.pinned.push(message.pinned);
+            self.infos.push(message_info(message));
+        }
+    }
+
+    /// The message of results, by the position of its event from 0.
+    pub(super) fn results(&mut self, event: usize, message: &'a ResultMessage) {
+        let ResultMessage { id, step, overhead } = message;
+        self.push(event, id, Role::Tool, (*step, *overhead));
+        self.pinned.push(false);
+        self.infos.push(Vec::new());
+    }
+
+    fn push(&mut self, event: usize, id: &'a MessageId, role: Role, (step, overhead): (u32, u32)) {
+        self.events
+            .push(i32::try_from(event + 1).unwrap_or(i32::MAX));
+        self.ids.push(id.as_str());
+        self.roles.push(role_number(role));
+        self.steps.push(signed(step));
+        self.tokens.push(signed(overhead));
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.ids.is_empty()
+    }
+
+    pub(super) fn values(&self) -> [(&'static str, Param<'_>); 7] {
+        [
+            ("message_events", &self.events),
+            ("message_ids", &self.ids),
+            ("message_roles", &self.roles),
+            ("message_steps", &self.steps),
+            ("message_tokens", &self.tokens),
+            ("message_pinned", &self.pinned),
+            ("message_infos", &self.infos),
+        ]
+    }
+}
+
+/// Parts as columns.
+#[derive(Debug, Default)]
+pub(super) struct PartColumns<'a> {
+    messages: Vec<&'a str>,
+    positions: Vec<i32>,
+    kinds: Vec<String>,
+    calls: Vec<Option<String>>,
+    names: Vec<Option<String>>,
+    outcomes: Vec<Option<i16>>,
+    bodies: Vec<String>,
+    rests: Vec<Option<Vec<u8>>>,
+    tokens: Vec<i32>,
+    categories: Vec<i16>,
+}
+
+impl<'a> PartColumns<'a> {
+    /// The parts of these rows.
+    pub(super) fn add(&mut self, rows: &'a Rows) {
+        for (message, position, part) in rows.parts() {
+            self.stored(message, position, part);
+        }
+    }
+
+    fn stored(&mut self, message: &'a MessageId, position: usize, part: &StoredPart) {
+        let StoredPart {
+            part,
+            size,
+            estimator: _,
+            pruned: _,
+        } = part;
+        let position = i32::try_from(position).unwrap_or(i32::MAX);
+        self.push((message, position), part_row(part), *size);
+    }
+
+    /// Adds a part at its place.
+    pub(super) fn push(
+        &mut self,
+        (message, position): (&'a MessageId, i32),
+        row: codec::part::PartRow,
+        size: Counted,
+    ) {
+        self.messages.push(message.as_str());
+        self.positions.push(position);
+        self.kinds.push(row.kind);
+        self.calls.push(row.call);
+        self.names.push(row.name);
+        self.outcomes.push(row.outcome);
+        self.bodies.push(row.body);
+        self.rests.push(row.rest);
+        self.tokens.push(signed(size.tokens));
+        self.categories.push(category_number(size.category));
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.messages.is_empty()
+    }
+
+    fn has_media(&self) -> bool {
+        self.kinds.iter().any(|kind| kind == codec::part::MEDIA)
+    }
+
+    /// The media among them, by message and place: a medium's body is the blob that holds its content.
+    pub(super) fn media(&self) -> impl Iterator<Item = (&'a str, i32, &str)> {
+        let places = self.messages.iter().zip(&self.positions);
+        let contents = self.kinds.iter().zip(&self.bodies);
+        places
+            .zip(contents)
+            .filter(|(_, (kind, _))| *kind == codec::part::MEDIA)
+            .map(|((message, position), (_, blob))| (*message, *position, blob.as_str()))
+    }
+
+    pub(super) fn values(&self) -> [(&'static str, Param<'_>); 10] {
+        [
+            ("part_messages", &self.messages),
+            ("part_positions", &self.positions),
+            ("part_kinds", &self.kinds),
+            ("part_calls", &self.calls),
+            ("part_names", &self.names),
+            ("part_outcomes", &self.outcomes),
+            ("part_bodies", &self.bodies),
+            ("part_rests", &self.rests),
+            ("part_tokens", &self.tokens),
+            ("part_categories", &self.categories),
+        ]
     }
 }
 

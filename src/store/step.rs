@@ -2,17 +2,14 @@
 //! `session` decides, from the session as this replica left it where that is known; an answer that was
 //! lost is asked for again.
 
-use std::time::Instant;
-
 use super::{
     Error, Store,
     commit::{Committed, LOST_RACES},
     seen::SeenSession,
-    turn::{FIRST_PAUSE, LONGEST_PAUSE},
     written::{Ack, Fenced, Written},
 };
 use crate::{
-    model::{Seq, SessionKey, TurnFence, command::TurnRequest},
+    model::{SessionKey, TurnFence, command::TurnRequest},
     session::{
         Session, Version, append,
         change::Change,
@@ -90,8 +87,7 @@ impl Store {
         }
     }
 
-    /// Decides as the owner and commits, for as long as the lease may last. A write whose answer was lost
-    /// is found to have landed, or repeated.
+    /// Decides as the owner and commits. A write whose answer was lost is found to have landed, or repeated.
     async fn write_as_owner<'a>(
         &self,
         key: &SessionKey,
@@ -99,18 +95,8 @@ impl Store {
         estimator: &str,
         decide: impl Fn(&Session) -> Option<Change<'a>>,
     ) -> Result<Fenced, Error> {
-        let give_up = Instant::now() + self.lease;
-        let mut pause = FIRST_PAUSE;
-        loop {
-            match self.try_as_owner(key, right, estimator, &decide).await {
-                Err(error) if error.is_transient() && Instant::now() + pause < give_up => {
-                    tracing::warn!(%error, "no answer to a write; repeating it");
-                    tokio::time::sleep(pause).await;
-                    pause = (pause * 2).min(LONGEST_PAUSE);
-                }
-                result => return result,
-            }
-        }
+        self.insist(|| self.try_as_owner(key, right, estimator, &decide))
+            .await
     }
 
     async fn try_as_owner<'a>(
@@ -174,6 +160,6 @@ fn ack(session: &Session) -> Ack {
     Ack {
         state: session.state,
         cancelled: session.cancel.is_some(),
-        last_seq: Seq(session.next_seq.0 - 1),
+        last_seq: session.last_seq(),
     }
 }

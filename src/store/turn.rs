@@ -1,10 +1,7 @@
 //! The end of a turn, which its owner writes. It carries the turn, its owner and the fence
 //! `(epoch, op)`; one that carries an old fence, or another turn or owner, changes nothing.
 
-use std::{
-    sync::LazyLock,
-    time::{Duration, Instant},
-};
+use std::sync::LazyLock;
 
 use tokio_postgres::Row;
 
@@ -86,11 +83,6 @@ pub(super) static STOP: LazyLock<Vec<Named>> = named![
     "sql/rows/session_used.sql",
     "sql/stop/queue.sql",
 ];
-/// The pause before an owner's write is repeated whose answer was lost; the next ones are twice as long.
-pub(super) const FIRST_PAUSE: Duration = Duration::from_millis(20);
-/// The longest of these pauses.
-pub(super) const LONGEST_PAUSE: Duration = Duration::from_secs(1);
-
 pub(super) const SETTLE: &str = "-- store::turn::settle
     select epoch, op, owner, written_by, turn_id, state, cancel, next_seq from session_run where tenant_id = $1 and session_id = $2";
 
@@ -243,32 +235,19 @@ impl Store {
         queries: &[Query<'_>],
         own: usize,
     ) -> Result<(Fenced, Vec<Row>), Error> {
-        let give_up = Instant::now() + self.lease;
-        let mut pause = FIRST_PAUSE;
-        loop {
-            let result = match queries {
-                [single] => self.database.write(single).await.map(|rows| vec![rows]),
-                _ => self.database.transact(queries).await,
+        self.insist(|| async {
+            let mut answers = match queries {
+                [single] => vec![self.database.write(single).await?],
+                _ => self.database.transact(queries).await?,
             };
-            match result {
-                Ok(mut answers) => match answers.get(own).and_then(|rows| rows.first()) {
-                    Some(row) => {
-                        let applied = Fenced::Applied(ack(row)?);
-                        return Ok((
-                            applied,
-                            answers.drain(own + 1..).next_back().unwrap_or_default(),
-                        ));
-                    }
-                    None => return Ok((self.settle(key, right).await?, Vec::new())),
-                },
-                Err(error) if error.is_transient() && Instant::now() + pause < give_up => {
-                    tracing::warn!(%error, "no answer to a write; repeating it");
-                    tokio::time::sleep(pause).await;
-                    pause = (pause * 2).min(LONGEST_PAUSE);
-                }
-                Err(error) => return Err(error),
-            }
-        }
+            let Some(row) = answers.get(own).and_then(|rows| rows.first()) else {
+                return Ok((self.settle(key, right).await?, Vec::new()));
+            };
+            let applied = Fenced::Applied(ack(row)?);
+            let last = answers.drain(own + 1..).next_back();
+            Ok((applied, last.unwrap_or_default()))
+        })
+        .await
     }
 
     /// Whether a write that now changes nothing had landed before: the fence of its turn has moved

@@ -5,20 +5,19 @@ use jiff::Timestamp;
 use crate::{
     codec::{self, event::kind},
     model::{
-        CallId, Category, Role, TurnId, UsageTotals,
+        CallId, Category, Counted, TurnId, UsageTotals,
         event::{StepPosition, WaitsFor},
     },
     session::{
-        change::{AnswerKind, AskedCall, Change, ClosedCall, Event, ResultMessage, TurnChange},
+        change::{AnswerKind, AskedCall, Change, ClosedCall, Event, TurnChange},
         counters::Shift,
         new_calls::{Batch, CallFate, NewCall},
-        rows::{Placed, Rows},
     },
     store::{
         anchor::AnchorColumns,
         pipeline::Param,
-        row::{category_number, role_number, state_number},
-        rows::{message_info, part_row, signed},
+        row::state_number,
+        rows::{MessageColumns, PartColumns, part_row, signed},
         seen::cancel_columns,
         tool_call::{
             ANSWERED, APPROVAL, CANCELLED, DENIED, REQUESTED, TIMED_OUT, WAITING, asked_status,
@@ -33,6 +32,7 @@ pub(super) struct Columns<'a> {
     events: EventColumns,
     messages: MessageColumns<'a>,
     parts: PartColumns<'a>,
+    blobs: BlobColumns<'a>,
     closed: ClosedColumns<'a>,
     asked: AskedColumns<'a>,
     calls: CallColumns<'a>,
@@ -45,11 +45,13 @@ pub(super) struct Columns<'a> {
 
 impl<'a> From<&'a Change<'_>> for Columns<'a> {
     fn from(change: &'a Change<'_>) -> Self {
+        let (parts, blobs) = parts(change);
         Self {
             session: SessionColumns::from(change),
             events: EventColumns::from(change),
-            messages: MessageColumns::from(change),
-            parts: PartColumns::from(change),
+            messages: messages(change),
+            parts,
+            blobs,
             closed: ClosedColumns::from(change.closed.as_slice()),
             asked: AskedColumns::from(change.asked.as_slice()),
             calls: CallColumns::from(change.batch),
@@ -68,6 +70,7 @@ impl Columns<'_> {
         values.extend(self.events.values());
         values.extend(self.messages.values());
         values.extend(self.parts.values());
+        values.extend(self.blobs.values());
         values.extend(self.closed.values());
         values.extend(self.asked.values());
         values.extend(self.calls.values());
@@ -85,9 +88,9 @@ impl Columns<'_> {
     pub(super) fn need(&self, statement: &str) -> bool {
         match statement {
             "store::commit::events" => !self.events.kinds.is_empty(),
-            "store::commit::messages" => !self.messages.ids.is_empty(),
-            "store::commit::parts" => !self.parts.messages.is_empty(),
-            "store::commit::media" => !self.parts.blobs.is_empty(),
+            "store::commit::messages" => !self.messages.is_empty(),
+            "store::commit::parts" => !self.parts.is_empty(),
+            "store::commit::media" => !self.blobs.ids.is_empty(),
             "store::commit::close_calls" => !self.closed.calls.is_empty(),
             "store::commit::ask_calls" => !self.asked.calls.is_empty(),
             "store::commit::new_calls" => !self.calls.ids.is_empty(),
@@ -334,160 +337,75 @@ fn written(event: &Event) -> Written {
     }
 }
 
+/// The blobs that parts refer to, by the places of the parts.
 #[derive(Default)]
-struct MessageColumns<'a> {
-    /// The event that commits each, from 0.
-    events: Vec<i32>,
-    ids: Vec<&'a str>,
-    roles: Vec<i16>,
-    steps: Vec<i32>,
-    tokens: Vec<i32>,
-    pinned: Vec<bool>,
-    infos: Vec<Vec<u8>>,
-}
-
-impl<'a> From<&'a Change<'_>> for MessageColumns<'a> {
-    fn from(change: &'a Change<'_>) -> Self {
-        let mut columns = Self::default();
-        let position = |event: usize| i32::try_from(event).unwrap_or(i32::MAX);
-        for Placed {
-            event,
-            step,
-            message,
-        } in change.rows.iter().flat_map(|rows| &rows.messages)
-        {
-            columns.events.push(position(*event));
-            columns.ids.push(message.id.as_str());
-            columns.roles.push(role_number(message.role));
-            columns.steps.push(signed(*step));
-            columns.tokens.push(signed(message.overhead));
-            columns.pinned.push(message.pinned);
-            columns.infos.push(message_info(message));
-        }
-        if let Some((at, ResultMessage { id, step, overhead })) = &change.message {
-            let before = change.rows.map_or(0, |rows| rows.events.len());
-            columns.events.push(position(before + at));
-            columns.ids.push(id.as_str());
-            columns.roles.push(role_number(Role::Tool));
-            columns.steps.push(signed(*step));
-            columns.tokens.push(signed(*overhead));
-            columns.pinned.push(false);
-            columns.infos.push(Vec::new());
-        }
-        columns
-    }
-}
-
-impl MessageColumns<'_> {
-    fn values(&self) -> [(&'static str, Param<'_>); 7] {
-        [
-            ("message_events", &self.events),
-            ("message_ids", &self.ids),
-            ("message_roles", &self.roles),
-            ("message_steps", &self.steps),
-            ("message_tokens", &self.tokens),
-            ("message_pinned", &self.pinned),
-            ("message_infos", &self.infos),
-        ]
-    }
-}
-
-#[derive(Default)]
-struct PartColumns<'a> {
+struct BlobColumns<'a> {
+    ids: Vec<String>,
     messages: Vec<&'a str>,
     positions: Vec<i32>,
-    kinds: Vec<String>,
-    calls: Vec<Option<String>>,
-    names: Vec<Option<String>>,
-    outcomes: Vec<Option<i16>>,
-    bodies: Vec<String>,
-    rests: Vec<Option<Vec<u8>>>,
-    tokens: Vec<i32>,
-    categories: Vec<i16>,
-    blobs: Vec<String>,
-    blob_messages: Vec<&'a str>,
-    blob_positions: Vec<i32>,
 }
 
-impl<'a> From<&'a Change<'_>> for PartColumns<'a> {
-    fn from(change: &'a Change<'_>) -> Self {
-        let mut columns = Self::default();
-        let rows = change.rows.into_iter().flat_map(Rows::parts);
-        for (message, position, part) in rows {
-            let place = (
-                message.as_str(),
-                i32::try_from(position).unwrap_or(i32::MAX),
-            );
-            let row = part_row(&part.part);
-            // A medium's body is the blob that holds its content.
-            if row.kind == codec::part::MEDIA {
-                columns.blob(place, row.body.clone());
-            }
-            columns.part(place, row, (part.size.tokens, part.size.category));
-        }
-        for ClosedCall {
-            answer,
-            tool,
-            position,
-            message,
-        } in &change.closed
-        {
-            let place = (message.as_str(), signed(*position));
-            for blob in &answer.blobs {
-                columns.blob(place, blob.to_string());
-            }
-            let row = codec::part::PartRow {
-                name: Some(tool.clone()),
-                ..part_row(&answer.part)
-            };
-            columns.part(place, row, (answer.tokens, Category::ToolResults));
-        }
-        columns
-    }
-}
-
-impl<'a> PartColumns<'a> {
-    fn part(
-        &mut self,
-        (message, position): (&'a str, i32),
-        row: codec::part::PartRow,
-        (tokens, category): (u32, Category),
-    ) {
+impl<'a> BlobColumns<'a> {
+    fn push(&mut self, message: &'a str, position: i32, blob: &str) {
+        self.ids.push(blob.to_owned());
         self.messages.push(message);
         self.positions.push(position);
-        self.kinds.push(row.kind);
-        self.calls.push(row.call);
-        self.names.push(row.name);
-        self.outcomes.push(row.outcome);
-        self.bodies.push(row.body);
-        self.rests.push(row.rest);
-        self.tokens.push(signed(tokens));
-        self.categories.push(category_number(category));
     }
 
-    fn blob(&mut self, (message, position): (&'a str, i32), blob: String) {
-        self.blobs.push(blob);
-        self.blob_messages.push(message);
-        self.blob_positions.push(position);
-    }
-
-    fn values(&self) -> [(&'static str, Param<'_>); 13] {
+    fn values(&self) -> [(&'static str, Param<'_>); 3] {
         [
-            ("part_messages", &self.messages),
-            ("part_positions", &self.positions),
-            ("part_kinds", &self.kinds),
-            ("part_calls", &self.calls),
-            ("part_names", &self.names),
-            ("part_outcomes", &self.outcomes),
-            ("part_bodies", &self.bodies),
-            ("part_rests", &self.rests),
-            ("part_tokens", &self.tokens),
-            ("part_categories", &self.categories),
-            ("blobs", &self.blobs),
-            ("blob_messages", &self.blob_messages),
-            ("blob_positions", &self.blob_positions),
+            ("blobs", &self.ids),
+            ("blob_messages", &self.messages),
+            ("blob_positions", &self.positions),
         ]
     }
+}
+
+/// The parts of a change: those of its rows, and the results of calls that it closes.
+fn parts<'a>(change: &'a Change<'_>) -> (PartColumns<'a>, BlobColumns<'a>) {
+    let mut parts = PartColumns::default();
+    let mut blobs = BlobColumns::default();
+    if let Some(rows) = change.rows {
+        parts.add(rows);
+    }
+    for (message, position, blob) in parts.media() {
+        blobs.push(message, position, blob);
+    }
+    for ClosedCall {
+        answer,
+        tool,
+        position,
+        message,
+    } in &change.closed
+    {
+        let position = signed(*position);
+        for blob in &answer.blobs {
+            blobs.push(message.as_str(), position, blob.as_str());
+        }
+        let row = codec::part::PartRow {
+            name: Some(tool.clone()),
+            ..part_row(&answer.part)
+        };
+        let size = Counted {
+            tokens: answer.tokens,
+            category: Category::ToolResults,
+        };
+        parts.push((message, position), row, size);
+    }
+    (parts, blobs)
+}
+
+/// The messages of a change: those of its rows, and the one that holds results.
+fn messages<'a>(change: &'a Change<'_>) -> MessageColumns<'a> {
+    let mut messages = MessageColumns::default();
+    if let Some(rows) = change.rows {
+        messages.add(rows);
+    }
+    if let Some((at, message)) = &change.message {
+        let before = change.rows.map_or(0, |rows| rows.events.len());
+        messages.results(before + at, message);
+    }
+    messages
 }
 
 #[derive(Default)]

@@ -100,7 +100,6 @@ fn of_commit(name: &str) -> Option<&'static str> {
         "growth" | "wake_at" | "turn_request" | "turn_model" => "null",
         name if name.starts_with("anchor_") => "null",
         "wake_within" => "60",
-        "message_events" => "array[0]",
         "event_kinds" => "array['tool_call_completed', 'tool_call_requested']",
         "event_payloads" => "array['', '']::bytea[]",
         "event_sizes" => "array[null, null]::bigint[]",
