@@ -1,8 +1,8 @@
 //! What tenants share fairly: a number of places, or of bytes, that calls hold and that others wait for.
 //!
-//! What is free next goes to the waiting tenant that holds the least, of those that hold the same to the one
-//! that was served the longest ago, and among its calls to the oldest. A tenant that wants everything leaves some to others where there is much
-//! ([`has_fair_room`]).
+//! What becomes free goes to the waiting tenant that holds the least; among tenants that hold the same,
+//! to the one that was served longest ago; and among its calls, to the oldest. A tenant that wants
+//! everything leaves some to others where there is much ([`has_fair_room`]).
 
 use std::{
     collections::{BTreeMap, HashMap, HashSet},

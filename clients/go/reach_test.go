@@ -18,7 +18,7 @@ import (
 	"github.com/contextd/contextd/clients/go/internal/testserver"
 )
 
-// listen is a server of another kind, on a port of its own.
+// listen starts a server that does not speak gRPC, on a free port.
 func listen(t *testing.T, answer func(net.Conn)) int {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")

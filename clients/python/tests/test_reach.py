@@ -22,7 +22,7 @@ Peer = Callable[[socket.socket], None]
 
 
 class Listener:
-    """A server of another kind, on a port of its own."""
+    """A server that does not speak gRPC, on a free port."""
 
     def __init__(self, peer: Peer) -> None:
         self._peer = peer

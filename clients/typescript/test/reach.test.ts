@@ -27,7 +27,7 @@ after(() => {
   rmSync(place, { recursive: true, force: true });
 });
 
-/** A server of another kind, on a port of its own. */
+/** A server that does not speak gRPC, on a free port. */
 async function listening(server: PlainServer): Promise<number> {
   servers.push(server);
   server.unref();

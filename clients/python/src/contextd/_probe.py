@@ -112,7 +112,7 @@ def _after_handshake(host: str, secure: ssl.SSLSocket, settings: Settings) -> Fi
         return Finding(f"TLS with {host} failed: {error}", "Check the server's TLS settings.")
     if _is_http2(answered) and settings.ca_file:
         return None
-    if _is_http2(answered):  # gRPC has authorities of its own, which may not have this one
+    if _is_http2(answered):  # gRPC uses its own root certificates, which may not include this one
         return Finding(
             f"{host} accepts TLS connections, but gRPC does not trust its certificate or was too slow",
             "If the certificate is from a private authority, set CONTEXTD_CA_FILE (ca_file): gRPC does not read the "

@@ -42,7 +42,7 @@ class Outage:
         self._lasts = False
 
     def failed(self, problem: Problem, seconds: float) -> None:
-        """A call or a stream failed, and is tried again for at most so many seconds."""
+        """A call or stream failed; it is retried for at most this many seconds."""
         if not self._lasts and (may_pass(problem) or is_broken_transport(problem)):
             self._lasts = True
             cause = problem.reason or problem.message or problem.code
