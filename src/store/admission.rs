@@ -7,7 +7,7 @@ use tokio_postgres::Row;
 
 use super::{
     AdmittedAt, Error, Store,
-    grant::{Grant, grant},
+    grant::Grant,
     idempotency::Remembered,
     lock::lock_run,
     named_parameters::{self, Named},
@@ -142,7 +142,7 @@ impl Store {
             Ok(answers) => answers
                 .get(own)
                 .and_then(|rows| rows.first())
-                .map(grant)
+                .map(|row| self.granted(&key, row))
                 .transpose(),
             // The same request at the same time was faster.
             Err(Error::Duplicate(_)) => Ok(None),
@@ -195,7 +195,7 @@ impl Store {
             named_parameters::queries(&ADMIT_NEW, &values, |name| admission.need(&rows, name))?;
         match self.database.transact(&queries).await {
             Ok(answers) => match answers.get(1).and_then(|rows| rows.first()) {
-                Some(row) => grant(row).map(Some),
+                Some(row) => self.granted(&key, row).map(Some),
                 None => self.check_tenant(&key.tenant).await.map(|()| None),
             },
             // A deleted session got this id at the same time.

@@ -85,21 +85,16 @@ impl Store {
         change: &Change<'_>,
         commit: &Committed<'_>,
     ) -> Result<bool, Error> {
-        let version = Box::pin(self.write(key, seen, change, commit)).await;
-        match version {
-            Ok(Some(version)) => {
-                self.own.keep(key, version, change, &self.replica);
-                Ok(true)
+        let written = Box::pin(self.write(key, seen, change, commit)).await;
+        match &written {
+            // When somebody has to look at calls is the database's to say: the row is not known then.
+            Ok(Some(version)) if change.wake_within.is_none() => {
+                let session = change.session.clone();
+                self.own.keep(key, version.clone(), session, &self.replica);
             }
-            Ok(None) => {
-                self.own.forget(key);
-                Ok(false)
-            }
-            Err(error) => {
-                self.own.forget(key);
-                Err(error)
-            }
+            Ok(_) | Err(_) => self.own.forget(key),
         }
+        written.map(|version| version.is_some())
     }
 
     /// The version that it leaves.

@@ -168,7 +168,10 @@ impl Store {
         match (fenced, next) {
             (Fenced::Applied(ack), _) => Ok((
                 Written::Applied(ack),
-                started.first().map(grant).transpose()?,
+                started
+                    .first()
+                    .map(|row| self.granted(key, row))
+                    .transpose()?,
             )),
             // The turn that follows has the session, and it may be this replica that was granted
             // it.

@@ -2,7 +2,7 @@
 
 use tokio_postgres::Row;
 
-use super::{Error, row::get};
+use super::{Error, Store, row::get, rows::Key, seen::session_row};
 use crate::{
     model::{Fence, Seq, TurnFence, TurnId},
     session::Session,
@@ -35,6 +35,15 @@ impl Grant {
             turn: &self.turn,
             fence: self.fence,
         }
+    }
+}
+
+impl Store {
+    /// A turn that was granted to this replica, by the row that the statement left.
+    pub(super) fn granted(&self, key: &Key, row: &Row) -> Result<Grant, Error> {
+        let (version, session) = session_row(row)?;
+        self.own.keep(&key.into(), version, session, &self.replica);
+        grant(row)
     }
 }
 

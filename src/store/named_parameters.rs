@@ -88,6 +88,7 @@ const FRAGMENTS: &[(&str, &str)] = &fragments![
     "reasoning_part",
     "request_is_new",
     "restored",
+    "session_columns",
     "session_page",
     "size",
     "tenant_lives",

@@ -1,6 +1,6 @@
-//! The sessions that this replica runs turns of, as its own last commits left them: what it writes next
-//! is decided from memory. A commit compares the version, so what is kept here can be old, but never
-//! does harm.
+//! The sessions that this replica runs turns of, as the admission or its own last commit left them: what it
+//! writes next is decided from memory. A commit compares the version, so a session that is out of date here
+//! does no harm.
 
 use std::{
     collections::HashMap,
@@ -9,7 +9,7 @@ use std::{
 
 use crate::{
     model::SessionKey,
-    session::{Session, Version, change::Change},
+    session::{Session, Version},
 };
 
 /// How many sessions are kept at most. Those that come later are read before each write.
@@ -25,21 +25,12 @@ impl OwnSessions {
         self.lock().get(key).cloned()
     }
 
-    /// Keeps what a commit left, where this replica has the turn from then on and knows the whole row.
-    pub(super) fn keep(
-        &self,
-        key: &SessionKey,
-        version: Version,
-        change: &Change<'_>,
-        replica: &str,
-    ) {
+    /// Keeps a session as it was left, if the replica has its turn.
+    pub(super) fn keep(&self, key: &SessionKey, version: Version, session: Session, replica: &str) {
         let mut kept = self.lock();
-        // When somebody has to look at the calls is the database's to say then.
-        let is_known = change.wake_within.is_none();
-        let is_owned = change.session.is_owned_by(replica);
         let has_room = kept.len() < MOST || kept.contains_key(key);
-        if is_known && is_owned && has_room {
-            kept.insert(key.clone(), (version, change.session.clone()));
+        if session.is_owned_by(replica) && has_room {
+            kept.insert(key.clone(), (version, session));
         } else {
             kept.remove(key);
         }

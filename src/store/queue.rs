@@ -11,7 +11,7 @@ use super::{
     Error, Store,
     admission::Admission,
     bounded_page::Listed,
-    grant::{Grant, grant},
+    grant::Grant,
     idempotency::{Remembered, Request, remembered},
     lock::lock_run,
     named_parameters::Named,
@@ -280,7 +280,9 @@ impl Store {
             let rows = self.database.read(outcome.sql, &outcome.params).await?;
             return not_queued(rows.first(), &new.idempotency.hash);
         };
-        let grant = first(starts).map(grant).transpose()?;
+        let grant = first(starts)
+            .map(|row| self.granted(&key, row))
+            .transpose()?;
         let interrupts = first(interrupts)
             .map(|row| interrupted(row, replica))
             .transpose()?
@@ -309,7 +311,7 @@ impl Store {
         answers
             .last()
             .and_then(|rows| rows.first())
-            .map(grant)
+            .map(|row| self.granted(&key, row))
             .transpose()
     }
 

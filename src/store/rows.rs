@@ -8,8 +8,8 @@ use super::{
 use crate::{
     codec,
     model::{
-        Counted, MessageId, Part, Payload, Role, SessionKey, event::StepPosition,
-        message::StoredPart,
+        Counted, MessageId, Part, Payload, Role, SessionId, SessionKey, TenantId,
+        event::StepPosition, message::StoredPart,
     },
     session::{
         change::ResultMessage,
@@ -310,6 +310,15 @@ impl From<&SessionKey> for Key {
             tenant: key.tenant.as_str().to_owned(),
             session: key.session.as_str().to_owned(),
         }
+    }
+}
+
+impl From<&Key> for SessionKey {
+    fn from(key: &Key) -> Self {
+        Self::new(
+            TenantId::new(key.tenant.as_str()),
+            SessionId::new(key.session.as_str()),
+        )
     }
 }
 

@@ -81,6 +81,17 @@ impl Store {
 }
 
 pub(super) fn seen_session(row: &Row) -> Result<SeenSession, Error> {
+    let (version, session) = session_row(row)?;
+    Ok(SeenSession {
+        version,
+        session,
+        messages_wait: get(row, "messages_wait")?,
+        now: get(row, "now")?,
+    })
+}
+
+/// The columns of the fragment `session_columns`.
+pub(super) fn session_row(row: &Row) -> Result<(Version, Session), Error> {
     let takeovers: i16 = get(row, "takeovers")?;
     let session = Session {
         state: session_state(get(row, "state")?)?,
@@ -105,12 +116,7 @@ pub(super) fn seen_session(row: &Row) -> Result<SeenSession, Error> {
         anchor: anchor(row)?,
         growth: get(row, "growth")?,
     };
-    Ok(SeenSession {
-        version: Version(get(row, "version")?),
-        session,
-        messages_wait: get(row, "messages_wait")?,
-        now: get(row, "now")?,
-    })
+    Ok((Version(get(row, "version")?), session))
 }
 
 pub(super) fn cancel_request(row: &Row) -> Result<Option<CancelRequest>, Error> {

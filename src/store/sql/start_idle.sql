@@ -9,7 +9,7 @@ with f as (
      and (not :follows::boolean or {accepted})
      and exists (select from queue q
                   where q.tenant_id = :tenant and q.session_id = :session and q.message_id = :message and q.status = 0 and q.starts_turn)
-  returning r.epoch, r.op, r.next_seq, r.next_seq - cardinality(:kinds::text[]) as base, r.turn_id, r.ctx_tokens, {anchor_before} as anchor),
+  returning {session_columns}, r.next_seq - cardinality(:kinds::text[]) as base, {anchor_before} as anchor),
 write_turn as (
   insert into turns (tenant_id, session_id, turn_id, request_id, request, model, trace, first_seq, anchor_before)
   select :tenant, :session, :turn, :request_id, :request::bytea, :model, :trace, f.base, f.anchor from f),
@@ -24,4 +24,4 @@ touch as (
      set {context_grown}
     from f, {grown} g
    where c.tenant_id = :tenant and c.session_id = :session)
-select f.epoch, f.op, f.turn_id, f.next_seq from f
+select f.* from f

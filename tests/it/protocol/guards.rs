@@ -205,13 +205,21 @@ fn kept(text: String) -> &'static str {
 
 fn slower(statement: &str) -> String {
     let at = [
-        ("store::queue::enqueue", MET, format!("{MET} cross join lateral {LATER}")),
-        ("store::queue::unqueue", "from f, picked p order by", format!("from f, {MOMENT}, picked p order by")),
+        (
+            "store::queue::enqueue",
+            MET,
+            format!("{MET} cross join lateral {LATER}"),
+        ),
+        (
+            "store::queue::unqueue",
+            "from f, picked p order by",
+            format!("from f, {MOMENT}, picked p order by"),
+        ),
         (
             "store::queue::start_idle",
-            "select f.epoch, f.op, f.turn_id, f.next_seq from f",
-            "select f.epoch, f.op, f.turn_id, f.next_seq from f
-              union all select null, null, null, null from (select pg_sleep(0.003 * random()) as slept offset 0) s where s.slept is null"
+            "select f.* from f",
+            "select f.* from (select pg_sleep(0.003 * random()) as slept offset 0) s
+               left join f on s.slept is not null where f.epoch is not null"
                 .to_owned(),
         ),
     ];

@@ -9,6 +9,7 @@ mod handing;
 mod hot;
 mod ledger;
 mod migrate;
+mod own_sessions;
 mod pipeline;
 mod plans;
 mod queue;

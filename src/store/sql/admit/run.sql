@@ -12,4 +12,4 @@ update session_run r
              where m.tenant_id = :tenant and m.session_id = :session and m.voided_at_seq is null and not m.is_summary
              order by m.seq desc limit 1) <> 3
         or exists (select from queue q where q.tenant_id = :tenant and q.session_id = :session and q.status = 0))
-returning {accept}, r.epoch, r.op, r.turn_id, r.next_seq
+returning {accept}, {session_columns}

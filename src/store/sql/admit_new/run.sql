@@ -1,5 +1,5 @@
 -- store::admission::admit_new: the epoch begins after that of a deleted session which had this id
-insert into session_run (tenant_id, session_id, state, owner, epoch, lease_until, turn_id, step, attempt, turn_deadline, next_seq,
+insert into session_run as r (tenant_id, session_id, state, owner, epoch, lease_until, turn_id, step, attempt, turn_deadline, next_seq,
                          ctx_tokens, revision)
 select :tenant, :session, 1, :owner,
         1 + coalesce((select i.result::bigint from idempotency i
@@ -8,4 +8,4 @@ select :tenant, :session, 1, :owner,
         1 + cardinality(:kinds::text[]), {added},
         :revision::bigint
  where {accepted}
-returning epoch, op, turn_id, next_seq
+returning {session_columns}

@@ -1,0 +1,99 @@
+//! What a turn's owner writes is decided from what it knows: the session is read only where somebody else
+//! wrote it.
+
+use std::sync::{
+    Arc,
+    atomic::{AtomicUsize, Ordering},
+};
+
+use contextd::store::lease::Held;
+
+use super::*;
+
+/// The store of replica `one`, and how often it has read a session.
+fn counting(world: &World) -> (Store, Arc<AtomicUsize>) {
+    let reads = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&reads);
+    let pool = world.database.pool().rewriting(move |statements| {
+        let read = statements
+            .iter()
+            .filter(|sql| sql.contains("store::seen::session"));
+        counted.fetch_add(read.count(), Ordering::Relaxed);
+        statements.to_vec()
+    });
+    (Store::new(pool, "one", LEASE), reads)
+}
+
+async fn append(store: &Store, key: &SessionKey, right: TurnFence<'_>, id: &str) {
+    let rows = says(id, Role::Assistant, 5, Category::Assistant);
+    let cost = StepCost::default();
+    applied(store.append(key, right, &rows, &cost, None).await.unwrap());
+}
+
+async fn retry(store: &Store, key: &SessionKey, right: TurnFence<'_>) {
+    let rows = Rows::new(ESTIMATOR, 0);
+    let cost = StepCost::default();
+    applied(store.retry(key, right, &rows, &cost, None).await.unwrap());
+}
+
+#[tokio::test]
+async fn an_owner_reads_a_session_only_where_somebody_else_wrote_it() {
+    let world = World::new().await;
+    let (store, reads) = counting(&world);
+    let reads = || reads.load(Ordering::Relaxed);
+    let key = key("s");
+    let grant = admit_new(&store, &key).await.unwrap();
+    append(&store, &key, grant.right(), "a1").await;
+    retry(&store, &key, grant.right().next()).await;
+    let right = grant.right().next().next();
+    assert_eq!(
+        reads(),
+        0,
+        "it made the session, and wrote all that came after"
+    );
+
+    let held = Held {
+        key: key.clone(),
+        turn: grant.turn.clone(),
+        epoch: grant.fence.epoch,
+    };
+    store.beat(std::slice::from_ref(&held)).await.unwrap();
+    append(&store, &key, right, "a2").await;
+    assert_eq!(reads(), 1, "its heartbeat wrote the session");
+    append(&store, &key, right.next(), "a3").await;
+    assert_eq!(reads(), 1);
+    applied(finish(&store, &key, right.next().next(), Rows::new(ESTIMATOR, 0)).await);
+
+    let grant = admit(&store, &key, "t2").await.unwrap();
+    let (rows, batch) = answer_with_calls("m", &["c1"]);
+    let cost = StepCost::default();
+    let written = store.append(&key, grant.right(), &rows, &cost, Some(&batch));
+    applied(written.await.unwrap());
+    assert_eq!(reads(), 1, "it was admitted here");
+    let submitted = submit(&store, &key, &["c1"], &unremembered()).await;
+    let before = reads();
+    retry(&store, &key, submitted.grant.unwrap().right()).await;
+    assert_eq!(reads(), before, "the turn went on here");
+    world.assert_dense(&key).await;
+}
+
+#[tokio::test]
+async fn an_owner_of_a_turn_for_a_message_that_waits_reads_nothing_before_it_writes() {
+    let world = World::new().await;
+    let (store, reads) = counting(&world);
+    let key = world.idle("s").await;
+    let message = MessageId::new("q1");
+    let idempotency = unremembered();
+    let new = NewQueued {
+        starts_turn: true,
+        ..asap(&message, &idempotency)
+    };
+    placed(world.store.enqueue(&key, &new, None).await.unwrap());
+    let turn = TurnId::new("t2");
+    let rows = opening_without_input();
+    let request = TurnRequest::default();
+    let start = admission(&turn, &rows, &idempotency, &request);
+    let grant = store.start_idle(&key, &message, &start).await;
+    retry(&store, &key, grant.unwrap().unwrap().right()).await;
+    assert_eq!(reads.load(Ordering::Relaxed), 0);
+}
