@@ -10,7 +10,9 @@ use jiff::Timestamp;
 
 use super::{
     Session, SessionState,
-    change::{Answer, AnswerKind, AskedCall, Change, ClosedCall, Event, ResultMessage},
+    change::{
+        Answer, AnswerKind, AskedCall, Change, ClosedCall, Closing, Event, ResultMessage,
+    },
 };
 use crate::model::{CallId, MessageId, ToolExecutor, event::WaitsFor};
 
@@ -72,8 +74,6 @@ pub struct Seen {
     pub session: Session,
     /// The open calls of its live turn, in the order the model made them.
     pub open: Vec<OpenCall>,
-    /// Queued messages wait that the next step takes.
-    pub messages_wait: bool,
     /// The database's time.
     pub now: Timestamp,
 }
@@ -287,7 +287,8 @@ impl<'s, 'a> Writing<'s, 'a> {
         session.open_calls = session.open_calls.saturating_sub(1);
         self.change.count_result(answer.tokens);
         self.change.closed.push(ClosedCall {
-            answer,
+            call: call.id.clone(),
+            with: Closing::Answer(answer),
             tool: call.tool.clone(),
             position: call.position,
             message: call.results.clone(),
@@ -375,7 +376,7 @@ impl<'s, 'a> Writing<'s, 'a> {
             return;
         };
         // The owner begins a step of another revision, and one that takes messages.
-        if *revision != session.revision || self.seen.messages_wait {
+        if *revision != session.revision || session.messages_wait() {
             return;
         }
         session.step += 1;

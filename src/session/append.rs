@@ -11,13 +11,8 @@ use super::{
     rows::Rows,
     steps::{Owner, of_owner},
 };
-use crate::model::Anchor;
-
 #[cfg(test)]
 mod tests;
-
-/// How much the newest growth of a prompt weighs against those before it.
-const NEWEST_GROWTH: f64 = 0.3;
 
 /// Appends rows and calls, and accounts for what they cost. With calls left open the turn waits and the
 /// lease ends, unless a cancel is to be carried out. Progress: takeovers are forgotten.
@@ -30,18 +25,13 @@ pub fn apply<'a>(
 ) -> Change<'a> {
     let mut change = of_owner(session, owner);
     change.add(rows);
-    change.spend(cost);
+    change.account(cost);
     change.turn.step_count = Some(session.step);
     change.turn.final_message = cost.message;
     change.batch = batch;
     change.drops_partial = true;
     let becoming = &mut change.session;
     becoming.takeovers = 0;
-    if let Some(measured) = &cost.measured {
-        becoming.growth = grown(session, measured);
-        becoming.anchor = Some(measured.clone());
-        change.measured = true;
-    }
     let opened = batch.map_or(0, Batch::open);
     becoming.open_calls += opened;
     if opened > 0 {
@@ -55,20 +45,4 @@ pub fn apply<'a>(
         change.lease = Some(Duration::ZERO);
     }
     change
-}
-
-/// The growth of prompts, smoothed. Only two prompts of one model and one version of the context say
-/// something about it, and only where the second is no smaller.
-fn grown(session: &Session, measured: &Anchor) -> Option<f64> {
-    let newest = session
-        .anchor
-        .as_ref()
-        .filter(|before| before.model == measured.model && before.version == measured.version)
-        .and_then(|before| measured.input.checked_sub(before.input));
-    let Some(newest) = newest.map(f64::from) else {
-        return session.growth;
-    };
-    Some(session.growth.map_or(newest, |before| {
-        (1.0 - NEWEST_GROWTH) * before + NEWEST_GROWTH * newest
-    }))
 }

@@ -4,14 +4,17 @@ use std::time::Duration;
 
 use super::{
     Session,
-    cost::StepCost,
+    cost::{self, StepCost},
     counters::{Counter, Shift},
     new_calls::Batch,
+    queue_rows::{QueueChange, Withdrawal},
     rows::Rows,
 };
 use crate::model::{
-    BlobId, CallId, MessageId, Part, Seq, StepPosition, UsageTotals, command::TurnRequest,
-    event::WaitsFor,
+    BlobId, CallId, Ending, MessageId, Part, Payload, RequestId, Seq, StepPosition, TurnId, TurnResult,
+    UsageTotals,
+    command::TurnRequest,
+    event::{CallCancelReason, WaitsFor},
 };
 
 /// A change, as it is written in one transaction.
@@ -19,11 +22,15 @@ use crate::model::{
 pub struct Change<'a> {
     /// The session as it becomes.
     pub session: Session,
+    /// The turn that its rows belong to. `None` outside of turns.
+    pub about: Option<TurnId>,
     /// How long the owner has the lease from the commit on; zero ends it. `None` leaves it as it is.
     pub lease: Option<Duration>,
     /// Somebody has to look at the open calls no later than this long from the commit on, beside the
     /// time that the session says.
     pub wake_within: Option<Duration>,
+    /// How long the turn may take from the commit on. `None` leaves it as it is.
+    pub turn_ends_within: Option<Duration>,
     /// Rows that the owner made. Their events come first.
     pub rows: Option<&'a Rows>,
     /// The events after those.
@@ -36,8 +43,12 @@ pub struct Change<'a> {
     pub asked: Vec<AskedCall>,
     /// Calls that the model made.
     pub batch: Option<&'a Batch>,
+    /// The row of a turn that begins.
+    pub begins: Option<TurnRow<'a>>,
     /// What becomes of the turn's row.
     pub turn: TurnChange<'a>,
+    /// What becomes of the queue.
+    pub queue: QueueChange<'a>,
     /// What model calls cost, by model.
     pub spent: Option<(&'a str, UsageTotals)>,
     /// The session's anchor is measured by this.
@@ -46,6 +57,26 @@ pub struct Change<'a> {
     pub shift: Shift,
     /// What was shown of a message before it was written is committed or void.
     pub drops_partial: bool,
+    /// It counts as a use of the session.
+    pub is_use: bool,
+    /// A compaction that is being made is one of the context's new version too: what was added comes after
+    /// all that it stands for.
+    pub moves_compaction: bool,
+    /// What the turn wrote is taken back, and the transcript counted anew.
+    pub takes_back: bool,
+    /// The turn that begins right after it, in the same transaction.
+    pub next: Option<Box<Self>>,
+}
+
+/// The row of a new turn.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct TurnRow<'a> {
+    /// The request that asked for it.
+    pub request_id: Option<&'a RequestId>,
+    /// What it does differently from its session.
+    pub request: &'a TurnRequest,
+    /// Model reference.
+    pub model: &'a str,
 }
 
 /// What a change sets in the row of the session's turn. What is `None` stays.
@@ -57,6 +88,8 @@ pub struct TurnChange<'a> {
     pub final_message: Option<&'a MessageId>,
     /// What it was asked for.
     pub request: Option<&'a TurnRequest>,
+    /// Its end, and what came of it.
+    pub end: Option<(&'a Ending, &'a TurnResult)>,
 }
 
 impl<'a> Change<'a> {
@@ -64,19 +97,27 @@ impl<'a> Change<'a> {
     pub(super) fn of(session: &Session) -> Self {
         Self {
             session: session.clone(),
+            about: session.live_turn().cloned(),
             lease: None,
             wake_within: None,
+            turn_ends_within: None,
             rows: None,
             events: Vec::new(),
             message: None,
             closed: Vec::new(),
             asked: Vec::new(),
             batch: None,
+            begins: None,
             turn: TurnChange::default(),
+            queue: QueueChange::default(),
             spent: None,
             measured: false,
             shift: Shift::default(),
             drops_partial: false,
+            is_use: false,
+            moves_compaction: false,
+            takes_back: false,
+            next: None,
         }
     }
 
@@ -94,6 +135,16 @@ impl<'a> Change<'a> {
         self.spent = cost.call.map(|_| (cost.model, cost.totals()));
     }
 
+    /// The same, and what they measured.
+    pub(super) fn account(&mut self, cost: &StepCost<'a>) {
+        self.spend(cost);
+        if let Some(measured) = &cost.measured {
+            self.session.growth = cost::grown(&self.session, measured);
+            self.session.anchor = Some(measured.clone());
+            self.measured = true;
+        }
+    }
+
     /// Adds the result of a call to the size of the transcript.
     pub(super) fn count_result(&mut self, tokens: u32) {
         self.shift.count(Counter::ToolResults, 1, i64::from(tokens));
@@ -106,10 +157,15 @@ impl<'a> Change<'a> {
         self.session.context_tokens += i64::from(overhead);
     }
 
-    /// Adds the next event.
+    /// Adds the next event, of this attempt at a step.
     pub(super) fn event(&mut self, step: u32, event: Event) {
         let attempt = self.session.attempt;
-        self.events.push((StepPosition { step, attempt }, event));
+        self.event_at(StepPosition { step, attempt }, event);
+    }
+
+    /// Adds the next event.
+    pub(super) fn event_at(&mut self, at: StepPosition, event: Event) {
+        self.events.push((at, event));
         self.session.next_seq.0 += 1;
     }
 
@@ -126,7 +182,7 @@ impl<'a> Change<'a> {
 }
 
 /// An event. What it is about stands in the rows; payloads are encoded already.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub enum Event {
     /// A call has its result.
     CallCompleted(CallId),
@@ -146,6 +202,15 @@ pub enum Event {
         /// How many of them are to be run.
         to_run: usize,
     },
+    /// The call is closed without a result.
+    CallCancelled {
+        /// Which.
+        call: CallId,
+        /// The tool.
+        tool: String,
+        /// Why.
+        reason: CallCancelReason,
+    },
     /// The message is committed.
     MessageCommitted(MessageId),
     /// A step begins.
@@ -163,6 +228,22 @@ pub enum Event {
         handed_over: bool,
         /// Takeovers since the last committed step.
         takeovers: u32,
+    },
+    /// A message waits no longer.
+    Withdrawn {
+        /// Which.
+        message: MessageId,
+        /// Why.
+        why: Withdrawal,
+        /// The encoded event.
+        payload: Vec<u8>,
+    },
+    /// The turn ends.
+    TurnEnded {
+        /// How, and what came of it.
+        ended: Box<Payload>,
+        /// The messages that still wait.
+        waiting: Vec<MessageId>,
     },
 }
 
@@ -211,14 +292,38 @@ pub enum AnswerKind {
 /// A call that is closed with a result.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ClosedCall<'a> {
-    /// Its answer.
-    pub answer: &'a Answer,
+    /// Which.
+    pub call: CallId,
+    /// What with.
+    pub with: Closing<'a>,
     /// The tool.
     pub tool: String,
     /// Where its result stands in the message.
     pub position: u32,
     /// The message that holds it.
     pub message: MessageId,
+}
+
+/// What a call is closed with.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Closing<'a> {
+    /// An answer.
+    Answer(&'a Answer),
+    /// No answer: the turn ended first.
+    Synthetic(Synthetic<'a>),
+}
+
+/// The result that a call gets when it is closed without one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Synthetic<'a> {
+    /// Its words.
+    pub words: &'a str,
+    /// Their tokens.
+    pub tokens: u32,
+    /// Tokens of a message beside its parts.
+    pub overhead: u32,
+    /// Why, in the events.
+    pub reason: CallCancelReason,
 }
 
 /// A call that is handed out. Its time begins with the commit.

@@ -8,18 +8,23 @@ pub mod cancel;
 pub mod change;
 pub mod cost;
 pub mod counters;
+pub mod ending;
 pub mod new_calls;
 pub mod ownership;
+pub mod queue;
+pub mod queue_rows;
 pub mod rows;
 #[cfg(test)]
-mod samples;
+pub(crate) mod samples;
 #[cfg(test)]
 mod schedule;
+pub mod start;
 pub mod steps;
+pub mod take;
 
 use jiff::Timestamp;
 
-use crate::model::{Anchor, CancelCause, Fence, Seq, TurnId};
+use crate::model::{Anchor, CancelCause, Delivery, Fence, MessageId, Seq, TurnId};
 
 /// Which write left a session as it is. A commit compares it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -59,7 +64,37 @@ pub struct CancelRequest {
     pub rollback: bool,
 }
 
-/// What a session decides by: its hot row.
+/// A message that waits.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Waiting {
+    /// Its id.
+    pub message: MessageId,
+    /// When it is to be taken.
+    pub delivery: Delivery,
+    /// It starts a turn when none runs.
+    pub starts_turn: bool,
+    /// It is the input of an ExecuteTurn, whose client waits for a turn.
+    pub of_execute: bool,
+    /// When it is given up.
+    pub expires_at: Option<Timestamp>,
+}
+
+impl Waiting {
+    /// Whether the turn that runs takes it before it ends.
+    pub fn is_for_this_turn(&self) -> bool {
+        match self.delivery {
+            Delivery::Asap | Delivery::Interrupt => true,
+            Delivery::WhenIdle => false,
+        }
+    }
+
+    /// Whether it starts a turn also after one that failed or was cancelled.
+    fn starts_in_any_case(&self) -> bool {
+        self.of_execute || self.delivery == Delivery::Interrupt
+    }
+}
+
+/// What a session decides by: its hot row, and what waits in its queue.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Session {
     /// Where it stands.
@@ -99,6 +134,10 @@ pub struct Session {
     /// By how many tokens its prompts grow from one to the next, the last ones weighing most. `None`
     /// before there were two of one model.
     pub growth: Option<f64>,
+    /// The version of its context: whatever becomes of it outside of turns' own writes moves it.
+    pub context_version: i64,
+    /// The messages that wait, in their order.
+    pub queue: Vec<Waiting>,
 }
 
 impl Session {
@@ -132,5 +171,40 @@ impl Session {
         self.fence.epoch += 1;
         self.owner = Some(replica.to_owned());
         self.lease_is_over = false;
+    }
+
+    /// Whether messages wait that the turn takes before it ends.
+    pub fn messages_wait(&self) -> bool {
+        self.queue.iter().any(Waiting::is_for_this_turn)
+    }
+
+    /// The messages that wait, in their order.
+    pub(super) fn waiting(&self) -> Vec<MessageId> {
+        let waiting = self.queue.iter();
+        waiting.map(|waiting| waiting.message.clone()).collect()
+    }
+
+    /// A new turn takes also what waited for the end of the one before. Gives these messages.
+    pub(super) fn hurry(&mut self) -> Vec<MessageId> {
+        let late = |waiting: &&mut Waiting| waiting.delivery == Delivery::WhenIdle;
+        let late = self.queue.iter_mut().filter(late);
+        late.map(|waiting| {
+            waiting.delivery = Delivery::Asap;
+            waiting.message.clone()
+        })
+        .collect()
+    }
+
+    /// After an end that is no completion only some messages start a turn of their own. Gives those that
+    /// start none any more.
+    pub(super) fn calm(&mut self) -> Vec<MessageId> {
+        let starts = |waiting: &&mut Waiting| waiting.starts_turn && !waiting.starts_in_any_case();
+        let starting = self.queue.iter_mut().filter(starts);
+        starting
+            .map(|waiting| {
+                waiting.starts_turn = false;
+                waiting.message.clone()
+            })
+            .collect()
     }
 }

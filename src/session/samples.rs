@@ -5,11 +5,11 @@ use std::collections::BTreeMap;
 use jiff::Timestamp;
 
 use super::{
-    Session, SessionState,
+    Session, SessionState, Waiting,
     rows::{NewMessage, Rows},
 };
 use crate::model::{
-    Anchor, Category, Content, Counted, Fence, MessageId, Part, Payload, Role, Seq, TokenBasis,
+    Anchor, Category, Content, Counted, Delivery, Fence, MessageId, Part, Payload, Role, Seq, TokenBasis,
     TurnId, event::StepPosition, message::StoredPart,
 };
 
@@ -41,17 +41,30 @@ pub(super) fn waiting(open_calls: u32) -> Session {
         context_tokens: 1_000,
         anchor: None,
         growth: None,
+        context_version: 3,
+        queue: Vec::new(),
     }
 }
 
 /// One whose turn is run by `there`.
-pub(super) fn running() -> Session {
+pub(crate) fn running() -> Session {
     Session {
         state: SessionState::Running,
         owner: Some("there".to_owned()),
         lease_is_over: false,
         wake_at: None,
         ..waiting(0)
+    }
+}
+
+/// A message that waits for the turn that runs.
+pub(super) fn asap(message: &str) -> Waiting {
+    Waiting {
+        message: MessageId::new(message),
+        delivery: Delivery::Asap,
+        starts_turn: false,
+        of_execute: false,
+        expires_at: None,
     }
 }
 

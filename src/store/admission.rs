@@ -7,11 +7,11 @@ use tokio_postgres::Row;
 
 use super::{
     AdmittedAt, Error, Store,
+    commit::{Committed, LOST_RACES, Remember},
     grant::Grant,
     idempotency::Remembered,
-    lock::lock_run,
     named_parameters::{self, Named},
-    pipeline::{Param, Query},
+    pipeline::Param,
     row::{get, role, session_state},
     rows::{Key, RowColumns},
     session::{ConfigParams, NewConfig},
@@ -19,10 +19,15 @@ use super::{
 use crate::{
     codec,
     model::{
-        RequestId, Role, Seq, SessionKey, TurnId,
+        MessageId, RequestId, Role, Seq, SessionKey, TurnId,
         command::{Idempotency, TurnRequest},
     },
-    session::{SessionState, rows::Rows},
+    session::{
+        Session, SessionState,
+        change::TurnRow,
+        rows::Rows,
+        start::{self, NewTurn, Opening},
+    },
     telemetry::Trace,
 };
 
@@ -62,20 +67,6 @@ pub struct SessionHead {
     pub remembered: Option<Remembered>,
 }
 
-/// The first one answers.
-pub(super) static ADMIT: LazyLock<Vec<Named>> = named![
-    "sql/admit/run.sql",
-    "sql/rows/events.sql",
-    "sql/rows/messages.sql",
-    "sql/rows/parts.sql",
-    "sql/rows/media.sql",
-    "sql/admit/request.sql",
-    "sql/admit/turn.sql",
-    "sql/admit/queue.sql",
-    "sql/rows/session_used.sql",
-    "sql/rows/context.sql",
-];
-
 /// The second one answers.
 pub(super) static ADMIT_NEW: LazyLock<Vec<Named>> = named![
     "sql/admit_new/session.sql",
@@ -84,7 +75,7 @@ pub(super) static ADMIT_NEW: LazyLock<Vec<Named>> = named![
     "sql/rows/messages.sql",
     "sql/rows/parts.sql",
     "sql/rows/media.sql",
-    "sql/admit/request.sql",
+    "sql/admit_new/request.sql",
     "sql/admit_new/turn.sql",
     "sql/rows/toolset.sql",
     "sql/rows/revision.sql",
@@ -122,32 +113,62 @@ impl Store {
         key: &SessionKey,
         admission: &Admission<'_>,
     ) -> Result<Option<Grant>, Error> {
-        let key = Key::from(key);
-        let bound = AdmissionParams::new(self, admission);
-        let rows = RowColumns::from(admission.rows);
-        let mut values = rows.values(&key);
-        values.extend(bound.values());
-        values.push(("continues", &admission.continues));
-        // What decides from messages does so while holding the lock, in a statement of its own.
-        let mut queries: Vec<Query<'_>> = admission
-            .continues
-            .then(|| lock_run(&key))
-            .into_iter()
-            .collect();
-        let own = queries.len();
-        queries.extend(named_parameters::queries(&ADMIT, &values, |name| {
-            admission.need(&rows, name)
-        })?);
-        match self.database.transact(&queries).await {
-            Ok(answers) => answers
-                .get(own)
-                .and_then(|rows| rows.first())
-                .map(|row| self.granted(&key, row))
-                .transpose(),
-            // The same request at the same time was faster.
-            Err(Error::Duplicate(_)) => Ok(None),
-            Err(error) => Err(error),
+        let new = new_turn(admission);
+        let commit = Committed {
+            estimator: &admission.rows.estimator,
+            request: Some(Remember {
+                request: admission.idempotency,
+                led: admission.turn.as_str(),
+                is_new: true,
+            }),
+            ..Committed::default()
+        };
+        if let Some((version, session)) = self.own.get(key)
+            && !admission.continues
+            && let Some(change) = start::admit(&session, &new, Opening::Input, self.heir())
+            && let seen = (&version, &session)
+            && self.commit(key, seen, &change, &commit).await?.is_some()
+        {
+            return Ok(Grant::of(&change.session));
         }
+        for _ in 0..LOST_RACES {
+            let request = admission.idempotency;
+            let (Some(seen), None) = self.read_session_and_request(key, request).await? else {
+                return Ok(None);
+            };
+            // A commit that finds the session unchanged has seen its messages as they are.
+            let opening = match admission.continues {
+                false => Opening::Input,
+                true if self.asks_for_an_answer(key).await? => Opening::Question,
+                true => Opening::Answered,
+            };
+            let Some(change) = start::admit(&seen.session, &new, opening, self.heir()) else {
+                return Ok(None);
+            };
+            let seen = (&seen.version, &seen.session);
+            if self.commit(key, seen, &change, &commit).await?.is_some() {
+                return Ok(Grant::of(&change.session));
+            }
+        }
+        Err(Error::Conflict("an admission".to_owned()))
+    }
+
+    /// Begins a turn in an idle session for a message that waits. `None` means the session is not
+    /// idle, its configuration changed, or the message waits no longer.
+    pub async fn start_idle(
+        &self,
+        key: &SessionKey,
+        message: &MessageId,
+        admission: &Admission<'_>,
+    ) -> Result<Option<Grant>, Error> {
+        let new = new_turn(admission);
+        let commit = Committed {
+            estimator: &admission.rows.estimator,
+            ..Committed::default()
+        };
+        let start = |session: &Session| start::start_for(session, message, &new, self.heir());
+        let started = self.change_known(key, start, &commit).await?;
+        Ok(started.as_ref().and_then(Grant::of))
     }
 
     /// Whether the transcript ends in something that the model has not answered: a user's message,
@@ -219,6 +240,21 @@ impl Store {
             )
             .await?;
         rows.first().map(head).transpose()
+    }
+}
+
+/// A turn as it begins.
+pub(super) fn new_turn<'a>(admission: &Admission<'a>) -> NewTurn<'a> {
+    NewTurn {
+        turn: admission.turn,
+        rows: admission.rows,
+        timeout: admission.timeout,
+        revision: admission.revision,
+        row: TurnRow {
+            request_id: admission.idempotency.request.as_ref(),
+            request: admission.request,
+            model: admission.model,
+        },
     }
 }
 

@@ -1,32 +1,25 @@
 //! Answers to tool calls: what they are decided by is read, `session::answers` decides, and the change
 //! is committed, unless the session was written meanwhile.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    sync::LazyLock,
-    time::Duration,
-};
-
-use tokio_postgres::Row;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::{
     Error, Store,
-    commit::{Committed, LOST_RACES},
+    commit::{Committed, LOST_RACES, Remember},
     grant::Grant,
     idempotency::{Remembered, Request, remembered},
-    named_parameters::Named,
     pipeline::{Param, Query},
-    row::{count, get},
+    row::get,
     rows::Key,
-    seen::{SESSION, SeenSession, seen_session},
-    tool_call::{CALLS, KnownCall, executor, known_calls, waits_for},
+    seen::{OPEN_CALLS, SESSION, SeenSession, another_number, open_call, seen_session},
+    tool_call::{CALLS, KnownCall, known_calls},
 };
 use crate::{
     codec,
-    model::{CallId, MessageId, RequestId, Seq, SessionKey, command::Idempotency},
+    model::{CallId, RequestId, Seq, SessionKey, command::Idempotency},
     session::{
         Version,
-        answers::{self, Answers, Approval, Decided, NextStep, OpenCall, Seen},
+        answers::{self, Answers, Approval, Decided, NextStep, Seen},
         change::Answer,
     },
 };
@@ -89,9 +82,6 @@ pub struct FirstSubmission {
     /// The calls whose answers were accepted then.
     pub accepted: BTreeSet<CallId>,
 }
-
-/// After the session.
-pub(super) static OPEN_CALLS: LazyLock<Named> = named_alone!("sql/answers/open.sql");
 
 impl Store {
     /// Writes answers. What does not wait for such an answer, or belongs to a turn that is being
@@ -159,10 +149,14 @@ impl Store {
         let commit = Committed {
             id: submission.id,
             estimator: submission.estimator,
-            request: Some((idempotency, &led)),
+            request: Some(Remember {
+                request: idempotency,
+                led: &led,
+                is_new: false,
+            }),
         };
         let before = (&seen.version, &seen.seen.session);
-        if !self.commit(key, before, &change, &commit).await? {
+        if self.commit(key, before, &change, &commit).await?.is_none() {
             return Ok(None);
         }
         submitted.last_seq = change.session.last_seq();
@@ -193,9 +187,7 @@ impl Store {
         ];
         let answers = self.database.read_together(&queries).await?;
         let [session, open, calls, known_request] = answers.as_slice() else {
-            return Err(Error::Corrupt(
-                "reads gave another number of answers".to_owned(),
-            ));
+            return Err(another_number());
         };
         let Some(row) = session.first() else {
             return Ok(None);
@@ -203,7 +195,6 @@ impl Store {
         let SeenSession {
             version,
             session,
-            messages_wait,
             now,
         } = seen_session(row)?;
         Ok(Some(SeenCalls {
@@ -211,7 +202,6 @@ impl Store {
             seen: Seen {
                 session,
                 open: open.iter().map(open_call).collect::<Result<_, _>>()?,
-                messages_wait,
                 now,
             },
             known: known_calls(calls)?,
@@ -248,21 +238,6 @@ impl Submitted {
         let before = self.first.iter().flat_map(|first| &first.accepted);
         codec::call::ids_to_text(before.chain(&self.accepted))
     }
-}
-
-fn open_call(row: &Row) -> Result<OpenCall, Error> {
-    Ok(OpenCall {
-        id: CallId::new(get::<String>(row, "call_id")?),
-        tool: get(row, "tool_name")?,
-        step: count(row, "step")?,
-        position: count(row, "ord")?,
-        results: MessageId::new(get::<String>(row, "result_message_id")?),
-        waits_for: waits_for(get(row, "status")?, get(row, "edited")?)?,
-        deadline: get(row, "deadline")?,
-        timeout: Duration::try_from_secs_f64(get(row, "timeout")?).unwrap_or_default(),
-        request: get(row, "request")?,
-        executor: executor(get(row, "executor")?)?,
-    })
 }
 
 /// What is remembered. Under another hash it may be the work of another RPC, whose result is no

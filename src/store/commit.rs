@@ -3,20 +3,25 @@
 
 use std::sync::LazyLock;
 
+use jiff::Timestamp;
+use tokio_postgres::Row;
+
 use super::{
     Error, Store,
     named_parameters::{self, Named},
-    pipeline::Param,
+    pipeline::{Param, Query},
     row::get,
     rows::Key,
     seen::SeenSession,
 };
 use crate::{
-    model::{RequestId, SessionKey, command::Idempotency},
+    model::{RequestId, Seq, SessionKey, TurnId, command::Idempotency},
     session::{Session, Version, change::Change},
+    telemetry::Trace,
 };
 
 mod columns;
+mod queue_columns;
 
 use columns::Columns;
 
@@ -31,11 +36,36 @@ pub struct Committed<'a> {
     pub id: &'a str,
     /// Which estimator counted.
     pub estimator: &'a str,
-    /// The request that asked for it, and what that has led to by now.
-    pub request: Option<(&'a Idempotency, &'a str)>,
+    /// The request that asked for it.
+    pub request: Option<Remember<'a>>,
 }
 
-/// The second one compares the version and answers; the first one is left out where no request asked.
+/// A request that is remembered with a commit.
+#[derive(Debug, Clone, Copy)]
+pub struct Remember<'a> {
+    /// Its key.
+    pub request: &'a Idempotency,
+    /// What it has led to by now.
+    pub led: &'a str,
+    /// Its key must not be known yet.
+    pub is_new: bool,
+}
+
+/// What a commit left.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Landed {
+    /// The newest seq of its change, without that which begins right after it.
+    pub(super) last_seq: Seq,
+    /// When the message came that joined the queue, and when it is given up.
+    pub(super) joined: Option<(Timestamp, Option<Timestamp>)>,
+}
+
+const QUEUED: &str = "store::commit::queued";
+const RECOUNT: &str = "store::rollback::recount";
+const REQUEST: &str = "store::commit::request";
+const SESSION: &str = "store::commit::session";
+
+/// The second one compares the version; the first one is left out where no request asked.
 pub(super) static COMMIT: LazyLock<Vec<Named>> = named![
     "sql/commit/request.sql",
     "sql/commit/session.sql",
@@ -47,18 +77,31 @@ pub(super) static COMMIT: LazyLock<Vec<Named>> = named![
     "sql/commit/ask_calls.sql",
     "sql/commit/new_calls.sql",
     "sql/commit/turn.sql",
+    "sql/commit/new_turn.sql",
+    "sql/commit/queued.sql",
+    "sql/commit/leave_queue.sql",
+    "sql/commit/hurry.sql",
+    "sql/commit/calm.sql",
     "sql/commit/context.sql",
+    "sql/commit/compaction.sql",
     "sql/commit/spend.sql",
     "sql/commit/drop_partial.sql",
+    "sql/commit/session_used.sql",
+    "sql/rollback/void.sql",
+    "sql/rollback/recount.sql",
 ];
+
+/// The seq that stands for now in statements that count a transcript.
+const NOW: i64 = i64::MAX;
 
 impl Store {
     /// Reads a session, decides and commits, again and again until nobody wrote the session in between.
     /// Gives the session as it became. `None`: there is none, or `decide` changes nothing.
-    pub(super) async fn change(
+    pub(super) async fn change<'a>(
         &self,
         key: &SessionKey,
-        decide: impl Fn(&SeenSession) -> Option<Change<'static>>,
+        decide: impl Fn(&SeenSession) -> Option<Change<'a>>,
+        commit: &Committed<'_>,
     ) -> Result<Option<Session>, Error> {
         for _ in 0..LOST_RACES {
             let Some(seen) = self.read_session(key).await? else {
@@ -67,16 +110,32 @@ impl Store {
             let Some(change) = decide(&seen) else {
                 return Ok(None);
             };
-            let commit = Committed::default();
             let seen = (&seen.version, &seen.session);
-            if self.commit(key, seen, &change, &commit).await? {
+            if self.commit(key, seen, &change, commit).await?.is_some() {
                 return Ok(Some(change.session));
             }
         }
-        Err(Error::Conflict("a turn's owner".to_owned()))
+        Err(Error::Conflict("a session".to_owned()))
     }
 
-    /// Writes a change of the session as it was seen. False: the session was written meanwhile, or
+    /// The same, decided by the session as this replica left it, where that is known and takes the change.
+    pub(super) async fn change_known<'a>(
+        &self,
+        key: &SessionKey,
+        decide: impl Fn(&Session) -> Option<Change<'a>>,
+        commit: &Committed<'_>,
+    ) -> Result<Option<Session>, Error> {
+        if let Some((version, session)) = self.own.get(key)
+            && let Some(change) = decide(&session)
+            && let seen = (&version, &session)
+            && self.commit(key, seen, &change, commit).await?.is_some()
+        {
+            return Ok(Some(change.session));
+        }
+        self.change(key, |seen| decide(&seen.session), commit).await
+    }
+
+    /// Writes a change of the session as it was seen. `None`: the session was written meanwhile, or
     /// another request has this one's key. Nothing was written then.
     pub(super) async fn commit(
         &self,
@@ -84,57 +143,154 @@ impl Store {
         seen: (&Version, &Session),
         change: &Change<'_>,
         commit: &Committed<'_>,
-    ) -> Result<bool, Error> {
+    ) -> Result<Option<Landed>, Error> {
         let written = Box::pin(self.write(key, seen, change, commit)).await;
-        match &written {
-            // When somebody has to look at calls is the database's to say: the row is not known then.
-            Ok(Some(version)) if change.wake_within.is_none() => {
-                let session = change.session.clone();
-                self.own.keep(key, version.clone(), session, &self.replica);
-            }
-            Ok(_) | Err(_) => self.own.forget(key),
+        if !matches!(written, Ok(Some(_))) {
+            self.own.forget(key);
         }
-        written.map(|version| version.is_some())
+        written
     }
 
-    /// The version that it leaves.
     async fn write(
         &self,
         key: &SessionKey,
         (version, seen): (&Version, &Session),
         change: &Change<'_>,
         commit: &Committed<'_>,
-    ) -> Result<Option<Version>, Error> {
-        let key = Key::from(key);
-        let (idempotency, led) = commit.request.unzip();
-        let request = idempotency
-            .and_then(|it| it.request.as_ref())
-            .map(RequestId::as_str);
-        let hash = idempotency.map_or("", |it| it.hash.as_str());
-        let owner = seen.owner.as_deref();
-        let columns = Columns::from(change);
-        let mut values = vec![
-            ("tenant", &key.tenant as Param<'_>),
-            ("session", &key.session),
-            ("version", &version.0),
-            ("epoch", &seen.fence.epoch),
-            ("op", &seen.fence.op),
-            ("owner", &owner),
-            ("request_id", &request),
-            ("request_hash", &hash),
-            ("led", &led),
-            ("submission", &commit.id),
-            ("estimator", &commit.estimator),
-        ];
-        values.extend(columns.values());
-        let is_needed = |name: &str| match name {
-            "store::commit::request" => request.is_some(),
-            name => columns.need(name),
+    ) -> Result<Option<Landed>, Error> {
+        let following = change.next.as_deref();
+        let bound = Bound::new(key, (Some(version), seen), change, *commit);
+        let not_asked = Committed {
+            request: None,
+            ..*commit
         };
-        let written = named_parameters::queries(&COMMIT, &values, is_needed)?;
-        let own = usize::from(request.is_some());
-        let answers = self.database.transact(&written).await?;
-        let row = answers.get(own).and_then(|rows| rows.first());
-        row.map(|row| get(row, "version").map(Version)).transpose()
+        let left = (None, &change.session);
+        let next = following.map(|next| Bound::new(key, left, next, not_asked));
+        let mut queries = bound.queries()?;
+        let own = queries.len();
+        if let Some(next) = &next {
+            queries.extend(next.queries()?);
+        }
+        let answers = self.database.transact(&queries).await?;
+        let (own_queries, next_queries) = queries.split_at(own);
+        let (answers, next_answers) = answers.split_at(own.min(answers.len()));
+        let row = |name| row_of(name, own_queries, answers);
+        let Some(written) = row(SESSION) else {
+            return Ok(None);
+        };
+        let landed = Landed {
+            last_seq: match row(RECOUNT) {
+                Some(recounted) => Seq(get::<i64>(recounted, "next_seq")? - 1),
+                None => change.session.last_seq(),
+            },
+            joined: row(QUEUED).map(joined).transpose()?,
+        };
+        let written = row_of(SESSION, next_queries, next_answers).unwrap_or(written);
+        if change.takes_back {
+            // What is left of the transcript only the database has counted.
+            self.own.forget(key);
+        } else {
+            self.keep(key, written, following.unwrap_or(change), &landed)?;
+        }
+        Ok(Some(landed))
+    }
+
+    /// Keeps a session as a commit left it, with the times that the database gave it.
+    fn keep(
+        &self,
+        key: &SessionKey,
+        row: &Row,
+        change: &Change<'_>,
+        landed: &Landed,
+    ) -> Result<(), Error> {
+        let mut session = change.session.clone();
+        session.wake_at = get(row, "tool_deadline")?;
+        session.turn_deadline = get(row, "turn_deadline")?;
+        if let (Some((_, expires_at)), Some(last)) = (landed.joined, session.queue.last_mut()) {
+            last.expires_at = expires_at;
+        }
+        self.own.keep(key, Version(get(row, "version")?), session);
+        Ok(())
+    }
+}
+
+/// The row that a statement of that name gave.
+fn row_of<'r>(name: &str, queries: &[Query<'_>], answers: &'r [Vec<Row>]) -> Option<&'r Row> {
+    let mut both = queries.iter().zip(answers);
+    let (_, rows) = both.find(|(query, _)| query.is_named(name))?;
+    rows.first()
+}
+
+fn joined(row: &Row) -> Result<(Timestamp, Option<Timestamp>), Error> {
+    Ok((get(row, "enqueued_at")?, get(row, "expires_at")?))
+}
+
+/// A change as the parameters of its commit.
+struct Bound<'a> {
+    key: Key,
+    /// None: it goes by what its transaction wrote before.
+    version: Option<&'a str>,
+    seen: &'a Session,
+    owner: Option<&'a str>,
+    turn: Option<&'a str>,
+    commit: Committed<'a>,
+    request: Option<&'a str>,
+    hash: &'a str,
+    led: Option<&'a str>,
+    is_new: bool,
+    trace: Option<String>,
+    columns: Columns<'a>,
+}
+
+impl<'a> Bound<'a> {
+    fn new(
+        key: &SessionKey,
+        (version, seen): (Option<&'a Version>, &'a Session),
+        change: &'a Change<'_>,
+        commit: Committed<'a>,
+    ) -> Self {
+        let asked = commit.request;
+        let trace = change.begins.and_then(|_| Trace::current().stored());
+        Self {
+            key: key.into(),
+            version: version.map(|version| version.0.as_str()),
+            seen,
+            owner: seen.owner.as_deref(),
+            turn: seen.turn.as_ref().map(TurnId::as_str),
+            commit,
+            request: asked.and_then(|it| it.request.request.as_ref().map(RequestId::as_str)),
+            hash: asked.map_or("", |it| it.request.hash.as_str()),
+            led: asked.map(|it| it.led),
+            is_new: asked.is_some_and(|it| it.is_new),
+            trace,
+            columns: Columns::from(change),
+        }
+    }
+
+    /// The statements that have something to write.
+    fn queries(&self) -> Result<Vec<Query<'_>>, Error> {
+        let mut values = vec![
+            ("tenant", &self.key.tenant as Param<'_>),
+            ("session", &self.key.session),
+            ("version", &self.version),
+            ("epoch", &self.seen.fence.epoch),
+            ("op", &self.seen.fence.op),
+            ("owner", &self.owner),
+            ("seen_turn", &self.turn),
+            ("request_id", &self.request),
+            ("request_hash", &self.hash),
+            ("led", &self.led),
+            ("request_is_new", &self.is_new),
+            ("submission", &self.commit.id),
+            ("estimator", &self.commit.estimator),
+            ("trace", &self.trace),
+            ("at", &NOW),
+        ];
+        values.extend(self.columns.values());
+        let is_needed = |name: &str| match name {
+            REQUEST => self.request.is_some(),
+            name => self.columns.need(name),
+        };
+        Ok(named_parameters::queries(&COMMIT, &values, is_needed)?)
     }
 }

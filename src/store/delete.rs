@@ -10,12 +10,11 @@ use super::{
     pipeline::{Param, Query},
     row::{count, get, session_key, session_state},
     rows::{Key, signed},
-    turn::{End, Ended},
 };
 use crate::{
     codec,
-    model::{Fence, RequestId, Seq, SessionKey, TurnId, command::Idempotency},
-    session::SessionState,
+    model::{Fence, Payload, RequestId, Seq, SessionKey, TurnId, command::Idempotency},
+    session::{SessionState, ending::End},
 };
 
 /// What an idempotency key led to that ended a session. No id looks like it.
@@ -128,13 +127,16 @@ impl Store {
             unused_for,
         } = deletion;
         let key = Key::from(key);
-        let ended = end.map(Ended::from);
         let turn = seen.turn.as_ref().map(TurnId::as_str);
-        let (payload, outcome) = ended
-            .as_ref()
-            .map(|end| (&end.payload, &end.outcome))
-            .unzip();
-        let steps = ended.as_ref().map(|end| end.steps);
+        let payload = end.map(|end| {
+            let ended = Payload::TurnEnded {
+                ending: end.ending.clone(),
+                result: end.result.clone(),
+            };
+            codec::event::encode(&ended).payload
+        });
+        let outcome = end.map(|end| codec::turn::encode_outcome(end.ending, end.result));
+        let steps = end.map(|end| signed(end.result.step_count));
         let synthetic = end.map(|end| end.synthetic);
         let words = synthetic.map(|it| it.words);
         let tokens = synthetic.map(|it| signed(it.tokens));

@@ -9,15 +9,13 @@ use tokio_postgres::Row;
 use super::{
     Error, Store,
     admission::Admission,
-    grant::{Grant, grant},
     named_parameters::Named,
-    pipeline::{Param, Query},
-    queue::{Queued, StartParams, queued},
+    pipeline::Param,
+    queue::{Queued, queued},
     row::{get, session_key},
     rows::Key,
-    written::{Fenced, Written},
 };
-use crate::model::{MessageId, Seq, SessionKey, TurnFence, TurnId};
+use crate::model::{MessageId, Seq, SessionKey, TurnId};
 
 /// A turn that is to follow.
 #[derive(Debug, Clone, Copy)]
@@ -64,10 +62,6 @@ pub enum Fate {
 
 pub(super) static AHEAD: LazyLock<Named> = named_alone!("sql/queue/ahead.sql");
 static STARTING: LazyLock<Named> = named_alone!("sql/queue/starting.sql");
-pub(super) const ADOPT: &str =
-    "-- store::following::adopt: a turn that this replica was granted by a statement whose answer was lost
-    select r.epoch, r.op, r.next_seq, r.turn_id from session_run r
-     where r.tenant_id = $1 and r.session_id = $2 and r.turn_id = $3 and r.owner = $4 and r.state = 1";
 pub(super) const FATE: &str = "-- store::following::fate
     select q.status, q.seq, m.turn_id, case when t.request_id = q.request_id then t.first_seq - 1 else q.seq - 1 end as after
       from queue q
@@ -149,51 +143,6 @@ impl Store {
              group by q.tenant_id, q.session_id order by random() limit $1";
         let rows = self.database.read(SQL, &[&i64::from(limit)]).await?;
         rows.iter().map(session_key).collect()
-    }
-
-    /// Ends a turn by these statements, of which the one at `own` compares the fence and answers,
-    /// and begins the next one after them.
-    pub(super) async fn end_and_start(
-        &self,
-        key: &Key,
-        right: TurnFence<'_>,
-        (mut queries, own): (Vec<Query<'_>>, usize),
-        next: Option<&NextTurn<'_>>,
-    ) -> Result<(Written, Option<Grant>), Error> {
-        let start = next.map(|next| StartParams::new(self, next.admission, next.message));
-        if let Some(bound) = &start {
-            queries.push(bound.query(key, &true)?);
-        }
-        let (fenced, started) = self.fenced_answers(key, right, &queries, own).await?;
-        match (fenced, next) {
-            (Fenced::Applied(ack), _) => Ok((
-                Written::Applied(ack),
-                started
-                    .first()
-                    .map(|row| self.granted(key, row))
-                    .transpose()?,
-            )),
-            // The turn that follows has the session, and it may be this replica that was granted
-            // it.
-            (Fenced::Gone, Some(next)) => {
-                Ok((Written::Fenced, self.adopt(key, next.admission.turn).await?))
-            }
-            (Fenced::Gone, None) => Ok((Written::Fenced, None)),
-            (Fenced::Refused, _) => Err(Error::Corrupt(format!(
-                "the end of a turn with the fence {right:?} was refused"
-            ))),
-        }
-    }
-
-    async fn adopt(&self, key: &Key, turn: &TurnId) -> Result<Option<Grant>, Error> {
-        let rows = self
-            .database
-            .read(
-                ADOPT,
-                &[&key.tenant, &key.session, &turn.as_str(), &self.replica()],
-            )
-            .await?;
-        rows.first().map(grant).transpose()
     }
 }
 

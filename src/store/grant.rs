@@ -42,7 +42,7 @@ impl Store {
     /// A turn that was granted to this replica, by the row that the statement left.
     pub(super) fn granted(&self, key: &Key, row: &Row) -> Result<Grant, Error> {
         let (version, session) = session_row(row)?;
-        self.own.keep(&key.into(), version, session, &self.replica);
+        self.own.keep(&key.into(), version, session);
         grant(row)
     }
 }

@@ -5,7 +5,7 @@ use std::sync::LazyLock;
 
 use super::{
     Error, Store,
-    commit::{Committed, LOST_RACES},
+    commit::{Committed, LOST_RACES, Remember},
     grant::{Grant, grant},
     idempotency::Remembered,
     named_parameters::Named,
@@ -207,7 +207,7 @@ impl Store {
     pub async fn hand_over(&self, key: &SessionKey, right: TurnFence<'_>) -> Result<bool, Error> {
         let hand_over =
             |seen: &SeenSession| ownership::hand_over(&seen.session, right, &self.replica);
-        Ok(self.change(key, hand_over).await?.is_some())
+        Ok(self.change(key, hand_over, &Committed::default()).await?.is_some())
     }
 
     /// The turns of these sessions that this replica owns, whether it knows of them or not.
@@ -242,7 +242,7 @@ impl Store {
         let Grant { fence, turn, .. } = seen;
         let release =
             |now: &SeenSession| ownership::release(&now.session, turn, fence.epoch, &self.replica);
-        Ok(self.change(key, release).await?.is_some())
+        Ok(self.change(key, release, &Committed::default()).await?.is_some())
     }
 
     /// A change that makes this replica the owner.
@@ -251,11 +251,11 @@ impl Store {
         key: &SessionKey,
         decide: impl Fn(&SeenSession) -> Option<Change<'static>>,
     ) -> Result<Option<Grant>, Error> {
-        let became = self.change(key, decide).await?;
+        let became = self.change(key, decide, &Committed::default()).await?;
         Ok(became.as_ref().and_then(Grant::of))
     }
 
-    fn heir(&self) -> Heir<'_> {
+    pub(super) fn heir(&self) -> Heir<'_> {
         Heir {
             replica: &self.replica,
             lease: self.lease,
@@ -322,11 +322,15 @@ impl Store {
             let session = &change.session;
             let led = session.turn.as_ref().map_or("", TurnId::as_str);
             let commit = Committed {
-                request: Some((idempotency, led)),
+                request: Some(Remember {
+                    request: idempotency,
+                    led,
+                    is_new: false,
+                }),
                 ..Committed::default()
             };
             let before = (&seen.version, &seen.session);
-            if self.commit(key, before, &change, &commit).await? {
+            if self.commit(key, before, &change, &commit).await?.is_some() {
                 return Ok(Cancelled {
                     turn: session.turn.clone(),
                     fence: session.is_owned_by(&self.replica).then_some(session.fence),

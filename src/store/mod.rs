@@ -4,14 +4,8 @@
 //! between BEGIN and COMMIT, so a caller that goes away leaves no open transaction. What decides
 //! (leases, deadlines) is the database's clock; ids are the caller's.
 
-/// Statements with named parameters, in the order in which a transition sends them. `{head}` is what
-/// the first one leaves of the hot row, as all others see it.
+/// Statements with named parameters, in the order in which a transition sends them.
 macro_rules! named {
-    (head $head:literal; $($file:literal),+ $(,)?) => {
-        std::sync::LazyLock::new(|| {
-            vec![$($crate::store::named_parameters::Named::with_head(include_str!($file), include_str!($head))),+]
-        })
-    };
     ($($file:literal),+ $(,)?) => {
         std::sync::LazyLock::new(|| vec![$($crate::store::named_parameters::Named::new(include_str!($file))),+])
     };
@@ -68,6 +62,7 @@ pub mod pool;
 mod priority;
 pub mod prune;
 pub mod queue;
+mod queue_numbers;
 pub mod quota;
 mod replica;
 pub mod rollback;

@@ -1,5 +1,5 @@
 //! Statements whose parameters have names in the text: `:epoch` is sent as `$n`. What several
-//! statements have in common is a fragment: `{fence}` stands for the text of `sql/fragments/fence.sql`.
+//! statements have in common is a fragment: `{accepted}` stands for the text of `sql/fragments/accepted.sql`.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -48,25 +48,19 @@ const FRAGMENTS: &[(&str, &str)] = &fragments![
     "all_before",
     "anchor_before",
     "anchor_columns",
-    "begun",
-    "closing",
     "compacted_by",
     "compaction_columns",
     "compaction_order",
     "compactions_known",
-    "context_grown",
     "context_shifted",
     "copied_compactions",
     "copied_revision",
     "counted",
     "event_totals",
-    "fence",
-    "gate",
     "grown",
     "head",
     "holder",
     "in_force",
-    "into_queue",
     "item_part",
     "live",
     "live_after",
@@ -80,8 +74,6 @@ const FRAGMENTS: &[(&str, &str)] = &fragments![
     "model_dependent",
     "more_waits",
     "newest_compaction_first",
-    "opening",
-    "ownerless",
     "pruned",
     "pruned_seq_at",
     "queued_columns",
@@ -97,8 +89,6 @@ const FRAGMENTS: &[(&str, &str)] = &fragments![
     "turn_spent",
     "usage_added",
     "used_in_time",
-    "waiting",
-    "what_it_met",
     "write_context",
     "write_rows",
 ];
@@ -106,12 +96,7 @@ const FRAGMENTS: &[(&str, &str)] = &fragments![
 impl Named {
     /// Resolves the fragments and the names in a text.
     pub fn new(text: &str) -> Self {
-        Self::resolve(&expand(text, None))
-    }
-
-    /// The same, where `{head}` stands for another text than the fragment of that name.
-    pub fn with_head(text: &str, head: &str) -> Self {
-        Self::resolve(&expand(text, Some(head)))
+        Self::resolve(&expand(text))
     }
 
     /// Resolves the names in a text. A name is a colon, a lowercase letter or underscore, then such
@@ -217,14 +202,14 @@ impl From<WrongNames> for Error {
 }
 
 /// The text with each fragment in place of its name. A name that is not known is left as it is.
-fn expand(text: &str, head: Option<&str>) -> String {
+fn expand(text: &str) -> String {
     let mut expanded = String::with_capacity(text.len());
     let mut rest = text;
     while !rest.is_empty() {
         let (token, after) = rest.split_at(token_length(rest));
         rest = after;
-        match fragment(token, head) {
-            Some(text) => expanded.push_str(&expand(text.trim_end(), head)),
+        match fragment(token) {
+            Some(text) => expanded.push_str(&expand(text.trim_end())),
             None => expanded.push_str(token),
         }
     }
@@ -232,12 +217,10 @@ fn expand(text: &str, head: Option<&str>) -> String {
 }
 
 /// The text of a token that is the name of a fragment.
-fn fragment<'a>(token: &str, head: Option<&'a str>) -> Option<&'a str> {
+fn fragment(token: &str) -> Option<&'static str> {
     let name = token.strip_prefix('{')?.strip_suffix('}')?;
-    head.filter(|_| name == "head").or_else(|| {
-        let known = FRAGMENTS.iter().find(|(known, _)| *known == name);
-        known.map(|(_, text)| *text)
-    })
+    let known = FRAGMENTS.iter().find(|(known, _)| *known == name);
+    known.map(|(_, text)| *text)
 }
 
 /// The name of a token that is a parameter.
@@ -404,16 +387,11 @@ mod tests {
     }
 
     #[test]
-    fn a_fragment_stands_in_place_of_its_name_and_head_may_be_another_text() {
-        let fence =
-            "r.epoch = $1 and r.op = $2 and r.state = 1 and r.owner = $3 and r.turn_id = $4";
-        let named = Named::new("select {fence} or :op");
-        assert_eq!(named.sql, format!("select {fence} or $2"));
-        assert_eq!(
-            Named::with_head("from {head} r", "(select :a)\n").sql,
-            "from (select $1) r"
-        );
-        for text in ["'{fence}'", "-- {fence}", "{unknown}", "{", "{}"] {
+    fn a_fragment_stands_in_place_of_its_name() {
+        let holder = Named::new("select {tokens_at} or :op");
+        let text = "case when p.pruned_at_seq <= $1 then p.tokens else coalesce(h.tokens, p.original_tokens, p.tokens) end";
+        assert_eq!(holder.sql, format!("select {text} or $2"));
+        for text in ["'{accepted}'", "-- {accepted}", "{unknown}", "{", "{}"] {
             assert_eq!(Named::new(text).sql, text);
         }
     }

@@ -44,6 +44,13 @@ impl<'a> Query<'a> {
             params: params.into(),
         }
     }
+
+    /// Whether its first line calls it so.
+    pub(super) fn is_named(&self, name: &str) -> bool {
+        let line = self.sql.lines().next().unwrap_or_default();
+        let rest = line.strip_prefix("-- ").and_then(|line| line.strip_prefix(name));
+        rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(':'))
+    }
 }
 
 impl Database {

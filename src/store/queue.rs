@@ -9,25 +9,28 @@ use tokio_postgres::Row;
 
 use super::{
     Error, Store,
-    admission::Admission,
+    admission::{Admission, new_turn},
     bounded_page::Listed,
+    commit::{Committed, LOST_RACES, Remember},
     grant::Grant,
-    idempotency::{Remembered, Request, remembered},
-    lock::lock_run,
+    idempotency::Remembered,
     named_parameters::Named,
-    pipeline::{Param, Query},
+    pipeline::Param,
+    queue_numbers::{APPLIED, CANCELLED, DROPPED, EXPIRED, PENDING, delivery, reason},
     row::{count, get, session_state},
-    rows::{Key, RowColumns},
-    seen::{STOP, cause_number},
+    rows::Key,
+    seen::SeenSession,
 };
 pub use crate::model::{Delivery, DropReason};
 use crate::{
-    codec,
-    model::{
-        CancelCause, Fence, MessageId, RequestId, Seq, SessionKey, TurnId, command::Idempotency,
+    model::{Fence, MessageId, RequestId, Seq, SessionKey, TurnId, command::Idempotency},
+    session::{
+        Session, SessionState, Version,
+        change::Change,
+        queue::{self, Which},
+        queue_rows::{Joining, Withdrawal},
+        start,
     },
-    session::SessionState,
-    telemetry::Trace,
 };
 
 /// Where a message stands.
@@ -154,28 +157,8 @@ pub struct Look {
     pub waiting: Vec<Queued>,
 }
 
-/// Which messages are withdrawn.
-#[derive(Debug, Clone, Copy)]
-pub enum Which<'a> {
-    /// All that wait.
-    All,
-    /// These, as far as they wait.
-    These(&'a [MessageId]),
-}
-
-/// Why messages are withdrawn.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Withdrawal {
-    /// A client wants it.
-    Cancelled,
-    /// Their time passed; the database's clock says for which.
-    Expired,
-    /// The server gives them up.
-    Dropped(DropReason),
-}
-
 /// What was withdrawn.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Unqueued {
     /// The messages, in order; those of the first request when this is a repetition.
     pub messages: Vec<MessageId>,
@@ -185,134 +168,142 @@ pub struct Unqueued {
     pub hash: Option<String>,
 }
 
-pub(super) static ENQUEUE: LazyLock<Named> = named_alone!("sql/enqueue/remembered.sql");
-pub(super) static ENQUEUE_UNREMEMBERED: LazyLock<Named> =
-    named_alone!("sql/enqueue/unremembered.sql");
-pub(super) static START_IDLE: LazyLock<Named> = named_alone!("sql/start_idle.sql");
-pub(super) static INTERRUPT: LazyLock<Named> = named_alone!("sql/interrupt.sql");
-/// The blobs of a message that was just queued, under its own id for as long as the session lives:
-/// content stays while it waits.
-pub(super) const KEEP: &str = "-- store::queue::keep
-    insert into part_blobs (tenant_id, session_id, message_id, idx, blob_id)
-    select $1, $2, $3, u.idx, u.blob from unnest($4::text[]) with ordinality as u(blob, idx)
-     where exists (select from queue q where q.tenant_id = $1 and q.session_id = $2 and q.message_id = $3) returning 1";
-/// Where a message stands that was just queued, and what it met, after the statements that followed
-/// the one that queued it.
-pub(super) const PLACED: &str = "-- store::queue::placed
-select m.state, m.turn_id, q.message_id, q.status, q.applied_to, q.drop_reason, q.enqueued_at, q.expires_at, m.position
-  from queue q cross join queue_met($1, $2, q.pos) m
- where q.tenant_id = $1 and q.session_id = $2 and q.message_id = $3";
 pub(super) static OUTCOME: LazyLock<Named> = named_alone!("sql/queue_outcome.sql");
-pub(super) static UNQUEUE: LazyLock<Named> = named_alone!("sql/unqueue.sql");
 
 pub(super) static LOOK: LazyLock<Named> = named_alone!("sql/queue/look.sql");
 pub(super) static QUEUED: LazyLock<Named> = named_alone!("sql/queue/list.sql");
 pub(super) static QUEUED_MESSAGE: LazyLock<Named> = named_alone!("sql/queue/one.sql");
 
 impl Store {
-    /// Queues a message, and with `start` begins a turn for it if the session is idle. One round
-    /// trip, one commit; a second look if nothing was written.
+    /// Queues a message, and with `start` begins a turn for it if the session is idle, all in one commit.
     pub async fn enqueue(
         &self,
         key: &SessionKey,
         new: &NewQueued<'_>,
         start: Option<&Admission<'_>>,
     ) -> Result<Enqueued, Error> {
-        let key = Key::from(key);
-        let bound = NewParams::from(new);
-        let start = start.map(|admission| StartParams::new(self, admission, new.message));
-        let replica = self.replica();
-        let lease = self.lease.as_secs_f64();
-        let mut queries = vec![bound.query(&key)?];
-        if !new.blobs.is_empty() {
-            queries.push(Query::new(
-                KEEP,
-                vec![
-                    &key.tenant as Param<'_>,
-                    &key.session,
-                    &bound.message,
-                    &new.blobs,
-                ],
-            ));
+        if let Some((version, session)) = self.own.get(key)
+            && let Some(joined) = self.joined(&session, new, start)
+            && let seen = (&version, &session)
+            && let Some(place) = self.join(key, seen, &joined, new).await?
+        {
+            return Ok(Enqueued::Queued(place));
         }
-        let cause = cause_number(CancelCause::Interrupted);
-        // Before the start: what is started by this message is not what it interrupts.
-        let interrupts = (new.delivery == Delivery::Interrupt).then_some(queries.len() + 1);
-        if interrupts.is_some() {
-            let values = [
-                ("tenant", &key.tenant as Param<'_>),
-                ("session", &key.session),
-                ("message", &bound.message),
-                ("mode", &STOP),
-                ("cause", &cause),
-                ("reason", &""),
-                ("owner", &replica),
-                ("lease", &lease),
-            ];
-            queries.extend([lock_run(&key), INTERRUPT.query(&values)?]);
-        }
-        let starts = start.as_ref().map(|_| queries.len());
-        if let Some(bound) = &start {
-            queries.push(bound.query(&key, &false)?);
-        }
-        let answers = match queries.as_slice() {
-            [alone] => vec![self.database.write(alone).await?],
-            _ => {
-                queries.push(Query::new(
-                    PLACED,
-                    vec![&key.tenant as Param<'_>, &key.session, &bound.message],
-                ));
-                self.database.transact(&queries).await?
+        for _ in 0..LOST_RACES {
+            let (seen, known) = self.read_session_and_request(key, new.idempotency).await?;
+            let Some(SeenSession {
+                version, session, ..
+            }) = seen.filter(|seen| seen.session.state != SessionState::Deleted)
+            else {
+                return Ok(Enqueued::NoSession);
+            };
+            if let Some(known) = known {
+                return self.queued_before(key, known, new).await;
             }
+            let Some(joined) = self.joined(&session, new, start) else {
+                return Ok(Enqueued::Full);
+            };
+            let seen = (&version, &session);
+            if let Some(place) = self.join(key, seen, &joined, new).await? {
+                return Ok(Enqueued::Queued(place));
+            }
+        }
+        Err(Error::Conflict("a queued message".to_owned()))
+    }
+
+    /// The session with the message in its queue. `None`: too many wait, or it is deleted.
+    fn joined<'a>(
+        &self,
+        session: &Session,
+        new: &NewQueued<'a>,
+        start: Option<&Admission<'a>>,
+    ) -> Option<Change<'a>> {
+        let joining = Joining {
+            message: new.message,
+            body: new.body,
+            blobs: new.blobs,
+            delivery: new.delivery,
+            starts_turn: new.starts_turn,
+            execute: new.execute,
+            ttl: new.ttl,
+            request: new.idempotency.request.as_ref(),
         };
-        let first = |at: Option<usize>| {
-            at.and_then(|at| answers.get(at))
-                .and_then(|rows| rows.first())
+        let most = usize::try_from(new.limit).unwrap_or(usize::MAX);
+        let mut joined = queue::join(session, joining, most, self.heir())?;
+        let begin = |admission: &Admission<'a>| {
+            let new_turn = new_turn(admission);
+            start::start_for(&joined.session, new.message, &new_turn, self.heir())
         };
-        let Some(placed) = first(answers.len().checked_sub(1)) else {
-            let values = [
-                ("tenant", &key.tenant as Param<'_>),
-                ("session", &key.session),
-                ("request_id", &bound.request_id),
-                ("message", &bound.message),
-            ];
-            let outcome = OUTCOME.query(&values)?;
-            let rows = self.database.read(outcome.sql, &outcome.params).await?;
-            return not_queued(rows.first(), &new.idempotency.hash);
+        joined.next = start.and_then(begin).map(Box::new);
+        Some(joined)
+    }
+
+    /// `None`: the session was written meanwhile, or the request is known.
+    async fn join(
+        &self,
+        key: &SessionKey,
+        seen: (&Version, &Session),
+        joined: &Change<'_>,
+        new: &NewQueued<'_>,
+    ) -> Result<Option<Place>, Error> {
+        let started = joined.next.as_deref();
+        let commit = Committed {
+            estimator: started.and_then(|it| it.rows).map_or("", |rows| &rows.estimator),
+            request: Some(Remember {
+                request: new.idempotency,
+                led: new.message.as_str(),
+                is_new: true,
+            }),
+            ..Committed::default()
         };
-        let grant = first(starts)
-            .map(|row| self.granted(&key, row))
-            .transpose()?;
-        let interrupts = first(interrupts)
-            .map(|row| interrupted(row, replica))
-            .transpose()?
-            .flatten();
-        Ok(Enqueued::Queued(Place {
-            grant,
-            interrupts,
-            ..place(placed)?
+        let Some(landed) = self.commit(key, seen, joined, &commit).await? else {
+            return Ok(None);
+        };
+        let Some((enqueued_at, expires_at)) = landed.joined else {
+            return Err(Error::Corrupt("a message was not queued".to_owned()));
+        };
+        let waiting = joined.session.queue.len();
+        let becoming = started.map_or(&joined.session, |started| &started.session);
+        let interrupts = joined.session.cancel.is_some() && new.delivery == Delivery::Interrupt;
+        let own = joined.session.is_owned_by(&self.replica);
+        let turn = joined.session.turn.clone();
+        Ok(Some(Place {
+            message: new.message.clone(),
+            state: QueueState::Pending {
+                position: u32::try_from(waiting).unwrap_or(u32::MAX),
+            },
+            met: becoming.state,
+            turn: becoming.live_turn().cloned(),
+            grant: started.and_then(|started| Grant::of(&started.session)),
+            interrupts: turn
+                .filter(|_| interrupts && own)
+                .map(|turn| (turn, joined.session.fence)),
+            enqueued_at,
+            expires_at,
         }))
     }
 
-    /// Begins a turn in an idle session for a message that waits. `None` means the session is not
-    /// idle, its configuration changed, or the message waits no longer.
-    pub async fn start_idle(
+    /// The outcome of the same request before.
+    async fn queued_before(
         &self,
         key: &SessionKey,
-        message: &MessageId,
-        admission: &Admission<'_>,
-    ) -> Result<Option<Grant>, Error> {
+        known: Remembered,
+        new: &NewQueued<'_>,
+    ) -> Result<Enqueued, Error> {
+        if known.hash != new.idempotency.hash {
+            return Ok(Enqueued::Mismatch);
+        }
         let key = Key::from(key);
-        let bound = StartParams::new(self, admission, message);
-        let answers = self
-            .database
-            .transact(&[lock_run(&key), bound.query(&key, &false)?])
-            .await?;
-        answers
-            .last()
-            .and_then(|rows| rows.first())
-            .map(|row| self.granted(&key, row))
-            .transpose()
+        let values = [
+            ("tenant", &key.tenant as Param<'_>),
+            ("session", &key.session),
+            ("message", &known.result),
+        ];
+        let rows = self.database.read_named(&OUTCOME, &values).await?;
+        match rows.first() {
+            Some(row) => Ok(Enqueued::Queued(place(row)?)),
+            None => Ok(Enqueued::Elsewhere(known)),
+        }
     }
 
     /// What waits for the running turn, and the head it belongs to, in one snapshot. `None` means
@@ -362,32 +353,41 @@ impl Store {
         payload: &[u8],
         idempotency: &Idempotency,
     ) -> Result<Unqueued, Error> {
-        let key = Key::from(key);
-        let ids: Option<Vec<&str>> = match which {
-            Which::All => None,
-            Which::These(ids) => Some(ids.iter().map(MessageId::as_str).collect()),
-        };
-        let (status, kind, reason) = withdrawal(why);
-        let expired_only = why == Withdrawal::Expired;
-        let request = idempotency.request.as_ref().map(RequestId::as_str);
-        let values = [
-            ("tenant", &key.tenant as Param<'_>),
-            ("session", &key.session),
-            ("messages", &ids),
-            ("status", &status),
-            ("expired_only", &expired_only),
-            ("drop_reason", &reason),
-            ("kind", &kind),
-            ("payload", &payload),
-            ("request_id", &request),
-            ("request_hash", &idempotency.hash),
-        ];
-        let known = Request::new(&key, request, &idempotency.hash, "");
-        let answers = self
-            .database
-            .transact(&[lock_run(&key), UNQUEUE.query(&values)?, known.read()])
-            .await?;
-        unqueued(&answers)
+        for _ in 0..LOST_RACES {
+            let (seen, known) = self.read_session_and_request(key, idempotency).await?;
+            if let Some(known) = known {
+                return Ok(withdrawn_before(known));
+            }
+            let withdrawn = seen.and_then(|seen| {
+                let gone = queue::withdraw(&seen.session, which, why, payload, seen.now)?;
+                Some((seen, gone))
+            });
+            let Some((seen, gone)) = withdrawn else {
+                let known = self.remember_request(key, idempotency).await?;
+                return Ok(known.map(withdrawn_before).unwrap_or_default());
+            };
+            let messages: Vec<MessageId> =
+                gone.queue.leave.iter().map(|it| it.message.clone()).collect();
+            let led: Vec<&str> = messages.iter().map(MessageId::as_str).collect();
+            let led = led.join(" ");
+            let commit = Committed {
+                request: Some(Remember {
+                    request: idempotency,
+                    led: &led,
+                    is_new: true,
+                }),
+                ..Committed::default()
+            };
+            let before = (&seen.version, &seen.session);
+            if self.commit(key, before, &gone, &commit).await?.is_some() {
+                return Ok(Unqueued {
+                    messages,
+                    last_seq: Some(gone.session.last_seq()),
+                    hash: idempotency.request.as_ref().map(|_| idempotency.hash.clone()),
+                });
+            }
+        }
+        Err(Error::Conflict("a withdrawal".to_owned()))
     }
 
     /// The messages that wait after `after` (a cursor; 0: from the first), in order.
@@ -456,183 +456,6 @@ impl Store {
     }
 }
 
-struct NewParams<'a> {
-    message: &'a str,
-    body: &'a [u8],
-    delivery: i16,
-    starts_turn: bool,
-    from_execute: bool,
-    execute: Option<&'a [u8]>,
-    ttl: Option<f64>,
-    limit: i64,
-    request_id: Option<&'a str>,
-    hash: &'a str,
-}
-
-impl<'a> From<&NewQueued<'a>> for NewParams<'a> {
-    fn from(new: &NewQueued<'a>) -> Self {
-        let NewQueued {
-            message,
-            body,
-            blobs: _,
-            delivery,
-            starts_turn,
-            execute,
-            ttl,
-            limit,
-            idempotency,
-        } = new;
-        Self {
-            message: message.as_str(),
-            body,
-            delivery: delivery_number(*delivery),
-            starts_turn: *starts_turn,
-            from_execute: execute.is_some(),
-            execute: *execute,
-            ttl: ttl.map(|ttl| ttl.as_secs_f64()),
-            limit: i64::from(*limit),
-            request_id: idempotency.request.as_ref().map(RequestId::as_str),
-            hash: &idempotency.hash,
-        }
-    }
-}
-
-impl NewParams<'_> {
-    fn query<'q>(&'q self, key: &'q Key) -> Result<Query<'q>, Error> {
-        let mut values = vec![
-            ("tenant", &key.tenant as Param<'q>),
-            ("session", &key.session),
-            ("message", &self.message),
-            ("body", &self.body),
-            ("delivery", &self.delivery),
-            ("starts_turn", &self.starts_turn),
-            ("from_execute", &self.from_execute),
-            ("request", &self.execute),
-            ("ttl", &self.ttl),
-            ("most_waiting", &self.limit),
-        ];
-        if self.request_id.is_none() {
-            return Ok(ENQUEUE_UNREMEMBERED.query(&values)?);
-        }
-        values.extend([
-            ("request_id", &self.request_id as Param<'q>),
-            ("request_hash", &self.hash),
-        ]);
-        Ok(ENQUEUE.query(&values)?)
-    }
-}
-
-pub(super) struct StartParams<'a> {
-    rows: RowColumns<'a>,
-    turn: &'a str,
-    owner: &'a str,
-    lease: f64,
-    timeout: f64,
-    revision: i64,
-    request_id: Option<&'a str>,
-    request: Vec<u8>,
-    model: &'a str,
-    trace: Option<String>,
-    message: &'a str,
-}
-
-impl<'a> StartParams<'a> {
-    pub(super) fn new(store: &'a Store, admission: &Admission<'a>, message: &'a MessageId) -> Self {
-        Self {
-            rows: RowColumns::from(admission.rows),
-            turn: admission.turn.as_str(),
-            owner: store.replica(),
-            lease: store.lease().as_secs_f64(),
-            timeout: admission.timeout.as_secs_f64(),
-            revision: admission.revision,
-            request_id: admission
-                .idempotency
-                .request
-                .as_ref()
-                .map(RequestId::as_str),
-            request: codec::turn::encode_request(admission.request),
-            model: admission.model,
-            trace: Trace::current().stored(),
-            message: message.as_str(),
-        }
-    }
-
-    /// The statement. `follows`: only if the end of a turn before it in the same transaction was
-    /// accepted.
-    pub(super) fn query<'q>(&'q self, key: &'q Key, follows: &'q bool) -> Result<Query<'q>, Error> {
-        let mut values = self.rows.values(key);
-        values.extend([
-            ("follows", follows as Param<'_>),
-            ("turn", &self.turn),
-            ("owner", &self.owner),
-            ("lease", &self.lease),
-            ("timeout", &self.timeout),
-            ("revision", &self.revision),
-            ("request_id", &self.request_id),
-            ("request", &self.request),
-            ("model", &self.model),
-            ("trace", &self.trace),
-            ("message", &self.message),
-        ]);
-        Ok(START_IDLE.query(&values)?)
-    }
-}
-
-const PENDING: i16 = 0;
-pub(super) const APPLIED: i16 = 1;
-const CANCELLED: i16 = 2;
-const EXPIRED: i16 = 3;
-pub(super) const DROPPED: i16 = 4;
-
-fn delivery_number(delivery: Delivery) -> i16 {
-    match delivery {
-        Delivery::Asap => 1,
-        Delivery::WhenIdle => 2,
-        Delivery::Interrupt => 3,
-    }
-}
-
-fn delivery(number: i16) -> Result<Delivery, Error> {
-    match number {
-        1 => Ok(Delivery::Asap),
-        2 => Ok(Delivery::WhenIdle),
-        3 => Ok(Delivery::Interrupt),
-        other => Err(Error::Corrupt(format!("delivery {other}"))),
-    }
-}
-
-pub(super) fn reason_number(reason: DropReason) -> i16 {
-    match reason {
-        DropReason::SessionDeleted => 1,
-        DropReason::Superseded => 2,
-        DropReason::TooLarge => 3,
-        DropReason::Unreadable => 4,
-    }
-}
-
-fn reason(number: i16) -> Result<DropReason, Error> {
-    match number {
-        1 => Ok(DropReason::SessionDeleted),
-        2 => Ok(DropReason::Superseded),
-        3 => Ok(DropReason::TooLarge),
-        4 => Ok(DropReason::Unreadable),
-        other => Err(Error::Corrupt(format!("drop reason {other}"))),
-    }
-}
-
-/// Status, kind of event and drop reason.
-fn withdrawal(why: Withdrawal) -> (i16, &'static str, Option<i16>) {
-    match why {
-        Withdrawal::Cancelled => (CANCELLED, "queued_message_cancelled", None),
-        Withdrawal::Expired => (EXPIRED, "queued_message_expired", None),
-        Withdrawal::Dropped(reason) => (
-            DROPPED,
-            "queued_message_dropped",
-            Some(reason_number(reason)),
-        ),
-    }
-}
-
 fn state(row: &Row) -> Result<QueueState, Error> {
     match get::<i16>(row, "status")? {
         PENDING => Ok(QueueState::Pending {
@@ -665,35 +488,6 @@ pub(super) fn queued(row: &Row) -> Result<Queued, Error> {
     })
 }
 
-/// The turn that a message interrupts, with its fence where this replica is to end it.
-fn interrupted(row: &Row, replica: &str) -> Result<Option<(TurnId, Fence)>, Error> {
-    let owner: Option<String> = get(row, "owner")?;
-    let fence = Fence {
-        epoch: get(row, "epoch")?,
-        op: get(row, "op")?,
-    };
-    let turn = TurnId::new(get::<String>(row, "turn_id")?);
-    Ok((owner.as_deref() == Some(replica)).then_some((turn, fence)))
-}
-
-/// The outcome of an enqueue that wrote nothing.
-fn not_queued(row: Option<&Row>, hash: &str) -> Result<Enqueued, Error> {
-    let Some(row) = row else {
-        return Ok(Enqueued::NoSession);
-    };
-    let Some(_) = get::<Option<String>>(row, "req_hash")? else {
-        return Ok(Enqueued::Full);
-    };
-    let known = remembered(row)?;
-    if known.hash != hash {
-        return Ok(Enqueued::Mismatch);
-    }
-    match get::<Option<String>>(row, "message_id")? {
-        Some(_) => Ok(Enqueued::Queued(place(row)?)),
-        None => Ok(Enqueued::Elsewhere(known)),
-    }
-}
-
 /// Where a message stands, and what it meets.
 fn place(row: &Row) -> Result<Place, Error> {
     let met = session_state(get(row, "state")?)?;
@@ -710,27 +504,11 @@ fn place(row: &Row) -> Result<Place, Error> {
     })
 }
 
-fn unqueued(answers: &[Vec<Row>]) -> Result<Unqueued, Error> {
-    let [_, withdrawn, known] = answers else {
-        return Err(Error::Corrupt(
-            "unqueue gave another number of answers".to_owned(),
-        ));
-    };
-    let known = known.first().map(remembered).transpose()?;
-    let next_seq: Option<i64> = withdrawn
-        .first()
-        .map(|row| get(row, "next_seq"))
-        .transpose()?;
-    let messages: Vec<String> = match &known {
-        Some(Remembered { result, .. }) => result.split_whitespace().map(str::to_owned).collect(),
-        None => withdrawn
-            .iter()
-            .map(|row| get(row, "message_id"))
-            .collect::<Result<_, _>>()?,
-    };
-    Ok(Unqueued {
-        messages: messages.into_iter().map(MessageId::new).collect(),
-        last_seq: next_seq.map(|next| Seq(next - 1)),
-        hash: known.map(|known| known.hash),
-    })
+/// What the same request withdrew before.
+fn withdrawn_before(Remembered { hash, result }: Remembered) -> Unqueued {
+    Unqueued {
+        messages: result.split_whitespace().map(MessageId::new).collect(),
+        last_seq: None,
+        hash: Some(hash),
+    }
 }

@@ -4,45 +4,12 @@
 //! It is rare, so it counts the whole transcript anew instead of taking off what each message had
 //! added.
 
-use std::sync::LazyLock;
-
 use super::{
     Error, Store,
-    named_parameters::Named,
-    pipeline::{Param, Query},
     row::get,
     rows::Key,
 };
-use crate::model::{CallId, Fence, MessageId, SessionKey, TurnId, Undone};
-
-/// The seq that stands for now.
-const NOW: i64 = i64::MAX;
-
-/// Marks what the turn wrote, and the compactions that reach into it. After `stop`, in its
-/// transaction: it sees all of the turn, and reports the compactions after the end of it, the
-/// newest first.
-static VOID: LazyLock<Named> = named_alone!("sql/rollback/void.sql");
-/// What is left is counted.
-static RECOUNT: LazyLock<Named> = named_alone!("sql/rollback/recount.sql");
-
-/// What follows `stop` in the transaction of a rollback. The last one answers as `stop` does.
-pub(super) fn queries<'a>(
-    key: &'a Key,
-    fence: &'a Fence,
-    [owner, turn]: [Param<'a>; 2],
-) -> Result<[Query<'a>; 2], Error> {
-    let values: [(&'static str, Param<'a>); 7] = [
-        ("tenant", &key.tenant),
-        ("session", &key.session),
-        ("epoch", &fence.epoch),
-        ("op", &fence.op),
-        ("owner", owner),
-        ("turn", turn),
-        ("at", &NOW),
-    ];
-    let [void @ .., _] = &values;
-    Ok([VOID.query(void)?, RECOUNT.query(&values)?])
-}
+use crate::model::{CallId, MessageId, SessionKey, TurnId, Undone};
 
 impl Store {
     /// What a rollback of the turn takes back: the messages that it has, and that which closes the

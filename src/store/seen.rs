@@ -1,6 +1,6 @@
 //! A session as it is read before a change of it is decided, and how its cancel is written.
 
-use std::sync::LazyLock;
+use std::{sync::LazyLock, time::Duration};
 
 use jiff::Timestamp;
 use tokio_postgres::Row;
@@ -11,12 +11,14 @@ use super::{
     idempotency::{Remembered, Request, remembered},
     named_parameters::Named,
     pipeline::Param,
+    queue_numbers::delivery,
     row::{count, get, session_state},
     rows::Key,
+    tool_call::{executor, waits_for},
 };
 use crate::{
-    model::{CancelCause, Fence, Seq, SessionKey, TurnId, command::Idempotency},
-    session::{CancelRequest, Session, Version},
+    model::{CallId, CancelCause, Fence, MessageId, Seq, SessionKey, TurnId, command::Idempotency},
+    session::{CancelRequest, Session, Version, Waiting, answers::OpenCall},
 };
 
 /// A session, and which write left it so.
@@ -26,8 +28,6 @@ pub(super) struct SeenSession {
     pub(super) version: Version,
     /// The session.
     pub(super) session: Session,
-    /// Queued messages wait that the next step takes.
-    pub(super) messages_wait: bool,
     /// The database's time.
     pub(super) now: Timestamp,
 }
@@ -35,8 +35,11 @@ pub(super) struct SeenSession {
 /// It comes before whatever else is read: a commit that finds it unchanged has seen the rest as it is.
 pub(super) static SESSION: LazyLock<Named> = named_alone!("sql/commit/seen.sql");
 
+/// After the session.
+pub(super) static OPEN_CALLS: LazyLock<Named> = named_alone!("sql/answers/open.sql");
+
 /// `session_run.cancel` of a turn that is to stop.
-pub(super) const STOP: i16 = 1;
+const STOP: i16 = 1;
 /// The same of a turn whose messages are to be taken back.
 const ROLLBACK: i16 = 2;
 
@@ -53,6 +56,28 @@ impl Store {
         ];
         let rows = self.database.read_named(&SESSION, &values).await?;
         rows.first().map(seen_session).transpose()
+    }
+
+    /// The same, and the open calls of its live turn, in the order the model made them.
+    pub(super) async fn read_session_and_calls(
+        &self,
+        key: &SessionKey,
+    ) -> Result<Option<(SeenSession, Vec<OpenCall>)>, Error> {
+        let key = Key::from(key);
+        let values = [
+            ("tenant", &key.tenant as Param<'_>),
+            ("session", &key.session),
+        ];
+        let queries = [SESSION.query(&values)?, OPEN_CALLS.query(&values)?];
+        let answers = self.database.read_together(&queries).await?;
+        let [session, open] = answers.as_slice() else {
+            return Err(another_number());
+        };
+        let Some(row) = session.first() else {
+            return Ok(None);
+        };
+        let open = open.iter().map(open_call).collect::<Result<_, _>>()?;
+        Ok(Some((seen_session(row)?, open)))
     }
 
     /// The same, and what the request is known to have led to.
@@ -85,8 +110,26 @@ pub(super) fn seen_session(row: &Row) -> Result<SeenSession, Error> {
     Ok(SeenSession {
         version,
         session,
-        messages_wait: get(row, "messages_wait")?,
         now: get(row, "now")?,
+    })
+}
+
+pub(super) fn another_number() -> Error {
+    Error::Corrupt("reads gave another number of answers".to_owned())
+}
+
+pub(super) fn open_call(row: &Row) -> Result<OpenCall, Error> {
+    Ok(OpenCall {
+        id: CallId::new(get::<String>(row, "call_id")?),
+        tool: get(row, "tool_name")?,
+        step: count(row, "step")?,
+        position: count(row, "ord")?,
+        results: MessageId::new(get::<String>(row, "result_message_id")?),
+        waits_for: waits_for(get(row, "status")?, get(row, "edited")?)?,
+        deadline: get(row, "deadline")?,
+        timeout: Duration::try_from_secs_f64(get(row, "timeout")?).unwrap_or_default(),
+        request: get(row, "request")?,
+        executor: executor(get(row, "executor")?)?,
     })
 }
 
@@ -115,8 +158,35 @@ pub(super) fn session_row(row: &Row) -> Result<(Version, Session), Error> {
         context_tokens: get(row, "ctx_tokens")?,
         anchor: anchor(row)?,
         growth: get(row, "growth")?,
+        context_version: get(row, "context_version")?,
+        queue: match get::<Option<&str>>(row, "queue")? {
+            Some(waiting) => serde_json::from_str::<Vec<WaitingRow>>(waiting)
+                .map_err(|error| Error::Corrupt(error.to_string()))?
+                .into_iter()
+                .map(waiting_message)
+                .collect::<Result<_, _>>()?,
+            None => Vec::new(),
+        },
     };
     Ok((Version(get(row, "version")?), session))
+}
+
+/// A message that waits, as the fragment gives it.
+type WaitingRow = (String, i16, bool, bool, Option<String>);
+
+fn waiting_message(
+    (message, number, starts_turn, of_execute, expires_at): WaitingRow,
+) -> Result<Waiting, Error> {
+    Ok(Waiting {
+        message: MessageId::new(message),
+        delivery: delivery(number)?,
+        starts_turn,
+        of_execute,
+        expires_at: expires_at
+            .map(|at| at.parse())
+            .transpose()
+            .map_err(|error: jiff::Error| Error::Corrupt(error.to_string()))?,
+    })
 }
 
 pub(super) fn cancel_request(row: &Row) -> Result<Option<CancelRequest>, Error> {

@@ -3,9 +3,9 @@
 use std::slice::from_ref;
 
 use super::{
-    admission, answers, blob, chunk, commit, compaction, compaction_read, delete, event, following,
+    admission, blob, chunk, commit, compaction, compaction_read, delete, event, following,
     fork, import, lease, lock, lost_commits, message, named_parameters::Named, prune, queue, seen,
-    session, stats, take, tool_call, turn, turn_read, update, usage,
+    session, stats, tool_call, turn_read, update, usage,
 };
 
 /// The statements that run for every turn, message or answer, by name. Tests look at their plans.
@@ -18,12 +18,6 @@ pub fn hot_statements() -> Vec<(&'static str, &'static str)> {
 pub fn hot_transitions() -> Vec<(&'static str, &'static [Named])> {
     vec![
         ("admit_new", &admission::ADMIT_NEW),
-        ("finish", &turn::FINISH),
-        ("stop", &turn::STOP),
-        ("admit", &admission::ADMIT),
-        ("take", &take::TAKE),
-        ("start_idle", from_ref(&queue::START_IDLE)),
-        ("interrupt", from_ref(&queue::INTERRUPT)),
         ("record_usage", &usage::RECORD),
         ("prune", &prune::PRUNE),
         ("restore", &prune::RESTORE),
@@ -32,13 +26,7 @@ pub fn hot_transitions() -> Vec<(&'static str, &'static [Named])> {
         ("delete", from_ref(&delete::DELETE)),
         ("commit", &commit::COMMIT),
         ("beat", from_ref(&lease::BEAT)),
-        ("enqueue", from_ref(&queue::ENQUEUE)),
-        (
-            "enqueue_unremembered",
-            from_ref(&queue::ENQUEUE_UNREMEMBERED),
-        ),
         ("queue_outcome", from_ref(&queue::OUTCOME)),
-        ("unqueue", from_ref(&queue::UNQUEUE)),
         ("open_at", from_ref(&fork::OPEN_AT)),
         ("begin_compaction", from_ref(&compaction::BEGIN)),
         ("fail_compaction", from_ref(&compaction::FAIL)),
@@ -52,7 +40,6 @@ fn turn_statements() -> Vec<(&'static str, &'static str)> {
     vec![
         ("gate", lock::GATE),
         ("lock_run", lock::LOCK_RUN),
-        ("settle", turn::SETTLE),
         ("last_role", admission::LAST_ROLE),
         ("head", admission::HEAD),
         ("owned", &turn_read::OWNED.sql),
@@ -63,7 +50,7 @@ fn turn_statements() -> Vec<(&'static str, &'static str)> {
         ("calls", tool_call::CALLS),
         ("open_calls", tool_call::OPEN),
         ("seen_session", &seen::SESSION.sql),
-        ("answers_open", &answers::OPEN_CALLS.sql),
+        ("answers_open", &seen::OPEN_CALLS.sql),
         ("owned_here", lease::OWNED_HERE),
         ("cancels", &lease::CANCELS.sql),
         ("heads", lease::HEADS),
@@ -88,10 +75,7 @@ fn turn_statements() -> Vec<(&'static str, &'static str)> {
 /// Of the queue.
 fn queue_statements() -> Vec<(&'static str, &'static str)> {
     vec![
-        ("queue_keep", queue::KEEP),
-        ("queue_placed", queue::PLACED),
         ("ahead", &following::AHEAD.sql),
-        ("adopt", following::ADOPT),
         ("fate", following::FATE),
         ("look", &queue::LOOK.sql),
         ("queued", &queue::QUEUED.sql),

@@ -1,17 +1,18 @@
-//! The owner's writes before the end of its turn: a step begins, leaves its answer, or is tried again.
-//! `session` decides, from the session as this replica left it where that is known; an answer that was
-//! lost is asked for again.
+//! The owner's writes: a step begins, leaves its answer, or is tried again, and the turn ends. `session`
+//! decides, from the session as this replica left it where that is known; an answer that was lost is asked
+//! for again.
 
 use super::{
     Error, Store,
-    commit::{Committed, LOST_RACES},
+    commit::{Committed, LOST_RACES, Landed},
+    grant::Grant,
     seen::SeenSession,
     written::{Ack, Fenced, Written},
 };
 use crate::{
-    model::{SessionKey, TurnFence, command::TurnRequest},
+    model::{Seq, SessionKey, TurnFence, TurnId, command::TurnRequest},
     session::{
-        Session, Version, append,
+        Session, answers::OpenCall, append,
         change::Change,
         cost::StepCost,
         new_calls::Batch,
@@ -80,7 +81,7 @@ impl Store {
         unconditional(written.await?, right)
     }
 
-    fn owner(&self) -> Owner<'_> {
+    pub(super) fn owner(&self) -> Owner<'_> {
         Owner {
             replica: &self.replica,
             lease: self.lease,
@@ -88,60 +89,131 @@ impl Store {
     }
 
     /// Decides as the owner and commits. A write whose answer was lost is found to have landed, or repeated.
-    async fn write_as_owner<'a>(
+    pub(super) async fn write_as_owner<'a>(
         &self,
         key: &SessionKey,
         right: TurnFence<'_>,
         estimator: &str,
         decide: impl Fn(&Session) -> Option<Change<'a>>,
     ) -> Result<Fenced, Error> {
-        self.insist(|| self.try_as_owner(key, right, estimator, &decide))
-            .await
+        let decide = |session: &Session, _: &[OpenCall]| decide(session);
+        let owned = Owned { key, right, estimator, calls: false };
+        let outcome = self.insist(|| self.try_as_owner(&owned, &decide)).await?;
+        Ok(match outcome {
+            Outcome::Applied { ack, grant: _ } => Fenced::Applied(ack),
+            Outcome::Refused => Fenced::Refused,
+            Outcome::Gone(_) => Fenced::Gone,
+        })
+    }
+
+    /// The same for the end of a turn, which also decides by the calls that are open, and after which the
+    /// turn that was planned begins.
+    pub(super) async fn end_as_owner<'a>(
+        &self,
+        key: &SessionKey,
+        right: TurnFence<'_>,
+        estimator: &str,
+        decide: impl Fn(&Session, &[OpenCall]) -> Option<Change<'a>>,
+        next: Option<&TurnId>,
+    ) -> Result<(Written, Option<Grant>), Error> {
+        let owned = Owned { key, right, estimator, calls: true };
+        match self.insist(|| self.try_as_owner(&owned, &decide)).await? {
+            Outcome::Applied { ack, grant } => Ok((Written::Applied(ack), grant)),
+            // The turn that follows has the session, and it may be this replica that was granted it.
+            Outcome::Gone(session) => {
+                let follows = |session: &Session| {
+                    next.is_some() && session.turn.as_ref() == next && session.is_owned_by(&self.replica)
+                };
+                let session = session.filter(|session| follows(session));
+                Ok((Written::Fenced, session.as_deref().and_then(Grant::of)))
+            }
+            Outcome::Refused => Err(refused(right)),
+        }
     }
 
     async fn try_as_owner<'a>(
         &self,
-        key: &SessionKey,
-        right: TurnFence<'_>,
-        estimator: &str,
-        decide: impl Fn(&Session) -> Option<Change<'a>>,
-    ) -> Result<Fenced, Error> {
+        owned: &Owned<'_>,
+        decide: impl Fn(&Session, &[OpenCall]) -> Option<Change<'a>>,
+    ) -> Result<Outcome, Error> {
+        let Owned { key, right, .. } = *owned;
         let commit = Committed {
-            estimator,
+            estimator: owned.estimator,
             ..Committed::default()
         };
-        let owned = |session: &Session| steps::standing(session, right, &self.replica);
+        let standing = |session: &Session| steps::standing(session, right, &self.replica);
         // What is only remembered may be old: nothing but a commit follows from it.
         if let Some((version, session)) = self.own.get(key)
-            && owned(&session) == Standing::Owner
-            && let Some(change) = decide(&session)
-            && self
-                .commit(key, (&version, &session), &change, &commit)
-                .await?
+            && standing(&session) == Standing::Owner
+            && !(owned.calls && session.open_calls > 0)
+            && let Some(change) = decide(&session, &[])
+            && let seen = (&version, &session)
+            && let Some(landed) = self.commit(key, seen, &change, &commit).await?
         {
-            return Ok(Fenced::Applied(ack(&change.session)));
+            return Ok(applied(&change, &landed));
         }
         for _ in 0..LOST_RACES {
-            let Some(SeenSession {
-                version, session, ..
-            }) = self.read_session(key).await?
-            else {
-                return Ok(Fenced::Gone);
+            let Some((seen, open)) = self.read_owned(owned).await? else {
+                return Ok(Outcome::Gone(None));
             };
-            match owned(&session) {
+            let SeenSession { version, session, .. } = seen;
+            match standing(&session) {
                 Standing::Owner => {}
-                Standing::Landed => return Ok(Fenced::Applied(ack(&session))),
-                Standing::Gone => return Ok(Fenced::Gone),
+                Standing::Landed => {
+                    let ack = ack(&session, session.last_seq());
+                    return Ok(Outcome::Applied { ack, grant: None });
+                }
+                Standing::Gone => return Ok(Outcome::Gone(Some(Box::new(session)))),
             }
-            let Some(change) = decide(&session) else {
-                return Ok(Fenced::Refused);
+            let Some(change) = decide(&session, &open) else {
+                return Ok(Outcome::Refused);
             };
-            let seen: (&Version, &Session) = (&version, &session);
-            if self.commit(key, seen, &change, &commit).await? {
-                return Ok(Fenced::Applied(ack(&change.session)));
+            let seen = (&version, &session);
+            if let Some(landed) = self.commit(key, seen, &change, &commit).await? {
+                return Ok(applied(&change, &landed));
             }
         }
         Err(Error::Conflict("an owner's write".to_owned()))
+    }
+
+    async fn read_owned(
+        &self,
+        owned: &Owned<'_>,
+    ) -> Result<Option<(SeenSession, Vec<OpenCall>)>, Error> {
+        if owned.calls {
+            self.read_session_and_calls(owned.key).await
+        } else {
+            let seen = self.read_session(owned.key).await?;
+            Ok(seen.map(|seen| (seen, Vec::new())))
+        }
+    }
+}
+
+/// A write of a turn's owner.
+#[derive(Debug, Clone, Copy)]
+struct Owned<'a> {
+    key: &'a SessionKey,
+    right: TurnFence<'a>,
+    estimator: &'a str,
+    /// It decides by the open calls too.
+    calls: bool,
+}
+
+/// What became of it.
+enum Outcome {
+    /// It is committed, and the turn that follows is granted.
+    Applied { ack: Ack, grant: Option<Grant> },
+    /// A condition was not met: nothing was written.
+    Refused,
+    /// Another owner has the session, as it is now, or it is gone.
+    Gone(Option<Box<Session>>),
+}
+
+fn applied(change: &Change<'_>, landed: &Landed) -> Outcome {
+    let next = change.next.as_ref();
+    Outcome::Applied {
+        ack: ack(&change.session, landed.last_seq),
+        grant: next.and_then(|next| Grant::of(&next.session)),
     }
 }
 
@@ -150,16 +222,20 @@ fn unconditional(written: Fenced, right: TurnFence<'_>) -> Result<Written, Error
     match written {
         Fenced::Applied(ack) => Ok(Written::Applied(ack)),
         Fenced::Gone => Ok(Written::Fenced),
-        Fenced::Refused => Err(Error::Corrupt(format!(
-            "an owner's write with the fence {right:?} was refused"
-        ))),
+        Fenced::Refused => Err(refused(right)),
     }
 }
 
-fn ack(session: &Session) -> Ack {
+fn refused(right: TurnFence<'_>) -> Error {
+    Error::Corrupt(format!(
+        "an owner's write with the fence {right:?} was refused"
+    ))
+}
+
+fn ack(session: &Session, last_seq: Seq) -> Ack {
     Ack {
         state: session.state,
         cancelled: session.cancel.is_some(),
-        last_seq: session.last_seq(),
+        last_seq,
     }
 }

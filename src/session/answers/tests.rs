@@ -9,7 +9,8 @@ use crate::{
     model::{CancelCause, Content, Fence, Part, Seq, StepPosition, ToolOutcome, ToolResult},
     session::{
         CancelRequest,
-        samples::{TURN_ENDS, at, running, waiting},
+        change::Closing,
+        samples::{TURN_ENDS, asap, at, running, waiting},
     },
 };
 
@@ -54,7 +55,6 @@ fn seen(open: Vec<OpenCall>) -> Seen {
     Seen {
         session: waiting(u32::try_from(open.len()).unwrap()),
         open,
-        messages_wait: false,
         now: at(50),
     }
 }
@@ -121,6 +121,13 @@ fn decide_with<'a>(
     apply(seen, &answers)
 }
 
+fn tokens(closed: &ClosedCall<'_>) -> u32 {
+    match closed.with {
+        Closing::Answer(answer) => answer.tokens,
+        Closing::Synthetic(synthetic) => synthetic.tokens,
+    }
+}
+
 fn names(calls: &[CallId]) -> Vec<&str> {
     calls.iter().map(CallId::as_str).collect()
 }
@@ -143,6 +150,9 @@ fn events(decided: &Decided<'_>) -> Vec<String> {
             Event::MessageCommitted(message) => format!("committed {message}"),
             Event::StepStarted { prompt_tokens, .. } => format!("step of {prompt_tokens}"),
             Event::TurnRecovered { .. } => "recovered".to_owned(),
+            Event::CallCancelled { .. } | Event::Withdrawn { .. } | Event::TurnEnded { .. } => {
+                panic!("no answer does that: {event:?}")
+            }
         };
         format!("{what} at {}.{}", at.step, at.attempt)
     };
@@ -198,7 +208,9 @@ fn the_last_answer_leaves_the_step_to_the_owner_where_it_cannot_tell_it() {
     };
     check("no further step", &|_, next| next.started = None);
     check("another revision", &|seen, _| seen.session.revision = 8);
-    check("messages wait", &|seen, _| seen.messages_wait = true);
+    check("messages wait", &|seen, _| {
+        seen.session.queue.push(asap("m"));
+    });
 }
 
 #[test]
@@ -389,7 +401,7 @@ impl World {
     /// Takes a change in as the database would.
     fn commit(&mut self, change: &Change<'_>, resumes: bool) {
         for closed in &change.closed {
-            self.closed.push(closed.answer.call.clone());
+            self.closed.push(closed.call.clone());
         }
         let closed = &self.closed;
         self.seen.open.retain(|call| !closed.contains(&call.id));
@@ -420,7 +432,7 @@ impl World {
         );
         assert_eq!(change.message.is_some(), self.seen.open.is_empty());
         assert_eq!(session.wake_at.is_some(), !self.seen.open.is_empty());
-        let gained: u32 = change.closed.iter().map(|call| call.answer.tokens).sum();
+        let gained: u32 = change.closed.iter().map(tokens).sum();
         let overhead = if change.message.is_some() {
             OVERHEAD
         } else {

@@ -5,18 +5,21 @@ use jiff::Timestamp;
 use crate::{
     codec::{self, event::kind},
     model::{
-        CallId, Category, Counted, TurnId, UsageTotals,
+        CallId, Category, Content, Counted, MessageId, Part, RequestId, ToolOutcome,
+        ToolResult, TurnId, UsageTotals,
         event::{StepPosition, WaitsFor},
     },
     session::{
-        change::{AnswerKind, AskedCall, Change, ClosedCall, Event, TurnChange},
+        change::{AnswerKind, AskedCall, Change, ClosedCall, Closing, Event, TurnChange, TurnRow},
         counters::Shift,
         new_calls::{Batch, CallFate, NewCall},
     },
     store::{
         anchor::AnchorColumns,
+        commit::queue_columns::QueueColumns,
         pipeline::Param,
-        row::state_number,
+        queue_numbers::withdrawn_kind,
+        row::{ended_number, state_number},
         rows::{MessageColumns, PartColumns, part_row, signed},
         seen::cancel_columns,
         tool_call::{
@@ -36,11 +39,16 @@ pub(super) struct Columns<'a> {
     closed: ClosedColumns<'a>,
     asked: AskedColumns<'a>,
     calls: CallColumns<'a>,
+    new_turn: NewTurnColumns<'a>,
     turn: TurnColumns<'a>,
+    queue: QueueColumns<'a>,
     shift: &'a Shift,
     shift_tokens: &'a [i64],
     shift_parts: &'a [i32],
     drops_partial: bool,
+    is_use: bool,
+    moves_compaction: bool,
+    takes_back: bool,
 }
 
 impl<'a> From<&'a Change<'_>> for Columns<'a> {
@@ -55,11 +63,16 @@ impl<'a> From<&'a Change<'_>> for Columns<'a> {
             closed: ClosedColumns::from(change.closed.as_slice()),
             asked: AskedColumns::from(change.asked.as_slice()),
             calls: CallColumns::from(change.batch),
+            new_turn: NewTurnColumns::from(change.begins),
             turn: TurnColumns::from(change),
+            queue: QueueColumns::from(&change.queue),
             shift: &change.shift,
             shift_tokens: &change.shift.tokens,
             shift_parts: &change.shift.parts,
             drops_partial: change.drops_partial,
+            is_use: change.is_use,
+            moves_compaction: change.moves_compaction,
+            takes_back: change.takes_back,
         }
     }
 }
@@ -74,7 +87,9 @@ impl Columns<'_> {
         values.extend(self.closed.values());
         values.extend(self.asked.values());
         values.extend(self.calls.values());
+        values.extend(self.new_turn.values());
         values.extend(self.turn.values());
+        values.extend(self.queue.values());
         values.extend([
             ("shift_messages", &self.shift.messages as Param<'_>),
             ("shift_overhead", &self.shift.overhead),
@@ -98,7 +113,11 @@ impl Columns<'_> {
             "store::commit::context" => *self.shift != Shift::default(),
             "store::commit::spend" => self.turn.totals.calls > 0,
             "store::commit::drop_partial" => self.drops_partial,
-            _ => true,
+            "store::commit::session_used" => self.is_use,
+            "store::commit::new_turn" => self.new_turn.begins,
+            "store::commit::compaction" => self.moves_compaction,
+            "store::rollback::void" | "store::rollback::recount" => self.takes_back,
+            name => self.queue.need(name).unwrap_or(true),
         }
     }
 }
@@ -116,7 +135,10 @@ struct SessionColumns<'a> {
     open_calls: i32,
     next_seq: i64,
     context_tokens: i64,
+    about: Option<&'a str>,
     turn: Option<&'a str>,
+    turn_ends_within: Option<f64>,
+    context_version: i64,
     lease: Option<f64>,
     wake_at: Option<Timestamp>,
     wake_within: Option<f64>,
@@ -141,7 +163,10 @@ impl<'a> From<&'a Change<'_>> for SessionColumns<'a> {
             open_calls: signed(session.open_calls),
             next_seq: session.next_seq.0,
             context_tokens: session.context_tokens,
+            about: change.about.as_ref().map(TurnId::as_str),
             turn: session.turn.as_ref().map(TurnId::as_str),
+            turn_ends_within: change.turn_ends_within.map(|within| within.as_secs_f64()),
+            context_version: session.context_version,
             lease: change.lease.map(|lease| lease.as_secs_f64()),
             wake_at: session.wake_at,
             wake_within: change.wake_within.map(|within| within.as_secs_f64()),
@@ -171,7 +196,10 @@ impl SessionColumns<'_> {
             ("open_calls", &self.open_calls),
             ("next_seq", &self.next_seq),
             ("context_tokens", &self.context_tokens),
-            ("turn", &self.turn),
+            ("turn", &self.about),
+            ("new_turn", &self.turn),
+            ("turn_ends_within", &self.turn_ends_within),
+            ("context_version", &self.context_version),
             ("lease", &self.lease),
             ("wake_at", &self.wake_at),
             ("wake_within", &self.wake_within),
@@ -277,6 +305,31 @@ struct Written {
 fn written(event: &Event) -> Written {
     let ids = |calls: &[CallId]| calls.iter().map(CallId::to_string).collect();
     match event {
+        Event::Withdrawn {
+            message,
+            why,
+            payload,
+        } => Written {
+            kind: withdrawn_kind(*why),
+            refs: vec![message.to_string()],
+            size: None,
+            payload: payload.clone(),
+        },
+        Event::TurnEnded { ended, waiting } => {
+            let codec::event::Encoded { kind, payload, .. } = codec::event::encode(ended);
+            Written {
+                kind,
+                refs: waiting.iter().map(MessageId::to_string).collect(),
+                size: None,
+                payload,
+            }
+        }
+        Event::CallCancelled { call, tool, reason } => Written {
+            kind: kind::TOOL_CALL_CANCELLED,
+            refs: vec![call.to_string(), tool.clone()],
+            size: None,
+            payload: codec::event::encode_call_cancelled(*reason),
+        },
         Event::CallCompleted(call) => Written {
             kind: kind::TOOL_CALL_COMPLETED,
             refs: vec![call.to_string()],
@@ -371,28 +424,46 @@ fn parts<'a>(change: &'a Change<'_>) -> (PartColumns<'a>, BlobColumns<'a>) {
     for (message, position, blob) in parts.media() {
         blobs.push(message, position, blob);
     }
-    for ClosedCall {
-        answer,
-        tool,
-        position,
-        message,
-    } in &change.closed
-    {
-        let position = signed(*position);
-        for blob in &answer.blobs {
-            blobs.push(message.as_str(), position, blob.as_str());
-        }
+    for closed in &change.closed {
+        let position = signed(closed.position);
+        let (part, tokens) = match closed.with {
+            Closing::Answer(answer) => {
+                for blob in &answer.blobs {
+                    blobs.push(closed.message.as_str(), position, blob.as_str());
+                }
+                (part_row(&answer.part), answer.tokens)
+            }
+            Closing::Synthetic(synthetic) => {
+                (part_row(&without_a_result(&closed.call, synthetic.words)), synthetic.tokens)
+            }
+        };
         let row = codec::part::PartRow {
-            name: Some(tool.clone()),
-            ..part_row(&answer.part)
+            name: Some(closed.tool.clone()),
+            ..part
         };
         let size = Counted {
-            tokens: answer.tokens,
+            tokens,
             category: Category::ToolResults,
         };
-        parts.push((message, position), row, size);
+        parts.push((&closed.message, position), row, size);
+    }
+    if let Some(joining) = change.queue.joins {
+        for (position, blob) in (1..).zip(joining.blobs) {
+            blobs.push(joining.message.as_str(), position, blob);
+        }
     }
     (parts, blobs)
+}
+
+fn without_a_result(call: &CallId, words: &str) -> Part {
+    Part::new(Content::ToolResult(ToolResult {
+        call: call.clone(),
+        name: String::new(),
+        parts: vec![words.into()],
+        outcome: ToolOutcome::Cancelled,
+        truncation: None,
+        display_text: String::new(),
+    }))
 }
 
 /// The messages of a change: those of its rows, and the one that holds results.
@@ -412,16 +483,19 @@ fn messages<'a>(change: &'a Change<'_>) -> MessageColumns<'a> {
 struct ClosedColumns<'a> {
     calls: Vec<&'a str>,
     statuses: Vec<i16>,
-    hashes: Vec<&'a str>,
+    hashes: Vec<Option<&'a str>>,
 }
 
 impl<'a> From<&'a [ClosedCall<'_>]> for ClosedColumns<'a> {
     fn from(closed: &'a [ClosedCall<'_>]) -> Self {
         let mut columns = Self::default();
-        for ClosedCall { answer, .. } in closed {
-            columns.calls.push(answer.call.as_str());
-            columns.statuses.push(closed_status(answer.kind));
-            columns.hashes.push(&answer.hash);
+        for ClosedCall { call, with, .. } in closed {
+            columns.calls.push(call.as_str());
+            columns.statuses.push(closed_status(with));
+            columns.hashes.push(match with {
+                Closing::Answer(answer) => Some(&answer.hash),
+                Closing::Synthetic(_) => None,
+            });
         }
         columns
     }
@@ -437,11 +511,14 @@ impl ClosedColumns<'_> {
     }
 }
 
-fn closed_status(kind: AnswerKind) -> i16 {
-    match kind {
-        AnswerKind::Result { edited: _ } => ANSWERED,
-        AnswerKind::Denial => DENIED,
-        AnswerKind::Overdue => TIMED_OUT,
+fn closed_status(with: &Closing<'_>) -> i16 {
+    match with {
+        Closing::Synthetic(_) => CANCELLED,
+        Closing::Answer(answer) => match answer.kind {
+            AnswerKind::Result { edited: _ } => ANSWERED,
+            AnswerKind::Denial => DENIED,
+            AnswerKind::Overdue => TIMED_OUT,
+        },
     }
 }
 
@@ -585,7 +662,9 @@ struct TurnColumns<'a> {
     step_count: Option<i32>,
     final_message: Option<&'a str>,
     request: Option<Vec<u8>>,
-    asked_model: Option<&'a str>,
+    model_from_now: Option<&'a str>,
+    state: Option<i16>,
+    outcome: Option<Vec<u8>>,
     model: &'a str,
     totals: UsageTotals,
 }
@@ -596,6 +675,7 @@ impl<'a> From<&'a Change<'_>> for TurnColumns<'a> {
             step_count,
             final_message,
             request,
+            end,
         } = change.turn;
         let (model, totals) = change.spent.unwrap_or_default();
         Self {
@@ -603,7 +683,9 @@ impl<'a> From<&'a Change<'_>> for TurnColumns<'a> {
             step_count: step_count.map(signed),
             final_message: final_message.map(|message| message.as_str()),
             request: request.map(codec::turn::encode_request),
-            asked_model: request.and_then(|request| request.model.as_deref()),
+            model_from_now: request.and_then(|request| request.model.as_deref()),
+            state: end.map(|(ending, _)| ended_number(ending.state())),
+            outcome: end.map(|(ending, result)| codec::turn::encode_outcome(ending, result)),
             model,
             totals,
         }
@@ -611,7 +693,7 @@ impl<'a> From<&'a Change<'_>> for TurnColumns<'a> {
 }
 
 impl TurnColumns<'_> {
-    fn values(&self) -> [(&'static str, Param<'_>); 11] {
+    fn values(&self) -> [(&'static str, Param<'_>); 13] {
         let UsageTotals {
             calls,
             input,
@@ -624,7 +706,9 @@ impl TurnColumns<'_> {
             ("step_count", &self.step_count),
             ("final_message", &self.final_message),
             ("turn_request", &self.request),
-            ("turn_model", &self.asked_model),
+            ("turn_model", &self.model_from_now),
+            ("turn_state", &self.state),
+            ("outcome", &self.outcome),
             ("model", &self.model),
             ("calls", calls),
             ("input_tokens", input),
@@ -632,6 +716,44 @@ impl TurnColumns<'_> {
             ("reasoning_tokens", reasoning),
             ("cache_read_tokens", cache_read),
             ("cache_write_tokens", cache_write),
+        ]
+    }
+}
+
+/// The row of a new turn.
+#[derive(Default)]
+struct NewTurnColumns<'a> {
+    begins: bool,
+    asked_by: Option<&'a str>,
+    asked: Vec<u8>,
+    model: &'a str,
+}
+
+impl<'a> From<Option<TurnRow<'a>>> for NewTurnColumns<'a> {
+    fn from(row: Option<TurnRow<'a>>) -> Self {
+        let Some(TurnRow {
+            request_id,
+            request,
+            model,
+        }) = row
+        else {
+            return Self::default();
+        };
+        Self {
+            begins: true,
+            asked_by: request_id.map(RequestId::as_str),
+            asked: codec::turn::encode_request(request),
+            model,
+        }
+    }
+}
+
+impl NewTurnColumns<'_> {
+    fn values(&self) -> [(&'static str, Param<'_>); 3] {
+        [
+            ("asked_by", &self.asked_by),
+            ("asked", &self.asked),
+            ("asked_model", &self.model),
         ]
     }
 }

@@ -5,8 +5,7 @@ use crate::{
     context::coalesce::coalesce,
     model::{Applied, InputMessage, SessionKey, derive, event::StepPosition},
     provider::registry::Resolved,
-    session::{SessionState, rows::Rows},
-    store::queue::{Which, Withdrawal},
+    session::{SessionState, queue::Which, queue_rows::Withdrawal, rows::Rows},
     turn::{
         Error,
         context::{estimators::estimator, session_view::SessionView, stats::known_window},

@@ -11,9 +11,9 @@ use crate::{
         Delivery, InputMessage, Media, MessageId, Part, SessionKey, TenantId,
         command::{CancelQueuedMessage, ClearQueue, EnqueueMessage, Idempotency, TurnRequest},
     },
-    session::SessionState,
+    session::{SessionState, queue::Which, queue_rows::Withdrawal},
     store::{
-        queue::{Enqueued, NewQueued, Place, QueueState, Queued, Unqueued, Which, Withdrawal},
+        queue::{Enqueued, NewQueued, Place, QueueState, Queued, Unqueued},
         session::Session,
     },
     turn::{

@@ -3,7 +3,7 @@
 use crate::{
     codec,
     model::{DropReason, MessageId, Payload, SessionKey, command::Idempotency},
-    store::queue::{Which, Withdrawal},
+    session::{queue::Which, queue_rows::Withdrawal},
     turn::{Error, engine::Engine},
 };
 

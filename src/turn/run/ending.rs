@@ -8,12 +8,11 @@ use crate::{
         CompletionReason, Ending, Failure, FailureReason, FinishReason, MessageId, TurnResult,
         event::{CallCancelReason, StepPosition},
     },
-    session::{CancelRequest, SessionState, cost::StepCost, rows::Rows},
+    session::{CancelRequest, SessionState, cost::StepCost, ending::End, rows::Rows},
     store::{
         admission::Admission,
         following::{NextTurn, Starters},
         grant::Grant,
-        turn::End,
         written::Written,
     },
     telemetry::failure_reason,

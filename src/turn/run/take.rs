@@ -8,10 +8,15 @@ use crate::{
         derive, event::StepPosition,
     },
     provider::registry::Resolved,
-    session::rows::{NewMessage, Rows},
+    session::{
+        queue::Which,
+        queue_rows::Withdrawal,
+        rows::{NewMessage, Rows},
+        take::{Advance, Taken},
+    },
     store::{
-        queue::{Look, Queued, Which, Withdrawal},
-        take::{Advance, Take, Taken},
+        queue::{Look, Queued},
+        take::Take,
         turn_read::Revision,
         written::Written,
     },

@@ -14,11 +14,8 @@ use crate::{
         command::{DeleteSession, Idempotency},
         event::CallCancelReason,
     },
-    session::SessionState,
-    store::{
-        delete::{DELETED, Deletion, Doomed},
-        turn::End,
-    },
+    session::{SessionState, ending::End},
+    store::delete::{DELETED, Deletion, Doomed},
     turn::{
         Error, engine::Engine, live::wakeups::Wakeup, optimistic::retry_with,
         session::update::check_etag, tools::result_words::synthetic,

@@ -8,7 +8,7 @@ use crate::{
         command::SubmittedResult,
         event::{CallCancelReason, PendingCall, WaitsFor},
     },
-    store::turn::Synthetic,
+    session::change::Synthetic,
     turn::run::measured::counted,
 };
 

@@ -111,35 +111,14 @@ fn habits_without(guard: Guard) -> Habits {
         }
     };
     match guard {
-        Guard::Lease => more(
-            &[(Own::Note, 10), (Own::Crash, 2)],
-            &[(Visit::TakeOver, 30)],
-            0,
-        ),
-        // The end of a turn that goes on for a message comes twice.
-        Guard::Op => more(&[(Own::Finish, 40)], &[(Visit::Enqueue, 40)], 40),
-        Guard::NextSeqInTake => more(
-            &[(Own::Take, 40)],
-            &[(Visit::Enqueue, 30), (Visit::Unqueue, 30)],
-            0,
-        ),
-        Guard::OpenCallsInTake => {
-            let visit = [
-                (Visit::Enqueue, 20),
-                (Visit::TakeOver, 25),
-                (Visit::Answer, 8),
-            ];
-            more(&[(Own::Take, 30), (Own::Call, 20)], &visit, 0)
-        }
-        Guard::Gate | Guard::KeyShare => more(
-            &[(Own::Finish, 40), (Own::Take, 30)],
-            &[(Visit::Enqueue, 25), (Visit::Execute, 10)],
-            0,
-        ),
-        Guard::GateInStop => more(&[(Own::Stop, 50)], &[(Visit::Enqueue, 60)], 0),
         Guard::Version => more(
             &[(Own::Call, 40)],
             &[(Visit::Answer, 60), (Visit::TakeOver, 10)],
+            0,
+        ),
+        Guard::VersionOfEnqueue => more(
+            &[(Own::Finish, 40), (Own::Take, 30)],
+            &[(Visit::Enqueue, 25), (Visit::Execute, 10)],
             0,
         ),
         Guard::FallbackInRetry => more(&[(Own::Retry, 20)], &[], 0),
@@ -270,43 +249,13 @@ async fn missed(guard: Guard) {
 }
 
 #[tokio::test]
-async fn without_epoch_and_owner_in_the_fence_the_checker_finds_a_stale_write() {
-    missed(Guard::Lease).await;
-}
-
-#[tokio::test]
-async fn without_op_in_the_fence_the_checker_finds_a_duplicate_write() {
-    missed(Guard::Op).await;
-}
-
-#[tokio::test]
-async fn without_next_seq_in_take_the_checker_finds_a_withdrawn_message_in_the_transcript() {
-    missed(Guard::NextSeqInTake).await;
-}
-
-#[tokio::test]
-async fn the_checker_detects_a_take_without_its_open_calls_guard() {
-    missed(Guard::OpenCallsInTake).await;
-}
-
-#[tokio::test]
-async fn without_the_gate_the_checker_finds_a_lost_wakeup() {
-    missed(Guard::Gate).await;
-}
-
-#[tokio::test]
-async fn without_the_key_share_lock_the_checker_finds_a_lost_wakeup() {
-    missed(Guard::KeyShare).await;
-}
-
-#[tokio::test]
-async fn without_the_gate_in_stop_the_checker_finds_a_lost_start() {
-    missed(Guard::GateInStop).await;
-}
-
-#[tokio::test]
 async fn without_the_version_in_a_commit_the_checker_finds_duplicate_results() {
     missed(Guard::Version).await;
+}
+
+#[tokio::test]
+async fn without_the_version_in_an_enqueue_the_checker_finds_a_message_out_of_its_turn() {
+    missed(Guard::VersionOfEnqueue).await;
 }
 
 #[tokio::test]

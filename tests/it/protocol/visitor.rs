@@ -11,8 +11,11 @@ use contextd::{
     session::{
         SessionState,
         answers::{Approval, NextStep},
-        change::Answer,
+        change::{Answer, Synthetic},
         counters::{Counter, Shift},
+        ending::End,
+        queue::Which,
+        queue_rows::Withdrawal,
     },
     store::{
         answers::Submission,
@@ -20,9 +23,8 @@ use contextd::{
         delete::Deletion,
         fork::Source,
         import::Import,
-        queue::{Delivery, Enqueued, NewQueued, QueueState, Which, Withdrawal},
+        queue::{Delivery, Enqueued, NewQueued, QueueState},
         session::NewConfig,
-        turn::{End, Synthetic},
         update::NewRevision,
     },
 };

@@ -1,27 +1,10 @@
-//! The gate between enqueue and the end of a turn: a message that was told "turn T runs" is in T,
-//! or T did not end.
+//! Who queues a message or withdraws it, and who ends the turn meanwhile: a message that was told "turn T
+//! runs" is in T, or T did not end.
 
-use contextd::{
-    session::SessionState,
-    store::{hot_statements, hot_transitions, take::Take},
-};
+use contextd::{session::SessionState, store::take::Take};
 
-use super::{hot::finish_fence, *};
-
-fn statement(name: &str) -> &'static str {
-    let alone = hot_statements()
-        .into_iter()
-        .find(|(known, _)| *known == name)
-        .map(|(_, sql)| sql);
-    let named = || {
-        let (_, statements) = hot_transitions()
-            .into_iter()
-            .find(|(known, _)| *known == name)
-            .unwrap();
-        statements[0].sql.as_str()
-    };
-    alone.unwrap_or_else(named)
-}
+use super::*;
+use crate::protocol::guards::without_version_in;
 
 /// The head of a session and how many messages wait.
 async fn state_and_waiting(world: &World, key: &SessionKey) -> (SessionState, usize) {
@@ -29,26 +12,32 @@ async fn state_and_waiting(world: &World, key: &SessionKey) -> (SessionState, us
     (look.state, look.waiting.len())
 }
 
-/// An enqueue that was told what the session does, and has not committed. Gives what it was told.
-async fn enqueue_without_commit(client: &tokio_postgres::Client, session: &str) -> i16 {
-    let enqueue = statement("enqueue");
+/// A write of the session that another replica has not committed.
+async fn uncommitted(world: &World, sql: &str) -> tokio_postgres::Client {
+    let client = world.database.client().await;
     client
-        .batch_execute(&format!("prepare enqueue as {enqueue}; begin"))
+        .batch_execute(&format!("begin; {sql}"))
         .await
         .unwrap();
-    let execute = format!(
-        "execute enqueue ('t', '{session}', 'r', 'hash', 'q', 100, '', 1, false, false, null, null)"
-    );
-    let answers = client.simple_query(&execute).await.unwrap();
-    let state = answers.iter().find_map(|answer| {
-        if let tokio_postgres::SimpleQueryMessage::Row(row) = answer {
-            row.get("state")
-        } else {
-            None
-        }
-    });
-    state.unwrap().parse().unwrap()
+    client
 }
+
+/// A message is queued: whoever writes the queue writes the session.
+const ENQUEUE: &str = "update session_run set op = op where session_id = 's';
+    insert into queue (tenant_id, session_id, message_id, body) values ('t', 's', 'q', '')";
+
+/// All messages that wait are withdrawn.
+const WITHDRAW: &str = "insert into events (tenant_id, session_id, seq, epoch, turn_id, step, attempt, kind, refs, payload)
+    select r.tenant_id, r.session_id, r.next_seq, r.epoch, r.turn_id, 0, 0, 'queued_message_cancelled', array[q.message_id], ''
+      from session_run r join queue q using (tenant_id, session_id) where r.session_id = 's' and q.status = 0;
+    update queue q set status = 2, ended_at = now(), seq = r.next_seq from session_run r where q.session_id = 's' and r.session_id = 's';
+    update session_run set next_seq = next_seq + 1 where session_id = 's'";
+
+/// The turn ends.
+const END: &str = "insert into events (tenant_id, session_id, seq, epoch, turn_id, step, attempt, kind, payload)
+    select r.tenant_id, r.session_id, r.next_seq, r.epoch, r.turn_id, 1, 1, 'turn_completed', '' from session_run r where r.session_id = 's';
+    update turns t set state = 3, ended_at = now(), last_seq = r.next_seq, outcome = '' from session_run r where t.session_id = 's' and r.session_id = 's';
+    update session_run set state = 0, owner = null, op = op + 1, next_seq = next_seq + 1 where session_id = 's'";
 
 async fn somebody_waits_for_a_lock(world: &World) {
     let client = world.database.client().await;
@@ -66,8 +55,7 @@ async fn somebody_waits_for_a_lock(world: &World) {
 async fn the_end_of_a_turn_waits_for_a_concurrent_enqueue() {
     let world = World::new().await;
     let (key, grant) = world.running("s").await;
-    let enqueuer = world.database.client().await;
-    assert_eq!(enqueue_without_commit(&enqueuer, "s").await, 1);
+    let enqueuer = uncommitted(&world, ENQUEUE).await;
     let store = world.store.clone();
     let session = key.clone();
     let finishing = tokio::spawn(async move {
@@ -86,20 +74,25 @@ async fn the_end_of_a_turn_waits_for_a_concurrent_enqueue() {
 }
 
 #[tokio::test]
-async fn without_the_gate_the_same_message_is_stranded() {
+async fn without_the_version_the_same_message_is_stranded() {
     let world = World::new().await;
-    let (key, _) = world.running("s").await;
-    let enqueuer = world.database.client().await;
-    assert_eq!(enqueue_without_commit(&enqueuer, "s").await, 1);
-    let owner = world.database.client().await;
-    let (finish, arguments) = finish_fence("s");
-    owner
-        .batch_execute(&format!(
-            "prepare finish as {finish}; execute finish ({arguments})"
-        ))
-        .await
-        .unwrap();
+    let pool = world.database.pool().rewriting(|all| {
+        let blind = |sql: &&'static str| -> &'static str {
+            let is_session = sql.starts_with("-- store::commit::session:");
+            if is_session { without_version_in(sql).leak() } else { sql }
+        };
+        all.iter().map(blind).collect()
+    });
+    let store = Store::new(pool, "one", LEASE);
+    let (key, grant) = world.running("s").await;
+    let enqueuer = uncommitted(&world, ENQUEUE).await;
+    let session = key.clone();
+    let finishing = tokio::spawn(async move {
+        finish(&store, &session, grant.right(), Rows::new(ESTIMATOR, 0)).await
+    });
+    somebody_waits_for_a_lock(&world).await;
     enqueuer.batch_execute("commit").await.unwrap();
+    assert_eq!(applied(finishing.await.unwrap()).state, SessionState::Idle);
     assert_eq!(
         state_and_waiting(&world, &key).await,
         (SessionState::Idle, 1)
@@ -110,23 +103,7 @@ async fn without_the_gate_the_same_message_is_stranded() {
 async fn an_enqueue_waits_for_a_concurrent_end_and_reports_an_idle_session() {
     let world = World::new().await;
     let (key, _) = world.running("s").await;
-    let owner = world.database.client().await;
-    let gate = statement("gate");
-    let (finish, arguments) = finish_fence("s");
-    owner
-        .batch_execute(&format!(
-            "prepare gate as {gate}; prepare finish as {finish}; begin"
-        ))
-        .await
-        .unwrap();
-    owner
-        .batch_execute("execute gate ('t', 's')")
-        .await
-        .unwrap();
-    owner
-        .batch_execute(&format!("execute finish ({arguments})"))
-        .await
-        .unwrap();
+    let owner = uncommitted(&world, END).await;
     let store = world.store.clone();
     let session = key.clone();
     let queueing = tokio::spawn(async move { enqueue(&store, &session, "q").await });
@@ -146,21 +123,7 @@ async fn a_take_that_waited_for_a_withdrawal_takes_nothing() {
     let (key, grant) = world.running("s").await;
     enqueue(&world.store, &key, "q").await;
     let seen = world.store.look(&key).await.unwrap().unwrap().last_seq;
-    let canceller = world.database.client().await;
-    let lock = statement("lock_run");
-    let unqueue = statement("unqueue");
-    canceller
-        .batch_execute(&format!(
-            "prepare lock as {lock}; prepare unqueue as {unqueue}; begin"
-        ))
-        .await
-        .unwrap();
-    canceller
-        .batch_execute("execute lock ('t', 's')")
-        .await
-        .unwrap();
-    let withdraw = "execute unqueue ('t', 's', null, false, null, 2, null, 'queued_message_cancelled', '', null)";
-    canceller.batch_execute(withdraw).await.unwrap();
+    let canceller = uncommitted(&world, WITHDRAW).await;
     let store = world.store.clone();
     let session = key.clone();
     let taking =
@@ -237,21 +200,7 @@ async fn the_end_of_a_turn_lists_no_message_that_was_withdrawn_while_it_waited()
         ..asap(&message, &idempotency)
     };
     placed(world.store.enqueue(&key, &later, None).await.unwrap());
-    let canceller = world.database.client().await;
-    let lock = statement("lock_run");
-    let unqueue = statement("unqueue");
-    canceller
-        .batch_execute(&format!(
-            "prepare lock as {lock}; prepare unqueue as {unqueue}; begin"
-        ))
-        .await
-        .unwrap();
-    canceller
-        .batch_execute("execute lock ('t', 's')")
-        .await
-        .unwrap();
-    let withdraw = "execute unqueue ('t', 's', null, false, null, 2, null, 'queued_message_cancelled', '', null)";
-    canceller.batch_execute(withdraw).await.unwrap();
+    let canceller = uncommitted(&world, WITHDRAW).await;
     let store = world.store.clone();
     let session = key.clone();
     let finishing = tokio::spawn(async move {

@@ -12,12 +12,9 @@ const MEDIA: &str = "store::rows::media";
 fn place(transition: &str) -> (&'static str, &'static str) {
     match transition {
         "admit_new" => ("new", "new-turn"),
-        "admit" | "start_idle" => ("idle", "new-turn"),
-        "stop" => ("closing", "closing-t1"),
-        "take" | "interrupt" => ("queue", "queue-t1"),
         "delete" => ("wait", "wait-t1"),
         "commit" => ("turns", "turns-t1"),
-        "enqueue" | "enqueue_unremembered" | "unqueue" | "queue_outcome" => ("queue", "queue-t1"),
+        "queue_outcome" => ("queue", "queue-t1"),
         "open_at" => ("long", "long-t1"),
         "fail_compaction" | "swap" => ("compacting", ""),
         "revert" => ("compacted", ""),
@@ -33,6 +30,7 @@ fn named_arguments(transition: &str, statement: &Named, (session, turn): (&str, 
     let argument = |name: &String| match (of_transition(transition, name), name.as_str()) {
         (Some(argument), _) => argument.to_owned(),
         (None, "session") => format!("'{session}'"),
+        (None, "turn") if statement.name() == "store::commit::new_turn" => "'new-turn'".to_owned(),
         (None, "turn") => format!("'{turn}'"),
         (None, name) => of_any_transition(name).to_owned(),
     };
@@ -47,26 +45,16 @@ fn named_arguments(transition: &str, statement: &Named, (session, turn): (&str, 
 /// What a transition takes otherwise than the others.
 fn of_transition(transition: &str, name: &str) -> Option<&'static str> {
     let argument = match (transition, name) {
-        ("stop" | "record_usage" | "import", "op") => "1",
-        ("interrupt", "owner") => "'two'",
+        ("record_usage" | "import", "op") => "1",
         ("delete", "op") => "1",
         ("delete", "led") => "'session deleted'",
         ("commit", name) => return of_commit(name),
-        ("enqueue" | "enqueue_unremembered", "message") => "'new-queued'",
-        ("enqueue" | "enqueue_unremembered", "request") => "null",
         ("queue_outcome", "message") => "'q1'",
-        ("unqueue", "messages") => "array['q1']",
-        ("unqueue", "kind") => "'queued_message_cancelled'",
-        ("unqueue", "drop_reason") => "null",
         ("begin_compaction", "compaction") => "'new-compaction'",
         ("revert", "seen") => "1",
         ("swap", "from_seq" | "to_seq") => "2",
         ("swap", name) if name.starts_with("message_") => "'{}'",
         ("swap", "shift_messages" | "shift_overhead") => "0",
-        ("take", "revision") => "null",
-        ("start_idle", "message") => "'waits'",
-        ("interrupt", "message") => "'q1'",
-        ("interrupt", "cause") => "2",
         ("record_usage", "kind") => "'usage_recorded'",
         ("prune", "kind") => "'context_pruned'",
         ("prune", "messages") => "array['cleared-results']",
@@ -113,6 +101,21 @@ fn of_commit(name: &str) -> Option<&'static str> {
         "asked_calls" => "array['d2']",
         "asked_statuses" => "array[0]::smallint[]",
         "edits" => "array['{}']",
+        "seen_turn" | "new_turn" => "'turns-t1'",
+        "context_version" => "0",
+        "turn_ends_within" | "ttl" | "execute" => "null",
+        "request_is_new" => "false",
+        "asked_by" | "queued_by" => "'r'",
+        "asked" | "queued_body" => "''",
+        "asked_model" => "'scripted/demo'",
+        "queued" => "'new-queued'",
+        "queued_delivery" | "asap" => "1",
+        "leaving" | "hurried" | "calmed" => "array['q1']",
+        "leaving_statuses" => "array[1]::smallint[]",
+        "leaving_events" => "array[0]",
+        "leaving_into" => "array['new-message']",
+        "drop_reasons" => "array[null]::smallint[]",
+        "at" => "9223372036854775807",
         "led" => "'[]'",
         _ => return None,
     };
@@ -137,7 +140,6 @@ fn of_any_transition(name: &str) -> &'static str {
         "timeout" => "600",
         "ttl" => "60",
         "known_at" => "null",
-        "follows" => "false",
         "measured" => MEASURED,
         "request_id" => "'r'",
         "request_hash" => "'hash'",
@@ -226,26 +228,13 @@ fn of_any_transition(name: &str) -> &'static str {
     }
 }
 
-/// The statement of a finish that compares the fence and decides, with arguments for the first turn
-/// of a session.
-pub(super) fn finish_fence(session: &str) -> (&'static str, String) {
-    let (_, finish) = hot_transitions()
-        .into_iter()
-        .find(|(name, _)| *name == "finish")
-        .unwrap();
-    let fence = finish
-        .iter()
-        .find(|statement| statement.name() == "store::turn::finish")
-        .unwrap();
-    (
-        &fence.sql,
-        named_arguments("finish", fence, (session, &format!("{session}-t1"))),
-    )
-}
-
-/// Messages here have no media, and those that are imported are written by a statement of their own.
+/// Messages here have no media, those that are imported are written by a statement of their own, and nothing
+/// is taken back.
 fn is_needed(transition: &str, statement: &str) -> bool {
-    statement != MEDIA && (transition, statement) != ("import", "store::rows::messages")
+    let takes_back = statement.starts_with("store::rollback::");
+    statement != MEDIA
+        && !takes_back
+        && (transition, statement) != ("import", "store::rows::messages")
 }
 
 /// What is looked at: a statement by itself, or one of a transition, which runs after those before

@@ -30,10 +30,12 @@ use contextd::{
     },
     session::{
         answers::{Approval, NextStep},
-        change::{Answer, AnswerKind},
+        change::{Answer, AnswerKind, Synthetic},
         cost::StepCost,
+        ending::End,
         new_calls::{Batch, CallFate, NewCall},
         rows::{NewMessage, Rows},
+        take::{Advance, Taken},
     },
     store::{
         Store,
@@ -42,8 +44,7 @@ use contextd::{
         grant::Grant,
         queue::{Delivery, Enqueued, NewQueued, Place},
         session::NewConfig,
-        take::{Advance, Take, Taken},
-        turn::{End, Synthetic},
+        take::Take,
         written::Written,
     },
 };

@@ -60,7 +60,7 @@ fn in_session(session: &'static str, more: &[&'static str]) -> Vec<&'static str>
 pub(super) fn arguments(statement: &str) -> Vec<&'static str> {
     let keys = |more: &[&'static str]| with(vec!["array['t']", "array['run']"], more);
     match statement {
-        "gate" | "lock_run" | "settle" | "last_role" => in_session("'run'", &[]),
+        "gate" | "lock_run" | "last_role" => in_session("'run'", &[]),
         "revision_at" => in_session("'long'", &["100"]),
         "since" => in_session("'long'", &["'m100'"]),
         "head" => in_session("'run'", &["'r'"]),
@@ -92,10 +92,7 @@ pub(super) fn arguments(statement: &str) -> Vec<&'static str> {
         "follow" => vec!["600", "'t'", "'long'", "100", "50", "30000", "true"],
         "settled_between" => in_session("'long'", &["100", "150"]),
         "ahead" => in_session("'idle'", &["false"]),
-        "adopt" => in_session("'run'", &["'run-t1'", "'one'"]),
         "fate" => in_session("'queue'", &["'q2'"]),
-        "queue_keep" => in_session("'queue'", &["'q1'", "array['blob']"]),
-        "queue_placed" => in_session("'queue'", &["'q1'"]),
         "look" => in_session("'queue'", &[]),
         "queued" => in_session("'queue'", &["0", "50", "1000000"]),
         "queued_message" => in_session("'queue'", &["'q2'"]),
@@ -162,14 +159,12 @@ const NOW: &str = "9223372036854775807";
 /// Text of a message that is being written, which the end of the turn removes.
 const WRITTEN: &str = "
     insert into partial_chunks (tenant_id, session_id, epoch, message_id, n, body)
-    values ('t', 'run', 1, 'written', 1, ''), ('t', 'closing', 1, 'written', 1, ''), ('t', 'turns', 1, 'written', 1, '')";
+    values ('t', 'run', 1, 'written', 1, ''), ('t', 'turns', 1, 'written', 1, '')";
 
-/// A turn that has an owner and an open call, while a message waits; another message waits for the
-/// end of a turn.
-const CLOSING: &str = "
-    update session_run set state = 1, owner = 'one', lease_until = now() + interval '1 hour' where session_id = 'closing';
+/// A message that waits while a turn does, and another one that waits for the end of a turn.
+const QUEUES: &str = "
     insert into queue (tenant_id, session_id, message_id, body, delivery, starts_turn, from_execute)
-    values ('t', 'closing', 'starter', '', 1, true, false), ('t', 'idle', 'later', '', 2, false, false)";
+    values ('t', 'turns', 'q1', '', 1, true, false), ('t', 'idle', 'later', '', 2, false, false)";
 
 /// What a commit compares and changes: which write left a session as it is, and a request.
 const COMMITTED: &str = "
@@ -241,8 +236,7 @@ async fn scenes(world: &World, client: &Client) {
     assert_eq!(pruned.last_seq, Seq(8));
     world.idle("imported").await;
     client.batch_execute(IMPORTED).await.unwrap();
-    world.waiting("closing", &["e1"]).await;
-    client.batch_execute(CLOSING).await.unwrap();
+    client.batch_execute(QUEUES).await.unwrap();
     client.batch_execute(WRITTEN).await.unwrap();
     world.running("long").await;
     client.batch_execute(LONG).await.unwrap();
@@ -449,7 +443,7 @@ type Pages = BTreeMap<(String, &'static str), i64>;
 
 /// Statements that change a compaction that is being made. In the sessions of this test there is none.
 const WITHOUT_COMPACTION: [&str; 2] = [
-    "store::take::take_compaction",
+    "store::commit::compaction",
     "store::import::import_compaction",
 ];
 

@@ -4,11 +4,16 @@ use std::time::Duration;
 
 use contextd::{
     model::{MessageId, Seq, TurnId, command::TurnRequest},
-    session::SessionState,
+    session::{
+        SessionState,
+        queue::Which,
+        queue_rows::Withdrawal,
+        take::{Advance, Taken},
+    },
     store::{
         idempotency::Remembered,
-        queue::{Delivery, DropReason, Enqueued, Look, NewQueued, QueueState, Which, Withdrawal},
-        take::{Advance, Take, Taken},
+        queue::{Delivery, DropReason, Enqueued, Look, NewQueued, QueueState},
+        take::Take,
         written::Written,
     },
 };

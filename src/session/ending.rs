@@ -1,0 +1,143 @@
+//! The end of a turn, which its owner writes: as the model wants, unless messages wait for the turn or a
+//! cancel was requested; or whatever waits.
+
+use std::time::Duration;
+
+use super::{
+    Session, SessionState,
+    answers::OpenCall,
+    change::{Change, ClosedCall, Closing, Event, ResultMessage, Synthetic},
+    cost::StepCost,
+    rows::Rows,
+    steps::{Owner, of_owner},
+};
+use crate::model::{Ending, Payload, TurnResult};
+
+#[cfg(test)]
+mod tests;
+
+/// The end of a turn, as it is written.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct End<'a> {
+    /// How.
+    pub ending: &'a Ending,
+    /// What came of it.
+    pub result: &'a TurnResult,
+    /// The synthetic result of calls that are still open.
+    pub synthetic: Synthetic<'a>,
+}
+
+/// Writes the last step, and ends the turn if no message waits for it and no client cancelled. `None`:
+/// calls are open.
+pub fn finish<'a>(
+    session: &Session,
+    rows: &'a Rows,
+    cost: &StepCost<'a>,
+    end: &End<'a>,
+    owner: Owner<'_>,
+) -> Option<Change<'a>> {
+    if session.open_calls > 0 {
+        return None;
+    }
+    let mut change = last_step(session, rows, cost, end, owner);
+    if !session.messages_wait() && session.cancel.is_none() {
+        over(&mut change, end);
+    }
+    Some(change)
+}
+
+/// Writes the last step and ends the turn, whatever waits. Calls that are open are closed without a
+/// result, and with them the message that holds their results.
+pub fn stop<'a>(
+    session: &Session,
+    open: &[OpenCall],
+    rows: &'a Rows,
+    cost: &StepCost<'a>,
+    end: &End<'a>,
+    owner: Owner<'_>,
+) -> Change<'a> {
+    let mut change = last_step(session, rows, cost, end, owner);
+    close(&mut change, open, end.synthetic);
+    change.session.open_calls = 0;
+    over(&mut change, end);
+    match end.ending {
+        Ending::Completed(_) => {}
+        Ending::Failed(_) => change.queue.calmed = change.session.calm(),
+        Ending::Cancelled { undone, .. } => {
+            change.queue.calmed = change.session.calm();
+            change.takes_back = undone.is_some();
+        }
+    }
+    change
+}
+
+fn last_step<'a>(
+    session: &Session,
+    rows: &'a Rows,
+    cost: &StepCost<'a>,
+    end: &End<'a>,
+    owner: Owner<'_>,
+) -> Change<'a> {
+    let mut change = of_owner(session, owner);
+    change.add(rows);
+    change.account(cost);
+    change.turn.step_count = Some(end.result.step_count);
+    change.turn.final_message = cost.message;
+    change.drops_partial = true;
+    change.session.takeovers = 0;
+    change
+}
+
+fn close<'a>(change: &mut Change<'a>, open: &[OpenCall], synthetic: Synthetic<'a>) {
+    let step = change.session.step;
+    for call in open {
+        let event = Event::CallCancelled {
+            call: call.id.clone(),
+            tool: call.tool.clone(),
+            reason: synthetic.reason,
+        };
+        change.event(step, event);
+        change.count_result(synthetic.tokens);
+        change.closed.push(ClosedCall {
+            call: call.id.clone(),
+            with: Closing::Synthetic(synthetic),
+            tool: call.tool.clone(),
+            position: call.position,
+            message: call.results.clone(),
+        });
+    }
+    let Some(first) = open.first() else {
+        return;
+    };
+    let message = ResultMessage {
+        id: first.results.clone(),
+        step: first.step,
+        overhead: synthetic.overhead,
+    };
+    let at = change.events.len();
+    change.event(step, Event::MessageCommitted(first.results.clone()));
+    change.message = Some((at, message));
+    change.count_message(synthetic.overhead);
+}
+
+/// Ends the turn. What still waits is listed in its last event.
+fn over<'a>(change: &mut Change<'a>, end: &End<'a>) {
+    let step = change.session.step;
+    let waiting = change.session.waiting();
+    let ended = Payload::TurnEnded {
+        ending: end.ending.clone(),
+        result: end.result.clone(),
+    };
+    let event = Event::TurnEnded {
+        ended: Box::new(ended),
+        waiting,
+    };
+    change.event(step, event);
+    change.turn.end = Some((end.ending, end.result));
+    change.is_use = true;
+    change.lease = Some(Duration::ZERO);
+    let becoming = &mut change.session;
+    becoming.state = SessionState::Idle;
+    becoming.owner = None;
+    becoming.lease_is_over = true;
+}

@@ -1,0 +1,110 @@
+//! The queue: messages join it while a turn runs or none does, one may interrupt the turn, and those that
+//! wait are withdrawn. A message that waits for a turn is in it, or the turn does not end.
+
+use jiff::Timestamp;
+
+use super::{
+    CancelRequest, Session, Waiting,
+    cancel::{self, Cancel},
+    change::{Change, Event},
+    ownership::Heir,
+    queue_rows::{Joining, Leaving, QueueEnd, Withdrawal},
+};
+use crate::model::{CancelCause, Delivery, MessageId, event::StepPosition};
+
+#[cfg(test)]
+mod tests;
+
+/// Which messages are withdrawn.
+#[derive(Debug, Clone, Copy)]
+pub enum Which<'a> {
+    /// All that wait.
+    All,
+    /// These, as far as they wait.
+    These(&'a [MessageId]),
+}
+
+impl Which<'_> {
+    fn has(self, message: &MessageId) -> bool {
+        match self {
+            Self::All => true,
+            Self::These(messages) => messages.contains(message),
+        }
+    }
+}
+
+/// Puts a message behind those that wait. One that interrupts cancels the live turn as well, and where
+/// nobody runs that, `heir` becomes its owner and ends it. `None`: `most` wait already.
+pub fn join<'a>(
+    session: &Session,
+    joining: Joining<'a>,
+    most: usize,
+    heir: Heir<'_>,
+) -> Option<Change<'a>> {
+    if session.queue.len() >= most {
+        return None;
+    }
+    let interrupts = (joining.delivery == Delivery::Interrupt).then(|| interrupt(session, heir));
+    let mut change = interrupts
+        .flatten()
+        .unwrap_or_else(|| Change::of(session));
+    change.session.queue.push(Waiting {
+        message: joining.message.clone(),
+        delivery: joining.delivery,
+        starts_turn: joining.starts_turn,
+        of_execute: joining.execute.is_some(),
+        // The database's time, and so the commit, says when.
+        expires_at: None,
+    });
+    change.queue.joins = Some(joining);
+    Some(change)
+}
+
+fn interrupt(session: &Session, heir: Heir<'_>) -> Option<Change<'static>> {
+    let request = CancelRequest {
+        cause: CancelCause::Interrupted,
+        reason: String::new(),
+        rollback: false,
+    };
+    let cancel = Cancel {
+        turn: None,
+        request: &request,
+        replica: heir.replica,
+        lease: heir.lease,
+    };
+    cancel::apply(session, &cancel, None)
+}
+
+/// Withdraws messages that wait, each with an event of this payload. Only those expire whose time has
+/// passed. `None`: none of them waits.
+pub fn withdraw(
+    session: &Session,
+    which: Which<'_>,
+    why: Withdrawal,
+    payload: &[u8],
+    now: Timestamp,
+) -> Option<Change<'static>> {
+    let is_due = |waiting: &Waiting| match why {
+        Withdrawal::Expired => waiting.expires_at.is_some_and(|at| at < now),
+        Withdrawal::Cancelled | Withdrawal::Dropped(_) => true,
+    };
+    let mut change = Change::of(session);
+    let becoming = &mut change.session.queue;
+    let gone: Vec<Waiting> = becoming
+        .extract_if(.., |waiting| which.has(&waiting.message) && is_due(waiting))
+        .collect();
+    for Waiting { message, .. } in gone {
+        change.queue.leave.push(Leaving {
+            message: message.clone(),
+            end: QueueEnd::Withdrawn(why),
+            event: change.events.len(),
+        });
+        let event = Event::Withdrawn {
+            message,
+            why,
+            payload: payload.to_vec(),
+        };
+        change.event_at(StepPosition::default(), event);
+    }
+    (!change.queue.leave.is_empty()).then_some(change)
+}

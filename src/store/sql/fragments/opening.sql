@@ -1,1 +1,0 @@
-(select {added} as delta, ('step_started' = any(:kinds::text[]))::int as first)

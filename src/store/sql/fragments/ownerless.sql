@@ -1,1 +1,0 @@
-(r.state = 2 or r.lease_until < now())
