@@ -10,9 +10,7 @@ use jiff::Timestamp;
 
 use super::{
     Session, SessionState,
-    change::{
-        Answer, AnswerKind, AskedCall, Change, ClosedCall, Closing, Event, ResultMessage,
-    },
+    change::{Answer, AnswerKind, AskedCall, Change, ClosedCall, Closing, Event, ResultMessage},
 };
 use crate::model::{CallId, MessageId, ToolExecutor, event::WaitsFor};
 

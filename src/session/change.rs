@@ -11,8 +11,8 @@ use super::{
     rows::Rows,
 };
 use crate::model::{
-    BlobId, CallId, Ending, MessageId, Part, Payload, RequestId, Seq, StepPosition, TurnId, TurnResult,
-    UsageTotals,
+    BlobId, CallId, Ending, MessageId, Part, Payload, RequestId, Seq, StepPosition, TurnId,
+    TurnResult, UsageTotals,
     command::TurnRequest,
     event::{CallCancelReason, WaitsFor},
 };

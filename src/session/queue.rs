@@ -45,9 +45,7 @@ pub fn join<'a>(
         return None;
     }
     let interrupts = (joining.delivery == Delivery::Interrupt).then(|| interrupt(session, heir));
-    let mut change = interrupts
-        .flatten()
-        .unwrap_or_else(|| Change::of(session));
+    let mut change = interrupts.flatten().unwrap_or_else(|| Change::of(session));
     change.session.queue.push(Waiting {
         message: joining.message.clone(),
         delivery: joining.delivery,

@@ -9,8 +9,8 @@ use super::{
     rows::{NewMessage, Rows},
 };
 use crate::model::{
-    Anchor, Category, Content, Counted, Delivery, Fence, MessageId, Part, Payload, Role, Seq, TokenBasis,
-    TurnId, event::StepPosition, message::StoredPart,
+    Anchor, Category, Content, Counted, Delivery, Fence, MessageId, Part, Payload, Role, Seq,
+    TokenBasis, TurnId, event::StepPosition, message::StoredPart,
 };
 
 /// When the turn's time is up, in seconds.
@@ -65,6 +65,14 @@ pub(super) fn asap(message: &str) -> Waiting {
         starts_turn: false,
         of_execute: false,
         expires_at: None,
+    }
+}
+
+/// The same for a message that waits for its end.
+pub(super) fn when_idle(message: &str) -> Waiting {
+    Waiting {
+        delivery: Delivery::WhenIdle,
+        ..asap(message)
     }
 }
 

@@ -53,7 +53,11 @@ pub fn admit<'a>(
         Opening::Input | Opening::Question => true,
         Opening::Answered => !session.queue.is_empty(),
     };
-    if asks { begin(session, new, heir) } else { None }
+    if asks {
+        begin(session, new, heir)
+    } else {
+        None
+    }
 }
 
 /// The same for a message that waits and starts a turn. The turn begins before its first step, which
@@ -66,7 +70,11 @@ pub fn start_for<'a>(
 ) -> Option<Change<'a>> {
     let mut starting = session.queue.iter().filter(|waiting| waiting.starts_turn);
     let waits = starting.any(|waiting| waiting.message == *message);
-    if waits { begin(session, new, heir) } else { None }
+    if waits {
+        begin(session, new, heir)
+    } else {
+        None
+    }
 }
 
 fn begin<'a>(session: &Session, new: &NewTurn<'a>, heir: Heir<'_>) -> Option<Change<'a>> {

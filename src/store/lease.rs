@@ -207,7 +207,10 @@ impl Store {
     pub async fn hand_over(&self, key: &SessionKey, right: TurnFence<'_>) -> Result<bool, Error> {
         let hand_over =
             |seen: &SeenSession| ownership::hand_over(&seen.session, right, &self.replica);
-        Ok(self.change(key, hand_over, &Committed::default()).await?.is_some())
+        Ok(self
+            .change(key, hand_over, &Committed::default())
+            .await?
+            .is_some())
     }
 
     /// The turns of these sessions that this replica owns, whether it knows of them or not.
@@ -242,7 +245,10 @@ impl Store {
         let Grant { fence, turn, .. } = seen;
         let release =
             |now: &SeenSession| ownership::release(&now.session, turn, fence.epoch, &self.replica);
-        Ok(self.change(key, release, &Committed::default()).await?.is_some())
+        Ok(self
+            .change(key, release, &Committed::default())
+            .await?
+            .is_some())
     }
 
     /// A change that makes this replica the owner.

@@ -123,7 +123,7 @@ impl Named {
         Self { sql, names }
     }
 
-    /// What its first line calls it: `store::turn::finish`.
+    /// What its first line calls it: `store::commit::turn`.
     pub fn name(&self) -> &str {
         let line = self
             .sql

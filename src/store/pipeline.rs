@@ -48,7 +48,9 @@ impl<'a> Query<'a> {
     /// Whether its first line calls it so.
     pub(super) fn is_named(&self, name: &str) -> bool {
         let line = self.sql.lines().next().unwrap_or_default();
-        let rest = line.strip_prefix("-- ").and_then(|line| line.strip_prefix(name));
+        let rest = line
+            .strip_prefix("-- ")
+            .and_then(|line| line.strip_prefix(name));
         rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(':'))
     }
 }
@@ -320,9 +322,9 @@ mod tests {
         check(
             &[
                 "-- store::lock::run\nselect 1",
-                "-- store::turn::stop: all\nselect 1",
+                "-- store::commit::turn: all\nselect 1",
             ],
-            "turn::stop",
+            "commit::turn",
         );
         check(&["-- store::lock::run"], "lock::run");
         check(&["select 1"], "other");

@@ -248,7 +248,9 @@ impl Store {
     ) -> Result<Option<Place>, Error> {
         let started = joined.next.as_deref();
         let commit = Committed {
-            estimator: started.and_then(|it| it.rows).map_or("", |rows| &rows.estimator),
+            estimator: started
+                .and_then(|it| it.rows)
+                .map_or("", |rows| &rows.estimator),
             request: Some(Remember {
                 request: new.idempotency,
                 led: new.message.as_str(),
@@ -366,8 +368,12 @@ impl Store {
                 let known = self.remember_request(key, idempotency).await?;
                 return Ok(known.map(withdrawn_before).unwrap_or_default());
             };
-            let messages: Vec<MessageId> =
-                gone.queue.leave.iter().map(|it| it.message.clone()).collect();
+            let messages: Vec<MessageId> = gone
+                .queue
+                .leave
+                .iter()
+                .map(|it| it.message.clone())
+                .collect();
             let led: Vec<&str> = messages.iter().map(MessageId::as_str).collect();
             let led = led.join(" ");
             let commit = Committed {
@@ -383,7 +389,10 @@ impl Store {
                 return Ok(Unqueued {
                     messages,
                     last_seq: Some(gone.session.last_seq()),
-                    hash: idempotency.request.as_ref().map(|_| idempotency.hash.clone()),
+                    hash: idempotency
+                        .request
+                        .as_ref()
+                        .map(|_| idempotency.hash.clone()),
                 });
             }
         }

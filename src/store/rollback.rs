@@ -4,11 +4,7 @@
 //! It is rare, so it counts the whole transcript anew instead of taking off what each message had
 //! added.
 
-use super::{
-    Error, Store,
-    row::get,
-    rows::Key,
-};
+use super::{Error, Store, row::get, rows::Key};
 use crate::model::{CallId, MessageId, SessionKey, TurnId, Undone};
 
 impl Store {

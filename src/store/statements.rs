@@ -3,8 +3,8 @@
 use std::slice::from_ref;
 
 use super::{
-    admission, blob, chunk, commit, compaction, compaction_read, delete, event, following,
-    fork, import, lease, lock, lost_commits, message, named_parameters::Named, prune, queue, seen,
+    admission, blob, chunk, commit, compaction, compaction_read, delete, event, following, fork,
+    import, lease, lock, lost_commits, message, named_parameters::Named, prune, queue, seen,
     session, stats, tool_call, turn_read, update, usage,
 };
 

@@ -12,7 +12,9 @@ use super::{
 use crate::{
     model::{Seq, SessionKey, TurnFence, TurnId, command::TurnRequest},
     session::{
-        Session, answers::OpenCall, append,
+        Session,
+        answers::OpenCall,
+        append,
         change::Change,
         cost::StepCost,
         new_calls::Batch,
@@ -97,7 +99,12 @@ impl Store {
         decide: impl Fn(&Session) -> Option<Change<'a>>,
     ) -> Result<Fenced, Error> {
         let decide = |session: &Session, _: &[OpenCall]| decide(session);
-        let owned = Owned { key, right, estimator, calls: false };
+        let owned = Owned {
+            key,
+            right,
+            estimator,
+            calls: false,
+        };
         let outcome = self.insist(|| self.try_as_owner(&owned, &decide)).await?;
         Ok(match outcome {
             Outcome::Applied { ack, grant: _ } => Fenced::Applied(ack),
@@ -116,13 +123,20 @@ impl Store {
         decide: impl Fn(&Session, &[OpenCall]) -> Option<Change<'a>>,
         next: Option<&TurnId>,
     ) -> Result<(Written, Option<Grant>), Error> {
-        let owned = Owned { key, right, estimator, calls: true };
+        let owned = Owned {
+            key,
+            right,
+            estimator,
+            calls: true,
+        };
         match self.insist(|| self.try_as_owner(&owned, &decide)).await? {
             Outcome::Applied { ack, grant } => Ok((Written::Applied(ack), grant)),
             // The turn that follows has the session, and it may be this replica that was granted it.
             Outcome::Gone(session) => {
                 let follows = |session: &Session| {
-                    next.is_some() && session.turn.as_ref() == next && session.is_owned_by(&self.replica)
+                    next.is_some()
+                        && session.turn.as_ref() == next
+                        && session.is_owned_by(&self.replica)
                 };
                 let session = session.filter(|session| follows(session));
                 Ok((Written::Fenced, session.as_deref().and_then(Grant::of)))
@@ -156,7 +170,9 @@ impl Store {
             let Some((seen, open)) = self.read_owned(owned).await? else {
                 return Ok(Outcome::Gone(None));
             };
-            let SeenSession { version, session, .. } = seen;
+            let SeenSession {
+                version, session, ..
+            } = seen;
             match standing(&session) {
                 Standing::Owner => {}
                 Standing::Landed => {
@@ -232,7 +248,7 @@ fn refused(right: TurnFence<'_>) -> Error {
     ))
 }
 
-fn ack(session: &Session, last_seq: Seq) -> Ack {
+pub(super) fn ack(session: &Session, last_seq: Seq) -> Ack {
     Ack {
         state: session.state,
         cancelled: session.cancel.is_some(),

@@ -68,7 +68,9 @@ impl Store {
             ..Committed::default()
         };
         let take = |session: &Session| take::take_idle(session, look.fence, revision, &taking);
-        let taken = self.change(key, |seen| take(&seen.session), &commit).await?;
+        let taken = self
+            .change(key, |seen| take(&seen.session), &commit)
+            .await?;
         Ok(taken.map(|session| session.last_seq()))
     }
 }

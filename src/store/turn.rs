@@ -1,7 +1,8 @@
 //! The end of a turn, which its owner writes, and the turn that follows it in the same transaction.
 
 use super::{
-    Error, Store, admission::new_turn, following::NextTurn, grant::Grant, written::Written,
+    Error, Store, admission::new_turn, commit::Committed, following::NextTurn, grant::Grant,
+    step::ack, written::Written,
 };
 use crate::{
     model::{Ending, SessionKey, TurnFence},
@@ -13,6 +14,7 @@ use crate::{
         ending::{self, End},
         rows::Rows,
         start,
+        steps::{self, Standing},
     },
 };
 
@@ -52,6 +54,32 @@ impl Store {
             .await
     }
 
+    /// The same where nothing waits in the session, as this replica left it: then there is nothing to
+    /// reckon with. `None`: something waits, or the session was written elsewhere; this wrote nothing, or
+    /// [`Store::finish`] finds that it has.
+    pub async fn finish_at_once(
+        &self,
+        key: &SessionKey,
+        right: TurnFence<'_>,
+        rows: &Rows,
+        cost: &StepCost<'_>,
+        end: &End<'_>,
+    ) -> Option<Written> {
+        let (version, session) = self.own.get(key)?;
+        let is_own = steps::standing(&session, right, &self.replica) == Standing::Owner;
+        if !is_own || !session.queue.is_empty() {
+            return None;
+        }
+        let change = ending::finish(&session, rows, cost, end, self.owner())?;
+        let commit = Committed {
+            estimator: &rows.estimator,
+            ..Committed::default()
+        };
+        let seen = (&version, &session);
+        let landed = self.commit(key, seen, &change, &commit).await.ok()??;
+        Some(Written::Applied(ack(&change.session, landed.last_seq)))
+    }
+
     /// Every other end: closes what is open and ends the turn, whatever waits in the queue.
     pub async fn stop(
         &self,
@@ -78,8 +106,18 @@ impl Store {
         next: Option<&NextTurn<'_>>,
     ) -> Result<(Written, Option<Grant>), Error> {
         let owner = self.owner();
-        let takes_back = matches!(end.ending, Ending::Cancelled { undone: Some(_), .. });
-        let (next, later) = if takes_back { (None, next) } else { (next, None) };
+        let takes_back = matches!(
+            end.ending,
+            Ending::Cancelled {
+                undone: Some(_),
+                ..
+            }
+        );
+        let (next, later) = if takes_back {
+            (None, next)
+        } else {
+            (next, None)
+        };
         let stop = |session: &Session, open: &[OpenCall]| {
             let stopped = ending::stop(session, open, rows, cost, end, owner);
             Some(self.followed(stopped, next))

@@ -72,6 +72,49 @@ async fn a_turn_with_k_tool_steps_is_1_and_2k_and_1_commits_however_long_its_ans
     }
 }
 
+/// Most statements and bytes of WAL of a turn of one step that answers with 50 words, in a session that it
+/// makes and in one that is there. What readers read of its events depends on how those come together.
+const OF_ONE_STEP: [(i64, i64); 2] = [(25, 8_600), (24, 7_700)];
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_turn_of_one_step_takes_few_statements_and_little_wal() {
+    const ALL: &str = "select split_part(query, E'\n', 1), calls, wal_bytes::bigint from pg_stat_statements s
+        join pg_database d on d.oid = s.dbid
+       where d.datname = 'commits' and query not in ('begin', 'commit') and query !~ 'store::event::follow' order by 1";
+    let server = Quiet::start().await;
+    let options = Options {
+        workers: false,
+        row_security: false, // which makes a transaction of each read
+        ..Options::default()
+    };
+    let options = options.script("say-0-50", script(0, 50));
+    let replica = Replica::start(&server.database, options).await;
+    // What is read once and kept is no turn's.
+    commits_of_turn(&server, &replica, "before", 0, 50, "first").await;
+    for (name, most) in ["of a new session", "of an existing session"]
+        .into_iter()
+        .zip(OF_ONE_STEP)
+    {
+        commits_of_turn(&server, &replica, "chat", 0, 50, name).await;
+        if !server.statistics {
+            return;
+        }
+        let rows = server.admin.query(ALL, &[]).await.unwrap();
+        let all: Vec<(String, i64, i64)> = rows
+            .iter()
+            .map(|it| (it.get(0), it.get(1), it.get(2)))
+            .collect();
+        let statements: i64 = all.iter().map(|(_, calls, _)| calls).sum();
+        let wal: i64 = all.iter().map(|(_, _, bytes)| bytes).sum();
+        eprintln!("a turn {name}: {statements} statements, {wal} bytes of WAL");
+        let (most_statements, most_wal) = most;
+        assert!(
+            statements <= most_statements && wal <= most_wal,
+            "{statements}, {wal}: {all:#?}"
+        );
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn each_submission_is_one_commit_also_when_it_hands_out_the_next_call() {
     let server = Quiet::start().await;
@@ -322,7 +365,11 @@ impl Quiet {
         let statistics = installed.is_some();
         // What is committed is written before it is acknowledged, so that it can be read back from
         // the files.
-        let mut settings = vec![("autovacuum", "off"), ("synchronous_commit", "on")];
+        let mut settings = vec![
+            ("autovacuum", "off"),
+            ("synchronous_commit", "on"),
+            ("full_page_writes", "off"),
+        ];
         match statistics {
             true => settings.push(("shared_preload_libraries", LIBRARY)),
             false => eprintln!("skipped: {LIBRARY} is not installed, so the WAL alone decides"),

@@ -572,31 +572,44 @@ async fn a_turn_without_input_starts_from_queued_messages() {
     assert_eq!(kinds(&events)[..5], first, "input first, then what waited");
 }
 
+/// Whoever runs a turn is slow to read what it begins with.
+fn slow_owned(sql: &'static str) -> &'static str {
+    if !sql.starts_with("-- store::turn_read::owned") {
+        return sql;
+    }
+    sql.replacen(
+        "\nselect ",
+        "\nselect (select pg_sleep(0.5))::text as slept, ",
+        1,
+    )
+    .leak()
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_turn_whose_message_was_withdrawn_first_ends_without_a_model_call() {
     let host = Host::with(Options {
         workers: false,
+        replace: Some(slow_owned),
         ..options()
     })
     .await;
     host.run(asks("s", "Please tell.")).await;
     let queued = id(&host.enqueue(enqueue("s", "never mind")).await);
     let prompts = host.replica.scripted.prompts().len();
-    let sql = "create function withdraw() returns trigger language plpgsql as $$ begin
-                 update queue set status = 2, ended_at = now(), seq = 0; return new; end $$;
-               create trigger withdraw after insert on turns for each row execute function withdraw()";
-    host.database
-        .client()
-        .await
-        .batch_execute(sql)
-        .await
-        .unwrap();
-    let events = host
-        .run(pb::ExecuteTurnRequest {
-            input: None,
-            ..asks("s", "")
+    let goes_on = pb::ExecuteTurnRequest {
+        input: None,
+        ..asks("s", "")
+    };
+    let withdrawn = async {
+        let sql = "select count(*) from session_run where session_id = 's' and state = 1";
+        let client = host.database.client().await;
+        eventually("the turn", || async {
+            client.query_one(sql, &[]).await.unwrap().get::<_, i64>(0) > 0
         })
         .await;
+        host.cancel_queued("s", &queued).await;
+    };
+    let (events, ()) = tokio::join!(host.run(goes_on), withdrawn);
     assert_eq!(completed(&events).reason(), pb::CompletionReason::Stop);
     assert_eq!(
         host.replica.scripted.prompts().len(),

@@ -4,7 +4,9 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::{
-    model::{Anchor, CallId, CancelCause, Fence, MessageId, Payload, Seq, ToolExecutor, event::WaitsFor},
+    model::{
+        Anchor, CallId, CancelCause, Fence, MessageId, Payload, Seq, ToolExecutor, event::WaitsFor,
+    },
     session::{
         CancelRequest,
         new_calls::{CallFate, NewCall},

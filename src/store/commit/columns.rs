@@ -5,8 +5,8 @@ use jiff::Timestamp;
 use crate::{
     codec::{self, event::kind},
     model::{
-        CallId, Category, Content, Counted, MessageId, Part, RequestId, ToolOutcome,
-        ToolResult, TurnId, UsageTotals,
+        CallId, Category, Content, Counted, MessageId, Part, RequestId, ToolOutcome, ToolResult,
+        TurnId, UsageTotals,
         event::{StepPosition, WaitsFor},
     },
     session::{
@@ -433,9 +433,10 @@ fn parts<'a>(change: &'a Change<'_>) -> (PartColumns<'a>, BlobColumns<'a>) {
                 }
                 (part_row(&answer.part), answer.tokens)
             }
-            Closing::Synthetic(synthetic) => {
-                (part_row(&without_a_result(&closed.call, synthetic.words)), synthetic.tokens)
-            }
+            Closing::Synthetic(synthetic) => (
+                part_row(&without_a_result(&closed.call, synthetic.words)),
+                synthetic.tokens,
+            ),
         };
         let row = codec::part::PartRow {
             name: Some(closed.tool.clone()),

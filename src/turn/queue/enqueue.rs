@@ -1,4 +1,4 @@
-//! The queue's commands: a message is stored under the gate's lock, looked at, and withdrawn; one
+//! The queue's commands: a message is stored, looked at, and withdrawn; one
 //! that interrupts also cancels what runs.
 
 use std::{sync::Arc, time::Duration};

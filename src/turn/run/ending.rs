@@ -62,9 +62,15 @@ impl Run<'_> {
             result: &result,
             synthetic: synthetic(CallCancelReason::TurnEnded, scene.estimator),
         };
+        let mut request = self.engine.leases.request(self.key);
+        let store = &self.engine.store;
+        let at_once = store.finish_at_once(self.key, self.right(), &rows, &cost, &end);
+        if let Some(written) = at_once.await {
+            return self.ended(scene, &ending, (written, None), (false, &request));
+        }
         let ahead = self.ahead(scene, Starters::All).await?;
         if ahead.waiting && rows.count() > 0 {
-            // It goes on anyhow, and need not wait at the gate for those who queue messages.
+            // It goes on anyhow.
             let written = self
                 .engine
                 .store
@@ -74,8 +80,6 @@ impl Run<'_> {
         }
         let admission = ahead.next.as_ref().map(Planned::admission);
         let next = ahead.next_turn(admission.as_ref());
-        let mut request = self.engine.leases.request(self.key);
-        let store = &self.engine.store;
         let ended = store
             .finish_and_start(self.key, self.right(), &rows, &cost, &end, next.as_ref())
             .await;

@@ -19,7 +19,7 @@ use crate::harness::{
 use super::{PATIENT, all, becomes_true, check_slow};
 
 const WAITING: &str = "select exists(select from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock' \
-                       and query like '-- store::turn::%')";
+                       and query like '-- store::commit::%')";
 
 /// Row F15
 #[tokio::test(flavor = "multi_thread")]
@@ -249,12 +249,12 @@ async fn a_deadlocked_transaction_is_retried_transparently() {
         .await;
     let other = database.client().await;
     other
-        .batch_execute("set deadlock_timeout = '20s'; begin; select from session_run for update")
+        .batch_execute("set deadlock_timeout = '20s'; begin; select from turns for update")
         .await
         .unwrap();
-    becomes_true(&config, WAITING).await; // the end of the turn holds the session's row and waits for the hot one
+    becomes_true(&config, WAITING).await; // the end of the turn holds the hot row and waits for the turn's
     other
-        .batch_execute("select from sessions for update; rollback")
+        .batch_execute("select from session_run for update; rollback")
         .await
         .unwrap();
     while host.next().await.unwrap().is_some() {}

@@ -410,16 +410,19 @@ async fn a_transition_without_its_row_lock_is_found_in_the_log() {
     assert!(log.contains(WORD), "{log}");
 }
 
-/// The admission of a turn with a refusal that aborts: a number becomes null, which its column refuses.
+/// A commit with a refusal that aborts: a number becomes null, which its column refuses.
 fn aborting(sql: &'static str) -> &'static str {
-    if !sql.starts_with("-- store::admission::admit:") {
+    if !sql.starts_with("-- store::commit::session:") {
         return sql;
     }
-    let (update, rest) = sql.split_once("\n   and ").unwrap();
+    let (update, rest) = sql.split_once(" and r.xmin").unwrap();
     let (guard, returning) = rest.rsplit_once("\nreturning").unwrap();
-    let set = format!("set op = case when {guard} then r.op end, state = 1");
-    let update = update.replacen("set state = 1", &set, 1);
-    format!("{update}\nreturning{returning}").leak()
+    let (before, after) = update.split_once(" op = ").unwrap();
+    let (op, after) = after.split_once(',').unwrap();
+    format!(
+        "{before} op = case when r.xmin{guard} then {op}::bigint end,{after}\nreturning{returning}"
+    )
+    .leak()
 }
 
 #[tokio::test(flavor = "multi_thread")]

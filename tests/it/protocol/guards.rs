@@ -31,10 +31,12 @@ pub(crate) fn without_version_in(session: &str) -> String {
         ("r.owner is not distinct from ", "'' is distinct from "),
         ("r.turn_id is not distinct from ", "'' is distinct from "),
     ];
-    clauses.iter().fold(session.to_owned(), |sql, (clause, instead)| {
-        assert!(sql.contains(clause), "no «{clause}» in {sql}");
-        sql.replacen(clause, instead, 1)
-    })
+    clauses
+        .iter()
+        .fold(session.to_owned(), |sql, (clause, instead)| {
+            assert!(sql.contains(clause), "no «{clause}» in {sql}");
+            sql.replacen(clause, instead, 1)
+        })
 }
 
 impl Guard {
@@ -89,7 +91,10 @@ impl Guard {
             ),
             Self::IdempotencyRow => without(
                 SESSION,
-                &[("(i.req_hash, i.result) is distinct", "false and (i.req_hash, i.result) is distinct")],
+                &[(
+                    "(i.req_hash, i.result) is distinct",
+                    "false and (i.req_hash, i.result) is distinct",
+                )],
             ),
         }
     }

@@ -15,14 +15,7 @@ use contextd::{
         steps::NewStep,
         take::{Advance, Taken},
     },
-    store::{
-        Error, Store,
-        lease::Held,
-        queue::Look,
-        step::Begun,
-        take::Take,
-        written::Written,
-    },
+    store::{Error, Store, lease::Held, queue::Look, step::Begun, take::Take, written::Written},
 };
 
 use super::{

@@ -14,7 +14,10 @@ pub(super) type Replace = fn(&'static str) -> &'static str;
 pub(super) fn without_version(sql: &'static str) -> &'static str {
     if is(sql, "commit::session:") {
         return changed(sql, |sql| {
-            format!("{}, pg_sleep(0.005)::text as slept", without_version_in(sql))
+            format!(
+                "{}, pg_sleep(0.005)::text as slept",
+                without_version_in(sql)
+            )
         });
     }
     sql

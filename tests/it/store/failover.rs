@@ -223,10 +223,7 @@ async fn the_text_of_an_owner_whose_grant_was_lost_is_not_shared() {
 async fn an_owner_whose_grant_was_lost_writes_nothing_under_the_same_fence() {
     for apart in [Apart::Turn, Apart::Owner] {
         for write in WRITES {
-            assert!(
-                stale(apart, write, false).await,
-                "{apart:?} {write:?}"
-            );
+            assert!(stale(apart, write, false).await, "{apart:?} {write:?}");
         }
     }
 }
@@ -235,10 +232,7 @@ async fn an_owner_whose_grant_was_lost_writes_nothing_under_the_same_fence() {
 async fn an_owner_whose_grant_was_lost_does_not_mistake_another_write_for_its_own() {
     for apart in [Apart::Turn, Apart::Owner] {
         for write in WRITES {
-            assert!(
-                stale(apart, write, true).await,
-                "{apart:?} {write:?}"
-            );
+            assert!(stale(apart, write, true).await, "{apart:?} {write:?}");
         }
     }
 }

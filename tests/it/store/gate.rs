@@ -79,7 +79,11 @@ async fn without_the_version_the_same_message_is_stranded() {
     let pool = world.database.pool().rewriting(|all| {
         let blind = |sql: &&'static str| -> &'static str {
             let is_session = sql.starts_with("-- store::commit::session:");
-            if is_session { without_version_in(sql).leak() } else { sql }
+            if is_session {
+                without_version_in(sql).leak()
+            } else {
+                sql
+            }
         };
         all.iter().map(blind).collect()
     });

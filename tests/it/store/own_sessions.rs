@@ -94,7 +94,11 @@ async fn an_owner_of_a_turn_for_a_message_that_waits_reads_nothing_before_it_wri
     let request = TurnRequest::default();
     let start = admission(&turn, &rows, &idempotency, &request);
     let grant = store.start_idle(&key, &message, &start).await;
-    assert_eq!(reads.load(Ordering::Relaxed), 1, "the message came elsewhere");
+    assert_eq!(
+        reads.load(Ordering::Relaxed),
+        1,
+        "the message came elsewhere"
+    );
     retry(&store, &key, grant.unwrap().unwrap().right()).await;
     assert_eq!(reads.load(Ordering::Relaxed), 1);
 }

@@ -1,4 +1,4 @@
-//! Statements begin with a name, such as `store::turn::finish`, which errors and the database's own
+//! Statements begin with a name, such as `store::commit::turn`, which errors and the database's own
 //! views show: it leads to a file of the store.
 
 use super::{assert_clean, files, root, sources};
@@ -29,6 +29,6 @@ fn lost_names(_: &str, text: &str) -> Vec<String> {
 fn a_statement_named_after_a_file_that_is_gone_is_caught() {
     let caught = |text| lost_names("src/store/sql/a.sql", text).len();
     assert_eq!(caught("-- store::gone::find: a session\nselect 1"), 1);
-    assert_eq!(caught("-- store::turn::finish\nselect 1"), 0);
+    assert_eq!(caught("-- store::commit::turn\nselect 1"), 0);
     assert_eq!(caught("select 1"), 0);
 }

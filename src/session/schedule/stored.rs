@@ -1,0 +1,29 @@
+//! A session as a database keeps it.
+
+use std::{collections::BTreeSet, time::Duration};
+
+use super::super::{Session, answers::OpenCall};
+use crate::model::MessageId;
+
+/// How long a lease lasts, in seconds.
+pub(super) const LEASE: i64 = 15;
+/// How many messages may wait.
+pub(super) const MOST_WAITING: usize = 3;
+
+/// The session, what its row does not say, and the time.
+#[derive(Debug, Clone)]
+pub(super) struct Stored {
+    pub(super) session: Session,
+    /// The calls of the live turn that are open.
+    pub(super) open: Vec<OpenCall>,
+    /// Seconds since the beginning.
+    pub(super) now: i64,
+    /// When the lease runs out.
+    pub(super) lease_until: i64,
+    /// Messages that wait no longer.
+    pub(super) ended: BTreeSet<MessageId>,
+}
+
+pub(super) fn lease() -> Duration {
+    Duration::from_secs(LEASE.unsigned_abs())
+}
