@@ -62,6 +62,8 @@ pub struct Change<'a> {
     /// A compaction that is being made is one of the context's new version too: what was added comes after
     /// all that it stands for.
     pub moves_compaction: bool,
+    /// The session is listed no more, and how far its epoch got is remembered for whoever takes its id.
+    pub deletes: bool,
     /// What the turn wrote is taken back, and the transcript counted anew.
     pub takes_back: bool,
     /// The turn that begins right after it, in the same transaction.
@@ -116,6 +118,7 @@ impl<'a> Change<'a> {
             drops_partial: false,
             is_use: false,
             moves_compaction: false,
+            deletes: false,
             takes_back: false,
             next: None,
         }

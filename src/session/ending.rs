@@ -57,9 +57,7 @@ pub fn stop<'a>(
     owner: Owner<'_>,
 ) -> Change<'a> {
     let mut change = last_step(session, rows, cost, end, owner);
-    close(&mut change, open, end.synthetic);
-    change.session.open_calls = 0;
-    over(&mut change, end);
+    end_turn(&mut change, open, end);
     match end.ending {
         Ending::Completed(_) => {}
         Ending::Failed(_) => change.queue.calmed = change.session.calm(),
@@ -86,6 +84,13 @@ fn last_step<'a>(
     change.drops_partial = true;
     change.session.takeovers = 0;
     change
+}
+
+/// Closes the calls that are open, and ends the turn.
+pub(super) fn end_turn<'a>(change: &mut Change<'a>, open: &[OpenCall], end: &End<'a>) {
+    close(change, open, end.synthetic);
+    change.session.open_calls = 0;
+    over(change, end);
 }
 
 fn close<'a>(change: &mut Change<'a>, open: &[OpenCall], synthetic: Synthetic<'a>) {

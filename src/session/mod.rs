@@ -8,6 +8,7 @@ pub mod cancel;
 pub mod change;
 pub mod cost;
 pub mod counters;
+pub mod deletion;
 pub mod ending;
 pub mod new_calls;
 pub mod ownership;

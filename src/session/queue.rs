@@ -4,7 +4,7 @@
 use jiff::Timestamp;
 
 use super::{
-    CancelRequest, Session, Waiting,
+    CancelRequest, Session, SessionState, Waiting,
     cancel::{self, Cancel},
     change::{Change, Event},
     ownership::Heir,
@@ -34,14 +34,15 @@ impl Which<'_> {
 }
 
 /// Puts a message behind those that wait. One that interrupts cancels the live turn as well, and where
-/// nobody runs that, `heir` becomes its owner and ends it. `None`: `most` wait already.
+/// nobody runs that, `heir` becomes its owner and ends it. `None`: `most` wait already, or the session is
+/// deleted.
 pub fn join<'a>(
     session: &Session,
     joining: Joining<'a>,
     most: usize,
     heir: Heir<'_>,
 ) -> Option<Change<'a>> {
-    if session.queue.len() >= most {
+    if session.queue.len() >= most || session.state == SessionState::Deleted {
         return None;
     }
     let interrupts = (joining.delivery == Delivery::Interrupt).then(|| interrupt(session, heir));

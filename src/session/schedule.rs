@@ -58,11 +58,12 @@ fn deeds() -> impl Strategy<Value = Vec<Deed>> {
         2 => flagged(Deed::Start),
     ];
     let deed = prop_oneof![
-        1 => (0..40_u8).prop_map(Deed::Wait),
-        6 => some(Deed::Look),
-        2 => ownership,
-        4 => steps,
-        4 => queue,
+        1 => prop_oneof![9 => some(Deed::Seize), 1 => some(Deed::Delete)],
+        4 => (0..40_u8).prop_map(Deed::Wait),
+        24 => some(Deed::Look),
+        8 => ownership,
+        16 => steps,
+        16 => queue,
     ];
     vec(deed, 0..80)
 }

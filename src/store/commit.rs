@@ -87,6 +87,9 @@ pub(super) static COMMIT: LazyLock<Vec<Named>> = named![
     "sql/commit/spend.sql",
     "sql/commit/drop_partial.sql",
     "sql/commit/session_used.sql",
+    "sql/commit/gone.sql",
+    "sql/commit/unlist.sql",
+    "sql/commit/last_epoch.sql",
     "sql/rollback/void.sql",
     "sql/rollback/recount.sql",
 ];
@@ -186,7 +189,7 @@ impl Store {
             joined: row(QUEUED).map(joined).transpose()?,
         };
         let written = row_of(SESSION, next_queries, next_answers).unwrap_or(written);
-        if change.takes_back {
+        if change.takes_back || change.deletes {
             // What is left of the transcript only the database has counted.
             self.own.forget(key);
         } else {

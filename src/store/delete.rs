@@ -4,17 +4,18 @@ use std::{sync::LazyLock, time::Duration};
 
 use super::{
     Error, Store,
+    commit::{Committed, LOST_RACES, Remember},
     idempotency::Remembered,
-    lock::{GATE, lock_run},
     named_parameters::Named,
     pipeline::{Param, Query},
     row::{count, get, session_key, session_state},
-    rows::{Key, signed},
+    rows::Key,
+    seen::SeenSession,
 };
 use crate::{
     codec,
-    model::{Fence, Payload, RequestId, Seq, SessionKey, TurnId, command::Idempotency},
-    session::{SessionState, ending::End},
+    model::{Fence, RequestId, Seq, SessionKey, TurnId, command::Idempotency},
+    session::{SessionState, deletion, ending::End},
 };
 
 /// What an idempotency key led to that ended a session. No id looks like it.
@@ -65,9 +66,7 @@ pub(super) const DOOMED: &str = "-- store::delete::doomed
       from session_run r
       left join idempotency i on i.tenant_id = $1 and i.session_id = $2 and i.request_id = $3
      where r.tenant_id = $1 and r.session_id = $2 and r.state <> 3";
-static SEIZE: LazyLock<Named> = named_alone!("sql/seize.sql");
 static PURGEABLE: LazyLock<Named> = named_alone!("sql/purgeable.sql");
-pub(super) static DELETE: LazyLock<Named> = named_alone!("sql/delete.sql");
 
 /// Removes a batch of a session's rows from one table. The rows and the state are one snapshot: an
 /// id that was set free and taken again meanwhile is left alone. The lock makes a fork that is
@@ -111,97 +110,88 @@ impl Store {
     }
 
     /// Ends a session, its turn and its queue, in one transaction. The newest seq. `None` means it
-    /// moved since it was seen, or the request is known.
+    /// moved since it was seen, it was used, or the request is known.
     pub async fn delete(
         &self,
         key: &SessionKey,
         deletion: &Deletion<'_>,
     ) -> Result<Option<Seq>, Error> {
-        let Deletion {
-            seen,
-            revision,
-            end,
-            estimator,
-            stay,
-            idempotency,
-            unused_for,
-        } = deletion;
-        let key = Key::from(key);
-        let turn = seen.turn.as_ref().map(TurnId::as_str);
-        let payload = end.map(|end| {
-            let ended = Payload::TurnEnded {
-                ending: end.ending.clone(),
-                result: end.result.clone(),
-            };
-            codec::event::encode(&ended).payload
-        });
-        let outcome = end.map(|end| codec::turn::encode_outcome(end.ending, end.result));
-        let steps = end.map(|end| signed(end.result.step_count));
-        let synthetic = end.map(|end| end.synthetic);
-        let words = synthetic.map(|it| it.words);
-        let tokens = synthetic.map(|it| signed(it.tokens));
-        let overhead = synthetic.map(|it| signed(it.overhead));
-        let closed = synthetic.map(|it| codec::event::encode_call_cancelled(it.reason));
         let dropped = codec::event::encode_dropped_with_session();
-        let stay = stay.as_secs_f64();
-        let request = idempotency.request.as_ref().map(RequestId::as_str);
-        let unused_for = unused_for.map(|unused| unused.as_secs_f64());
-        let mut values = vec![
-            ("tenant", &key.tenant as Param<'_>),
-            ("session", &key.session),
-            ("epoch", &seen.fence.epoch),
-            ("op", &seen.fence.op),
-            ("turn", &turn),
-            ("revision", revision),
-            ("payload", &payload),
-            ("outcome", &outcome),
-            ("step_count", &steps),
-        ];
-        values.extend([
-            ("closed_words", &words as Param<'_>),
-            ("closed_tokens", &tokens),
-            ("closed_overhead", &overhead),
-            ("estimator", estimator),
-            ("closed_payload", &closed),
-            ("dropped_payload", &dropped),
-        ]);
-        values.extend([
-            ("stay", &stay as Param<'_>),
-            ("request_id", &request),
-            ("request_hash", &idempotency.hash),
-            ("led", &DELETED),
-            ("unused_for", &unused_for),
-        ]);
-        let gate = Query::new(GATE, vec![&key.tenant as Param<'_>, &key.session]);
-        match self
-            .database
-            .transact(&[gate, lock_run(&key), DELETE.query(&values)?])
-            .await
-        {
-            Ok(answers) => answers
-                .last()
-                .and_then(|rows| rows.first())
-                .map(last_seq)
-                .transpose(),
-            Err(Error::Duplicate(_)) => Ok(None),
-            Err(error) => Err(error),
+        let wanted = deletion::Deletion {
+            fence: deletion.seen.fence,
+            turn: deletion.seen.turn.as_ref().zip(deletion.end.copied()),
+            revision: deletion.revision,
+            dropped: &dropped,
+            stay: deletion.stay,
+        };
+        let commit = Committed {
+            estimator: deletion.estimator,
+            request: Some(Remember {
+                request: deletion.idempotency,
+                led: DELETED,
+                is_new: true,
+            }),
+            ..Committed::default()
+        };
+        for _ in 0..LOST_RACES {
+            if let Some(request) = &deletion.idempotency.request
+                && self.remembered(key, request).await?.is_some()
+            {
+                return Ok(None);
+            }
+            let Some((seen, open)) = self.read_session_and_calls(key).await? else {
+                return Ok(None);
+            };
+            // A commit that finds the session unchanged has seen how long ago it was used.
+            if let Some(limit) = deletion.unused_for {
+                let Some((unused, own)) = self.unused(key).await? else {
+                    return Ok(None);
+                };
+                if !deletion::is_unused(&seen.session, unused, limit, own) {
+                    return Ok(None);
+                }
+            }
+            let Some(change) = deletion::delete(&seen.session, &open, &wanted) else {
+                return Ok(None);
+            };
+            let seen = (&seen.version, &seen.session);
+            if let Some(deleted) = self.commit(key, seen, &change, &commit).await? {
+                return Ok(Some(deleted.last_seq));
+            }
         }
+        Err(Error::Conflict("a deletion".to_owned()))
+    }
+
+    /// For how long a session was not used, and its own time to live.
+    async fn unused(
+        &self,
+        key: &SessionKey,
+    ) -> Result<Option<(Duration, Option<Duration>)>, Error> {
+        const SQL: &str = "-- store::delete::unused: messages that wait are a use
+            select extract(epoch from now() - greatest(a.updated_at,
+                     (select max(q.enqueued_at) from queue q where q.tenant_id = $1 and q.session_id = $2 and q.status = 0)))::float8 as unused,
+                   extract(epoch from a.ttl)::float8 as ttl
+              from session_activity a where a.tenant_id = $1 and a.session_id = $2 and a.updated_at > '-infinity'";
+        let key = Key::from(key);
+        let rows = self
+            .database
+            .read(SQL, &[&key.tenant, &key.session])
+            .await?;
+        let Some(row) = rows.first() else {
+            return Ok(None);
+        };
+        let seconds = |seconds: f64| Duration::try_from_secs_f64(seconds).unwrap_or_default();
+        let own = get::<Option<f64>>(row, "ttl")?;
+        Ok(Some((seconds(get(row, "unused")?), own.map(seconds))))
     }
 
     /// Takes the live turn from its owner, for a session that is to be deleted: it moves no further
     /// but to its end. False: no turn is live, it was taken before, or the configuration is
     /// another than the one that was named.
     pub async fn seize(&self, key: &SessionKey, revision: Option<i64>) -> Result<bool, Error> {
-        let key = Key::from(key);
-        let lease = self.lease.as_secs_f64();
-        let seize = SEIZE.query(&[
-            ("tenant", &key.tenant as Param<'_>),
-            ("session", &key.session),
-            ("owner", &self.replica),
-            ("lease", &lease),
-            ("revision", &revision),
-        ])?;
-        Ok(!self.database.write(&seize).await?.is_empty())
+        let seize = |seen: &SeenSession| deletion::seize(&seen.session, revision, self.heir());
+        let seized = self.change(key, seize, &Committed::default()).await?;
+        Ok(seized.is_some())
     }
 
     /// Whether a deleted session keeps this id taken.
@@ -272,9 +262,4 @@ fn doomed(row: &tokio_postgres::Row) -> Result<Doomed, Error> {
             .zip(result)
             .map(|(hash, result)| Remembered { hash, result }),
     })
-}
-
-fn last_seq(row: &tokio_postgres::Row) -> Result<Seq, Error> {
-    let next_seq: i64 = get(row, "next_seq")?;
-    Ok(Seq(next_seq - 1))
 }

@@ -1,13 +1,9 @@
-//! The two row locks that transactions of a session meet on.
+//! The row lock that transactions of a session meet on which decide from other rows.
 
 use super::{
     pipeline::{Param, Query},
     rows::Key,
 };
-
-/// Takes the gate between enqueue and the end of a turn.
-pub(super) const GATE: &str = "-- store::turn::gate
-    select 1 from sessions where tenant_id = $1 and session_id = $2 for update";
 
 /// Locks the hot row, so that the next statement sees everything that was committed under the lock.
 pub(super) const LOCK_RUN: &str = "-- store::turn::lock_run

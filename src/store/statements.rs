@@ -23,7 +23,6 @@ pub fn hot_transitions() -> Vec<(&'static str, &'static [Named])> {
         ("restore", &prune::RESTORE),
         ("import", &import::IMPORT),
         ("update", &update::UPDATE),
-        ("delete", from_ref(&delete::DELETE)),
         ("commit", &commit::COMMIT),
         ("beat", from_ref(&lease::BEAT)),
         ("queue_outcome", from_ref(&queue::OUTCOME)),
@@ -38,7 +37,6 @@ pub fn hot_transitions() -> Vec<(&'static str, &'static [Named])> {
 /// Of turns, their owners and their readers.
 fn turn_statements() -> Vec<(&'static str, &'static str)> {
     vec![
-        ("gate", lock::GATE),
         ("lock_run", lock::LOCK_RUN),
         ("last_role", admission::LAST_ROLE),
         ("head", admission::HEAD),

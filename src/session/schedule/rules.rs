@@ -31,6 +31,8 @@ pub(super) enum Act {
     Withdraw,
     Take,
     TakeIdle,
+    Delete,
+    Seize,
     Start {
         made_for: i64,
         starter: Option<MessageId>,
@@ -54,6 +56,8 @@ impl Act {
             | Self::Enqueue
             | Self::Withdraw
             | Self::TakeIdle
+            | Self::Delete
+            | Self::Seize
             | Self::Start { .. } => false,
         }
     }
@@ -120,7 +124,9 @@ fn of_act(stored: &Stored, who: &str, act: &Act, change: &Change<'_>) -> Option<
         Act::Finish if change.turn.end.is_some() && before.messages_wait() => {
             Some("I3 a message is left behind")
         }
-        Act::Stop if closed != open => Some("I4 a turn ends with a call that is open"),
+        Act::Stop | Act::Delete if closed != open => {
+            Some("I4 a turn ends with a call that is open")
+        }
         Act::Take | Act::TakeIdle if !open.is_empty() => {
             Some("I4 a message between calls and results")
         }
@@ -150,6 +156,8 @@ fn of_act(stored: &Stored, who: &str, act: &Act, change: &Change<'_>) -> Option<
         | Act::Withdraw
         | Act::Take
         | Act::TakeIdle
+        | Act::Delete
+        | Act::Seize
         | Act::Start { .. } => None,
     }
 }
@@ -195,7 +203,11 @@ fn of_ownership(
             (!given_back && !same).then_some("I2 an owner without an epoch")
         };
     }
-    let is_free = before.owner.is_none() || stored.lease_until < stored.now;
+    if *act == Act::Delete {
+        let nobodys = after.owner.is_none() && !change.session.state.is_live();
+        return (!nobodys).then_some("I2 a deleted session has an owner");
+    }
+    let is_free = *act == Act::Seize || before.owner.is_none() || stored.lease_until < stored.now;
     if !after.is_owned_by(who) || change.lease != Some(lease()) {
         return Some("I2 another replica is made the owner");
     }
@@ -205,6 +217,9 @@ fn of_ownership(
 /// A turn goes on step by step, and its events have the seqs that follow.
 fn of_turn(stored: &Stored, act: &Act, change: &Change<'_>) -> Option<&'static str> {
     let (before, after) = (&stored.session, &change.session);
+    if before.state == SessionState::Deleted {
+        return Some("I9 a deleted session goes on");
+    }
     if after.next_seq.0 != before.next_seq.0 + change.count() {
         return Some("I1 seqs with a gap or twice");
     }
@@ -243,13 +258,18 @@ fn of_turn(stored: &Stored, act: &Act, change: &Change<'_>) -> Option<&'static s
             let may = act.ends_turn() || before.state == SessionState::Idle;
             (!may).then_some("I2 a turn ends without its owner")
         }
-        SessionState::Deleted => Some("I2 a session is deleted"),
+        SessionState::Deleted if *act != Act::Delete => Some("I2 a session is deleted"),
+        SessionState::Deleted if !after.queue.is_empty() || after.open_calls > 0 => {
+            Some("I9 something waits in a deleted session")
+        }
+        SessionState::Deleted => None,
     }
 }
 
 /// The first cancel of a turn says why it ends, and a later one may still take its messages back.
 fn of_cancel(before: &Session, act: &Act, after: &Session) -> Option<&'static str> {
-    let first = before.cancel.as_ref().filter(|_| !act.begins_turn())?;
+    let is_other = act.begins_turn() || *act == Act::Seize;
+    let first = before.cancel.as_ref().filter(|_| !is_other)?;
     let Some(now) = &after.cancel else {
         return Some("I9 a cancel is forgotten");
     };

@@ -12,6 +12,7 @@ use super::{
         cancel::{self, Before, Cancel},
         change::{Answer, AnswerKind, Change, Synthetic},
         cost::StepCost,
+        deletion::{self, Deletion},
         ending::{self, End},
         new_calls::{Batch, CallFate, NewCall},
         ownership::{self, Heir},
@@ -79,6 +80,10 @@ pub(super) enum Deed {
     Take(usize, bool),
     /// It takes what waits in an idle session.
     TakeIdle(usize),
+    /// A client deletes the session there, as it was seen.
+    Delete(usize),
+    /// It takes the turn from its owner, for a session that is to be deleted.
+    Seize(usize),
     /// It begins a turn, for the newest message or its own input.
     Start(usize, bool),
 }
@@ -222,6 +227,12 @@ impl World {
             Deed::Withdraw(who) => self.withdraws(who, guard),
             Deed::Take(who, advance) => self.takes(who, advance, guard),
             Deed::TakeIdle(who) => self.takes_idle(who, guard),
+            Deed::Delete(who) => self.deletes(who, guard),
+            Deed::Seize(who) => {
+                let session = self.views[who].session.clone();
+                let change = deletion::seize(&session, None, heir(who));
+                self.commit(who, Act::Seize, change, guard);
+            }
             Deed::Start(who, for_message) => self.starts(who, for_message, guard),
         }
     }
@@ -463,6 +474,29 @@ impl World {
         };
         let change = take::take_idle(&session, session.fence, session.revision, &taking);
         self.commit(who, Act::TakeIdle, change, guard);
+    }
+
+    fn deletes(&mut self, who: usize, guard: Option<Guard>) {
+        let View { session, open, .. } = self.views[who].clone();
+        let ending = Ending::Cancelled {
+            cause: CancelCause::SessionDeleted,
+            outcome: CancelOutcome::Unknown,
+            reason: String::new(),
+            undone: None,
+        };
+        let result = TurnResult::default();
+        let end = end(&ending, &result);
+        let wanted = Deletion {
+            fence: session.fence,
+            turn: session.live_turn().map(|turn| (turn, end)),
+            revision: None,
+            dropped: b"",
+            stay: lease(),
+        };
+        let change = deletion::delete(&session, &open, &wanted);
+        if self.commit(who, Act::Delete, change, guard) {
+            self.stored.open.clear();
+        }
     }
 
     fn starts(&mut self, who: usize, for_message: bool, guard: Option<Guard>) {

@@ -48,6 +48,7 @@ pub(super) struct Columns<'a> {
     drops_partial: bool,
     is_use: bool,
     moves_compaction: bool,
+    deletes: bool,
     takes_back: bool,
 }
 
@@ -72,6 +73,7 @@ impl<'a> From<&'a Change<'_>> for Columns<'a> {
             drops_partial: change.drops_partial,
             is_use: change.is_use,
             moves_compaction: change.moves_compaction,
+            deletes: change.deletes,
             takes_back: change.takes_back,
         }
     }
@@ -116,6 +118,9 @@ impl Columns<'_> {
             "store::commit::session_used" => self.is_use,
             "store::commit::new_turn" => self.new_turn.begins,
             "store::commit::compaction" => self.moves_compaction,
+            "store::commit::gone" | "store::commit::unlist" | "store::commit::last_epoch" => {
+                self.deletes
+            }
             "store::rollback::void" | "store::rollback::recount" => self.takes_back,
             name => self.queue.need(name).unwrap_or(true),
         }

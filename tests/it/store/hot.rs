@@ -12,7 +12,6 @@ const MEDIA: &str = "store::rows::media";
 fn place(transition: &str) -> (&'static str, &'static str) {
     match transition {
         "admit_new" => ("new", "new-turn"),
-        "delete" => ("wait", "wait-t1"),
         "commit" => ("turns", "turns-t1"),
         "queue_outcome" => ("queue", "queue-t1"),
         "open_at" => ("long", "long-t1"),
@@ -46,8 +45,6 @@ fn named_arguments(transition: &str, statement: &Named, (session, turn): (&str, 
 fn of_transition(transition: &str, name: &str) -> Option<&'static str> {
     let argument = match (transition, name) {
         ("record_usage" | "import", "op") => "1",
-        ("delete", "op") => "1",
-        ("delete", "led") => "'session deleted'",
         ("commit", name) => return of_commit(name),
         ("queue_outcome", "message") => "'q1'",
         ("begin_compaction", "compaction") => "'new-compaction'",

@@ -60,7 +60,7 @@ fn in_session(session: &'static str, more: &[&'static str]) -> Vec<&'static str>
 pub(super) fn arguments(statement: &str) -> Vec<&'static str> {
     let keys = |more: &[&'static str]| with(vec!["array['t']", "array['run']"], more);
     match statement {
-        "gate" | "lock_run" | "last_role" => in_session("'run'", &[]),
+        "lock_run" | "last_role" => in_session("'run'", &[]),
         "revision_at" => in_session("'long'", &["100"]),
         "since" => in_session("'long'", &["'m100'"]),
         "head" => in_session("'run'", &["'r'"]),

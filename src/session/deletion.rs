@@ -1,0 +1,107 @@
+//! The end of a session: its turn ends, what is open is closed, and what waits is dropped. Whoever owned
+//! the turn is fenced.
+
+use std::time::Duration;
+
+use super::{
+    CancelRequest, Session, SessionState,
+    answers::OpenCall,
+    change::{Change, Event},
+    ending::{End, end_turn},
+    ownership::Heir,
+    queue_rows::{Leaving, QueueEnd, Withdrawal},
+};
+use crate::model::{CancelCause, DropReason, Fence, TurnId, event::StepPosition};
+
+#[cfg(test)]
+mod tests;
+
+/// A deletion.
+#[derive(Debug, Clone, Copy)]
+pub struct Deletion<'a> {
+    /// The fence that was seen: nobody may have written the turn since.
+    pub fence: Fence,
+    /// The live turn that was seen, and how it ends.
+    pub turn: Option<(&'a TurnId, End<'a>)>,
+    /// Only under this revision of the configuration.
+    pub revision: Option<i64>,
+    /// The encoded event of a message that is dropped.
+    pub dropped: &'a [u8],
+    /// How long the rows stay for those who follow the session.
+    pub stay: Duration,
+}
+
+/// Deletes a session. `None`: it moved since it was seen, or it is deleted.
+pub fn delete<'a>(
+    session: &Session,
+    open: &[OpenCall],
+    deletion: &Deletion<'a>,
+) -> Option<Change<'a>> {
+    let seen = deletion.turn.as_ref().map(|(turn, _)| *turn);
+    let unmoved = session.fence == deletion.fence && session.live_turn() == seen;
+    let is_meant = deletion.revision.is_none_or(|it| it == session.revision);
+    if session.state == SessionState::Deleted || !unmoved || !is_meant {
+        return None;
+    }
+    let mut change = Change::of(session);
+    for waiting in std::mem::take(&mut change.session.queue) {
+        let why = Withdrawal::Dropped(DropReason::SessionDeleted);
+        change.queue.leave.push(Leaving {
+            message: waiting.message.clone(),
+            end: QueueEnd::Withdrawn(why),
+            event: change.events.len(),
+        });
+        let event = Event::Withdrawn {
+            message: waiting.message,
+            why,
+            payload: deletion.dropped.to_vec(),
+        };
+        change.event_at(StepPosition::default(), event);
+    }
+    if let Some((_, end)) = &deletion.turn {
+        change.turn.step_count = Some(end.result.step_count);
+        end_turn(&mut change, open, end);
+    }
+    change.is_use = false;
+    change.deletes = true;
+    change.lease = Some(deletion.stay);
+    let becoming = &mut change.session;
+    becoming.state = SessionState::Deleted;
+    becoming.fence.epoch += 1;
+    becoming.owner = None;
+    becoming.open_calls = 0;
+    becoming.wake_at = None;
+    Some(change)
+}
+
+/// Takes the live turn from its owner, for a session that is to be deleted: it moves no further but to its
+/// end. `None`: no turn is live, it was taken before, or the configuration is another than the one that
+/// was named.
+pub fn seize(session: &Session, revision: Option<i64>, heir: Heir<'_>) -> Option<Change<'static>> {
+    session.live_turn()?;
+    let cause = session.cancel.as_ref().map(|cancel| cancel.cause);
+    let is_meant = revision.is_none_or(|it| it == session.revision);
+    if cause == Some(CancelCause::SessionDeleted) || !is_meant {
+        return None;
+    }
+    let mut change = Change::of(session);
+    change.lease = Some(heir.lease);
+    let becoming = &mut change.session;
+    becoming.give_to(heir.replica);
+    becoming.cancel = Some(CancelRequest {
+        cause: CancelCause::SessionDeleted,
+        reason: String::new(),
+        rollback: false,
+    });
+    Some(change)
+}
+
+/// Whether a session was not used for so long, or for its own time to live if that is shorter.
+pub fn is_unused(
+    session: &Session,
+    unused: Duration,
+    limit: Duration,
+    own: Option<Duration>,
+) -> bool {
+    session.state == SessionState::Idle && unused > own.map_or(limit, |own| own.min(limit))
+}
