@@ -65,10 +65,10 @@ const RECOUNT: &str = "store::rollback::recount";
 const REQUEST: &str = "store::commit::request";
 const SESSION: &str = "store::commit::session";
 
-/// The second one compares the version; the first one is left out where no request asked.
+/// The first one compares the version.
 pub(super) static COMMIT: LazyLock<Vec<Named>> = named![
-    "sql/commit/request.sql",
     "sql/commit/session.sql",
+    "sql/commit/request.sql",
     "sql/commit/events.sql",
     "sql/commit/messages.sql",
     "sql/commit/parts.sql",

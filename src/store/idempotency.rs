@@ -43,6 +43,13 @@ impl<'a> Request<'a> {
         }
     }
 
+    /// Writes the session as it is: what was decided before the request is remembered is decided again.
+    pub(super) fn raise(&self) -> Query<'_> {
+        const SQL: &str = "-- store::idempotency::Request::raise
+            update session_run r set op = r.op where r.tenant_id = $1 and r.session_id = $2";
+        Query::new(SQL, vec![&self.key.tenant as Param<'_>, &self.key.session])
+    }
+
     pub(super) fn insert(&self) -> Query<'_> {
         const SQL: &str = "-- store::idempotency::Request::insert
             insert into idempotency (tenant_id, session_id, request_id, req_hash, result)
@@ -103,7 +110,7 @@ impl Store {
         };
         let key = Key::from(key);
         let request = Request::new(&key, Some(request.as_str()), hash, "");
-        let queries = [request.insert(), request.read()];
+        let queries = [request.raise(), request.insert(), request.read()];
         let answers = self.database.transact(&queries).await?;
         let known = answers.last().and_then(|rows| rows.first());
         known.map(remembered).transpose()

@@ -91,10 +91,7 @@ impl Guard {
             ),
             Self::IdempotencyRow => without(
                 SESSION,
-                &[(
-                    "(i.req_hash, i.result) is distinct",
-                    "false and (i.req_hash, i.result) is distinct",
-                )],
+                &[("i.request_id = ", "false and i.request_id = ")],
             ),
         }
     }
