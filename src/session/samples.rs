@@ -6,11 +6,14 @@ use jiff::Timestamp;
 
 use super::{
     Session, SessionState, Waiting,
+    change::Event,
     rows::{NewMessage, Rows},
 };
 use crate::model::{
-    Anchor, Category, Content, Counted, Delivery, Fence, MessageId, Part, Payload, Role, Seq,
-    TokenBasis, TurnId, event::StepPosition, message::StoredPart,
+    Anchor, CallId, Category, Content, Counted, Delivery, Fence, MessageId, Part, Payload, Role,
+    Seq, TokenBasis, TurnId,
+    event::{StepPosition, WaitsFor},
+    message::StoredPart,
 };
 
 /// When the turn's time is up, in seconds.
@@ -58,7 +61,7 @@ pub(crate) fn running() -> Session {
 }
 
 /// A message that waits for the turn that runs.
-pub(super) fn asap(message: &str) -> Waiting {
+pub(crate) fn asap(message: &str) -> Waiting {
     Waiting {
         message: MessageId::new(message),
         delivery: Delivery::Asap,
@@ -126,4 +129,31 @@ pub(super) fn answer_rows(tokens: u32) -> Rows {
         at,
     );
     rows
+}
+
+/// Events in short: what happened, to what, and in which step and attempt.
+pub(super) fn words(events: &[(StepPosition, Event)]) -> Vec<String> {
+    let word = |(at, event): &(StepPosition, Event)| {
+        let what = match event {
+            Event::CallCompleted(call) => format!("completed {call}"),
+            Event::CallAsked {
+                call,
+                waits_for: WaitsFor::Approval,
+                ..
+            } => format!("approval {call}"),
+            Event::CallAsked { call, .. } => format!("requested {call}"),
+            Event::CallCancelled { call, tool, .. } => format!("closed {call} of {tool}"),
+            Event::ActionRequired { calls, to_run } => {
+                let calls: Vec<&str> = calls.iter().map(CallId::as_str).collect();
+                format!("action {} of {}", to_run, calls.join(" "))
+            }
+            Event::MessageCommitted(message) => format!("committed {message}"),
+            Event::StepStarted { prompt_tokens, .. } => format!("step of {prompt_tokens}"),
+            Event::TurnRecovered { .. } => "recovered".to_owned(),
+            Event::Withdrawn { message, .. } => format!("withdrawn {message}"),
+            Event::TurnEnded { waiting, .. } => format!("end, {} wait", waiting.len()),
+        };
+        format!("{what} at {}.{}", at.step, at.attempt)
+    };
+    events.iter().map(word).collect()
 }

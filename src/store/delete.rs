@@ -116,6 +116,14 @@ impl Store {
         key: &SessionKey,
         deletion: &Deletion<'_>,
     ) -> Result<Option<Seq>, Error> {
+        Box::pin(self.delete_as_seen(key, deletion)).await
+    }
+
+    async fn delete_as_seen(
+        &self,
+        key: &SessionKey,
+        deletion: &Deletion<'_>,
+    ) -> Result<Option<Seq>, Error> {
         let dropped = codec::event::encode_dropped_with_session();
         let wanted = deletion::Deletion {
             fence: deletion.seen.fence,

@@ -12,7 +12,7 @@ use crate::{
     session::{Session, Version},
 };
 
-/// How many sessions each of two generations has at most.
+/// How many sessions, and messages that wait in them, each of two generations has at most: some 5 MB.
 const MOST: usize = 5_000;
 
 /// Sessions by their keys.
@@ -23,7 +23,22 @@ pub(super) struct OwnSessions(Arc<Mutex<Generations>>);
 #[derive(Debug, Default)]
 struct Generations {
     newer: HashMap<SessionKey, (Version, Session)>,
+    /// What the newer one has.
+    weight: usize,
     older: HashMap<SessionKey, (Version, Session)>,
+}
+
+impl Generations {
+    fn forget(&mut self, key: &SessionKey) {
+        if let Some((_, session)) = self.newer.remove(key) {
+            self.weight -= weight(&session);
+        }
+        self.older.remove(key);
+    }
+}
+
+fn weight(session: &Session) -> usize {
+    1 + session.queue.len()
 }
 
 impl OwnSessions {
@@ -36,17 +51,18 @@ impl OwnSessions {
     /// Keeps a session as it was left.
     pub(super) fn keep(&self, key: &SessionKey, version: Version, session: Session) {
         let mut kept = self.lock();
-        if kept.newer.len() >= MOST && !kept.newer.contains_key(key) {
+        kept.forget(key);
+        kept.weight += weight(&session);
+        if kept.weight > MOST {
             kept.older = std::mem::take(&mut kept.newer);
+            kept.weight = weight(&session);
         }
         kept.newer.insert(key.clone(), (version, session));
     }
 
     /// Forgets a session.
     pub(super) fn forget(&self, key: &SessionKey) {
-        let mut kept = self.lock();
-        kept.newer.remove(key);
-        kept.older.remove(key);
+        self.lock().forget(key);
     }
 
     fn lock(&self) -> MutexGuard<'_, Generations> {
@@ -59,7 +75,7 @@ mod tests {
     use super::*;
     use crate::{
         model::{SessionId, TenantId},
-        session::samples::running,
+        session::samples::{asap, running},
     };
 
     fn key(n: usize) -> SessionKey {
@@ -82,5 +98,24 @@ mod tests {
         drop(kept);
         own.forget(&newest);
         assert!(own.get(&newest).is_none());
+    }
+
+    #[test]
+    fn messages_that_wait_count_as_much_as_sessions_and_a_session_once() {
+        let own = OwnSessions::default();
+        let full = Session {
+            queue: vec![asap("m"); 1_000],
+            ..running()
+        };
+        for n in 0..100 {
+            own.keep(&key(n % 3), Version(n.to_string()), full.clone());
+        }
+        assert!((0..3).all(|n| own.get(&key(n)).is_some()), "written again");
+        for n in 3..20 {
+            own.keep(&key(n), Version(n.to_string()), full.clone());
+        }
+        let kept = own.lock();
+        assert_eq!((kept.newer.len(), kept.older.len()), (4, 4));
+        assert_eq!(kept.weight, 4 * 1_001);
     }
 }

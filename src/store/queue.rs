@@ -355,6 +355,15 @@ impl Store {
         payload: &[u8],
         idempotency: &Idempotency,
     ) -> Result<Unqueued, Error> {
+        Box::pin(self.withdraw(key, (which, why, payload), idempotency)).await
+    }
+
+    async fn withdraw(
+        &self,
+        key: &SessionKey,
+        (which, why, payload): (Which<'_>, Withdrawal, &[u8]),
+        idempotency: &Idempotency,
+    ) -> Result<Unqueued, Error> {
         for _ in 0..LOST_RACES {
             let (seen, known) = self.read_session_and_request(key, idempotency).await?;
             if let Some(known) = known {

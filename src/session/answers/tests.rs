@@ -6,11 +6,11 @@ use proptest::{collection::vec, prelude::*, sample::Index};
 
 use super::*;
 use crate::{
-    model::{CancelCause, Content, Fence, Part, Seq, StepPosition, ToolOutcome, ToolResult},
+    model::{CancelCause, Content, Fence, Part, Seq, ToolOutcome, ToolResult},
     session::{
         CancelRequest,
         change::Closing,
-        samples::{TURN_ENDS, asap, at, running, waiting},
+        samples::{TURN_ENDS, asap, at, running, waiting, words},
     },
 };
 
@@ -132,31 +132,9 @@ fn names(calls: &[CallId]) -> Vec<&str> {
     calls.iter().map(CallId::as_str).collect()
 }
 
-/// The events in short: what happened, to which calls, in which step.
+/// The events in short.
 fn events(decided: &Decided<'_>) -> Vec<String> {
-    let change = decided.change.as_ref().expect("a change");
-    let word = |(at, event): &(StepPosition, Event)| {
-        let what = match event {
-            Event::CallCompleted(call) => format!("completed {call}"),
-            Event::CallAsked {
-                call,
-                waits_for: WaitsFor::Approval,
-                ..
-            } => format!("approval {call}"),
-            Event::CallAsked { call, .. } => format!("requested {call}"),
-            Event::ActionRequired { calls, to_run } => {
-                format!("action {} of {}", to_run, names(calls).join(" "))
-            }
-            Event::MessageCommitted(message) => format!("committed {message}"),
-            Event::StepStarted { prompt_tokens, .. } => format!("step of {prompt_tokens}"),
-            Event::TurnRecovered { .. } => "recovered".to_owned(),
-            Event::CallCancelled { .. } | Event::Withdrawn { .. } | Event::TurnEnded { .. } => {
-                panic!("no answer does that: {event:?}")
-            }
-        };
-        format!("{what} at {}.{}", at.step, at.attempt)
-    };
-    change.events.iter().map(word).collect()
+    words(&decided.change.as_ref().expect("a change").events)
 }
 
 #[test]

@@ -8,7 +8,7 @@ use crate::{
     },
     session::{
         change::Synthetic,
-        samples::{asap, running, waiting, when_idle},
+        samples::{asap, running, waiting, when_idle, words},
     },
 };
 
@@ -110,25 +110,14 @@ fn whatever_waits_is_dropped_and_whatever_runs_is_closed_before_the_turn_ends() 
         ..waiting(1)
     };
     deleted(&session, &session, None, |change| {
-        let words: Vec<String> = change
-            .events
-            .iter()
-            .map(|(_, event)| match event {
-                Event::Withdrawn { message, .. } => format!("dropped {message}"),
-                Event::CallCancelled { call, .. } => format!("closed {call}"),
-                Event::MessageCommitted(message) => format!("committed {message}"),
-                Event::TurnEnded { waiting, .. } => format!("end {}", waiting.len()),
-                other => panic!("{other:?}"),
-            })
-            .collect();
         let expected = [
-            "dropped a",
-            "dropped b",
-            "closed c",
-            "committed results",
-            "end 0",
+            "withdrawn a at 0.0",
+            "withdrawn b at 0.0",
+            "closed c of look at 2.3",
+            "committed results at 2.3",
+            "end, 0 wait at 2.3",
         ];
-        assert_eq!(words, expected);
+        assert_eq!(words(&change.events), expected);
         let left: Vec<usize> = change.queue.leave.iter().map(|it| it.event).collect();
         assert_eq!(left, [0, 1]);
         let becoming = &change.session;

@@ -10,7 +10,7 @@ use crate::{
     session::{
         CancelRequest, Waiting,
         counters::{Counter, Shift},
-        samples::{answer_rows, asap, measured, running, waiting, when_idle},
+        samples::{answer_rows, asap, measured, running, waiting, when_idle, words},
     },
 };
 
@@ -162,17 +162,13 @@ fn a_stop_ends_the_turn_whatever_waits_and_closes_what_is_open() {
     let becoming = &change.session;
     assert_eq!(becoming.state, SessionState::Idle);
     assert_eq!((becoming.open_calls, &becoming.owner), (0, &None));
-    let words: Vec<String> = change
-        .events
-        .iter()
-        .map(|(at, event)| match event {
-            Event::CallCancelled { call, tool, .. } => format!("{call} {tool} {}", at.step),
-            Event::MessageCommitted(message) => format!("{message} {}", at.step),
-            Event::TurnEnded { waiting, .. } => format!("end {}", waiting.len()),
-            other => panic!("{other:?}"),
-        })
-        .collect();
-    assert_eq!(words, ["c0 look 2", "c1 look 2", "results 2", "end 1"]);
+    let expected = [
+        "closed c0 of look at 2.3",
+        "closed c1 of look at 2.3",
+        "committed results at 2.3",
+        "end, 1 wait at 2.3",
+    ];
+    assert_eq!(words(&change.events), expected);
     let message = ResultMessage {
         id: MessageId::new("results"),
         step: 1,

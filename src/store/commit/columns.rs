@@ -307,91 +307,85 @@ struct Written {
     payload: Vec<u8>,
 }
 
-fn written(event: &Event) -> Written {
-    let ids = |calls: &[CallId]| calls.iter().map(CallId::to_string).collect();
-    match event {
-        Event::Withdrawn {
-            message,
-            why,
+impl Written {
+    fn new(kind: &'static str, refs: Vec<String>, payload: Vec<u8>) -> Self {
+        Self {
+            kind,
+            refs,
+            size: None,
             payload,
-        } => Written {
-            kind: withdrawn_kind(*why),
-            refs: vec![message.to_string()],
-            size: None,
-            payload: payload.clone(),
-        },
-        Event::TurnEnded { ended, waiting } => {
-            let codec::event::Encoded { kind, payload, .. } = codec::event::encode(ended);
-            Written {
-                kind,
-                refs: waiting.iter().map(MessageId::to_string).collect(),
-                size: None,
-                payload,
-            }
         }
-        Event::CallCancelled { call, tool, reason } => Written {
-            kind: kind::TOOL_CALL_CANCELLED,
-            refs: vec![call.to_string(), tool.clone()],
-            size: None,
-            payload: codec::event::encode_call_cancelled(*reason),
-        },
-        Event::CallCompleted(call) => Written {
-            kind: kind::TOOL_CALL_COMPLETED,
-            refs: vec![call.to_string()],
-            size: None,
-            payload: Vec::new(),
-        },
+    }
+
+    /// With a number that belongs to it.
+    fn sized(self, size: Option<i64>) -> Self {
+        Self { size, ..self }
+    }
+}
+
+fn written(event: &Event) -> Written {
+    match event {
+        Event::CallCompleted(call) => {
+            let refs = vec![call.to_string()];
+            Written::new(kind::TOOL_CALL_COMPLETED, refs, Vec::new())
+        }
         Event::CallAsked {
             call,
             waits_for,
             request,
-        } => Written {
-            kind: match waits_for {
+        } => {
+            let kind = match waits_for {
                 WaitsFor::Result { edited: _ } => kind::TOOL_CALL_REQUESTED,
                 WaitsFor::Approval => kind::APPROVAL_REQUESTED,
-            },
-            refs: vec![call.to_string()],
-            size: None,
-            payload: request.clone(),
-        },
-        Event::ActionRequired { calls, to_run } => Written {
-            kind: kind::ACTION_REQUIRED,
-            refs: ids(calls),
-            size: i64::try_from(*to_run).ok(),
-            payload: Vec::new(),
-        },
-        Event::MessageCommitted(message) => Written {
-            kind: kind::MESSAGE_COMMITTED,
-            refs: vec![message.to_string()],
-            size: None,
-            payload: Vec::new(),
-        },
+            };
+            Written::new(kind, vec![call.to_string()], request.clone())
+        }
+        Event::CallCancelled { call, tool, reason } => {
+            let refs = vec![call.to_string(), tool.clone()];
+            let payload = codec::event::encode_call_cancelled(*reason);
+            Written::new(kind::TOOL_CALL_CANCELLED, refs, payload)
+        }
+        Event::ActionRequired { calls, to_run } => {
+            let refs = calls.iter().map(CallId::to_string).collect();
+            Written::new(kind::ACTION_REQUIRED, refs, Vec::new()).sized(i64::try_from(*to_run).ok())
+        }
+        Event::MessageCommitted(message) => {
+            let refs = vec![message.to_string()];
+            Written::new(kind::MESSAGE_COMMITTED, refs, Vec::new())
+        }
         Event::StepStarted {
             revision,
             prompt_tokens,
             started,
-        } => Written {
-            kind: kind::STEP_STARTED,
-            refs: vec![revision.to_string()],
-            size: Some(*prompt_tokens),
-            payload: started.clone(),
-        },
+        } => {
+            let refs = vec![revision.to_string()];
+            Written::new(kind::STEP_STARTED, refs, started.clone()).sized(Some(*prompt_tokens))
+        }
         Event::TurnRecovered {
             handed_over,
             takeovers,
-        } => Written {
-            kind: kind::TURN_RECOVERED,
-            refs: vec![
-                if *handed_over {
-                    kind::HANDED_OVER
-                } else {
-                    kind::LEASE_EXPIRED
-                }
-                .to_owned(),
-            ],
-            size: Some(i64::from(*takeovers)),
-            payload: Vec::new(),
-        },
+        } => {
+            let why = if *handed_over {
+                kind::HANDED_OVER
+            } else {
+                kind::LEASE_EXPIRED
+            };
+            Written::new(kind::TURN_RECOVERED, vec![why.to_owned()], Vec::new())
+                .sized(Some(i64::from(*takeovers)))
+        }
+        Event::Withdrawn {
+            message,
+            why,
+            payload,
+        } => {
+            let refs = vec![message.to_string()];
+            Written::new(withdrawn_kind(*why), refs, payload.clone())
+        }
+        Event::TurnEnded { ended, waiting } => {
+            let codec::event::Encoded { kind, payload, .. } = codec::event::encode(ended);
+            let refs = waiting.iter().map(MessageId::to_string).collect();
+            Written::new(kind, refs, payload)
+        }
     }
 }
 

@@ -89,10 +89,9 @@ impl Guard {
                 "store::commit::turn:",
                 &[("request = coalesce(", "request = coalesce(t.request, ")],
             ),
-            Self::IdempotencyRow => without(
-                SESSION,
-                &[("i.request_id = ", "false and i.request_id = ")],
-            ),
+            Self::IdempotencyRow => {
+                without(SESSION, &[("i.request_id = ", "false and i.request_id = ")])
+            }
         }
     }
 }
