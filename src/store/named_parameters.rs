@@ -80,6 +80,7 @@ const FRAGMENTS: &[(&str, &str)] = &fragments![
     "reasoning_part",
     "request_is_new",
     "restored",
+    "server",
     "session_columns",
     "session_page",
     "size",

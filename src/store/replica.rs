@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::{Database, Error, own_sessions::OwnSessions, pool::PING, written_bytes::WrittenBytes};
-use crate::model::{SessionKey, TenantId};
+use crate::model::TenantId;
 
 /// The database as one replica uses it.
 #[derive(Debug, Clone)]
@@ -34,11 +34,6 @@ impl Store {
     /// What was written here for tenants whose storage is limited.
     pub fn written(&self) -> &WrittenBytes {
         &self.database.written
-    }
-
-    /// Forgets how this replica left a session: its run of a turn there is over.
-    pub fn forget(&self, key: &SessionKey) {
-        self.own.forget(key);
     }
 
     /// How long a lease lasts after its last renewal.

@@ -65,6 +65,5 @@ impl Drop for Running {
     fn drop(&mut self) {
         self.engine.metrics.turn_running(-1);
         self.engine.leases.forget(&self.key, &self.lease);
-        self.engine.store.forget(&self.key);
     }
 }

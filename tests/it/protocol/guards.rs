@@ -24,7 +24,10 @@ const SESSION: &str = "store::commit::session:";
 /// The statement that writes the session as it becomes, whoever wrote it since it was read.
 pub(crate) fn without_version_in(session: &str) -> String {
     let clauses = [
-        ("r.xmin::text = coalesce(", "r.xmin::text <> coalesce('0', "),
+        (
+            "pg_postmaster_start_time()) = coalesce(",
+            "pg_postmaster_start_time()) <> coalesce('0', ",
+        ),
         ("and r.epoch = ", "and -1::bigint <> "),
         ("and r.op = ", "and -1::bigint <> "),
         ("and r.next_seq = ", "and -1::bigint <> "),

@@ -3,7 +3,7 @@
 
 use std::sync::{
     Arc,
-    atomic::{AtomicUsize, Ordering},
+    atomic::{AtomicBool, AtomicUsize, Ordering},
 };
 
 use contextd::store::lease::Held;
@@ -100,5 +100,47 @@ async fn an_owner_of_a_turn_for_a_message_that_waits_reads_nothing_before_it_wri
         "the message came elsewhere"
     );
     retry(&store, &key, grant.unwrap().unwrap().right()).await;
+    assert_eq!(reads.load(Ordering::Relaxed), 1);
+}
+
+#[tokio::test]
+async fn a_session_that_was_left_on_another_server_is_read_again() {
+    let world = World::new().await;
+    let reads = Arc::new(AtomicUsize::new(0));
+    let moved = Arc::new(AtomicBool::new(false));
+    let (counted, elsewhere) = (Arc::clone(&reads), Arc::clone(&moved));
+    // What tells one server from another: when it was started.
+    let other = |sql: &&'static str| -> &'static str {
+        sql.replace(
+            "pg_postmaster_start_time()",
+            "'2026-01-01 00:00:00Z'::timestamptz",
+        )
+        .leak()
+    };
+    let pool = world.database.pool().rewriting(move |statements| {
+        let read = statements
+            .iter()
+            .filter(|sql| sql.contains("store::seen::session"));
+        counted.fetch_add(read.count(), Ordering::Relaxed);
+        if elsewhere.load(Ordering::Relaxed) {
+            statements.iter().map(other).collect()
+        } else {
+            statements.to_vec()
+        }
+    });
+    let store = Store::new(pool, "one", LEASE);
+    let key = key("s");
+    let right = admit_new(&store, &key).await.unwrap();
+    let right = right.right();
+    append(&store, &key, right, "a1").await;
+    assert_eq!(reads.load(Ordering::Relaxed), 0);
+    moved.store(true, Ordering::Relaxed);
+    append(&store, &key, right.next(), "a2").await;
+    assert_eq!(
+        reads.load(Ordering::Relaxed),
+        1,
+        "its version is another server's"
+    );
+    append(&store, &key, right.next().next(), "a3").await;
     assert_eq!(reads.load(Ordering::Relaxed), 1);
 }

@@ -169,7 +169,7 @@ const QUEUES: &str = "
 /// What a commit compares and changes: which write left a session as it is, and a request.
 const COMMITTED: &str = "
     create function version_of(session text) returns text language sql as
-      'select xmin::text from session_run where tenant_id = ''t'' and session_id = session';
+      'select xmin::text || ''@'' || extract(epoch from pg_postmaster_start_time()) from session_run where tenant_id = ''t'' and session_id = session';
     create function next_seq_of(session text) returns bigint language sql as
       'select next_seq from session_run where tenant_id = ''t'' and session_id = session';
     insert into idempotency (tenant_id, session_id, request_id, req_hash, result) values ('t', 'turns', 'r', 'hash', '')";

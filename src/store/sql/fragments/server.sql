@@ -1,0 +1,1 @@
+'@' || extract(epoch from pg_postmaster_start_time())
