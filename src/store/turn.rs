@@ -1,5 +1,7 @@
 //! The end of a turn, which its owner writes, and the turn that follows it in the same transaction.
 
+use std::time::Instant;
+
 use super::{
     Error, Store, admission::new_turn, commit::Committed, following::NextTurn, grant::Grant,
     step::ack, written::Written,
@@ -64,20 +66,31 @@ impl Store {
         rows: &Rows,
         cost: &StepCost<'_>,
         end: &End<'_>,
-    ) -> Option<Written> {
-        let (version, session) = self.own.get(key)?;
+    ) -> Result<Option<Written>, Error> {
+        let asked = Instant::now();
+        let Some((version, session)) = self.own.get(key) else {
+            return Ok(None);
+        };
         let is_own = steps::standing(&session, right, &self.replica) == Standing::Owner;
         if !is_own || !session.queue.is_empty() {
-            return None;
+            return Ok(None);
         }
-        let change = ending::finish(&session, rows, cost, end, self.owner())?;
+        let Some(change) = ending::finish(&session, rows, cost, end, self.owner()) else {
+            return Ok(None);
+        };
         let commit = Committed {
             estimator: &rows.estimator,
             ..Committed::default()
         };
         let seen = (&version, &session);
-        let landed = self.commit(key, seen, &change, &commit).await.ok()??;
-        Some(Written::Applied(ack(&change.session, landed.last_seq)))
+        match self.commit(key, seen, &change, &commit).await {
+            Ok(landed) => {
+                Ok(landed.map(|landed| Written::Applied(ack(&change.session, landed.last_seq))))
+            }
+            // While there is a lease it is asked whether this has landed.
+            Err(error) if error.is_transient() && asked.elapsed() < self.lease => Ok(None),
+            Err(error) => Err(error),
+        }
     }
 
     /// Every other end: closes what is open and ends the turn, whatever waits in the queue.

@@ -65,7 +65,7 @@ impl Run<'_> {
         let mut request = self.engine.leases.request(self.key);
         let store = &self.engine.store;
         let at_once = store.finish_at_once(self.key, self.right(), &rows, &cost, &end);
-        if let Some(written) = at_once.await {
+        if let Some(written) = at_once.await? {
             return self.ended(scene, &ending, (written, None), (false, &request));
         }
         let ahead = self.ahead(scene, Starters::All).await?;
