@@ -130,10 +130,11 @@ async fn in_role(cluster: &Cluster) -> (TestDatabase, Client) {
 
 /// Ends the connections of the server, which gets no other one.
 async fn cut_off(client: &Client) {
-    let cut = format!(
-        "alter role {ROLE} connection limit 0;
-         select pg_terminate_backend(pid) from pg_stat_activity where usename = '{ROLE}'"
-    );
+    // Committed before the others end, or one that comes back at once is let in.
+    let shut = format!("alter role {ROLE} connection limit 0");
+    client.batch_execute(&shut).await.unwrap();
+    let cut =
+        format!("select pg_terminate_backend(pid) from pg_stat_activity where usename = '{ROLE}'");
     client.batch_execute(&cut).await.unwrap();
 }
 
