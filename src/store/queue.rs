@@ -68,7 +68,7 @@ pub struct NewQueued<'a> {
     pub execute: Option<&'a [u8]>,
     /// When it is given up.
     pub ttl: Option<Duration>,
-    /// Most messages that may wait; racing ones may pass it by their number.
+    /// Most messages that may wait.
     pub limit: u32,
     /// Idempotency.
     pub idempotency: &'a Idempotency,

@@ -140,7 +140,12 @@ impl Store {
             .end_as_owner(key, right, &rows.estimator, stop, turn)
             .await?;
         if let (Some(later), Written::Applied(_)) = (later, written) {
-            grant = self.start_idle(key, later.message, later.admission).await?;
+            let started = self.start_idle(key, later.message, later.admission).await;
+            // The turn has ended all the same, and whoever looks for messages that wait finds this one.
+            grant = started.unwrap_or_else(|error| {
+                tracing::warn!(session.id = %key.session, %error, "queued message starts no turn yet");
+                None
+            });
         }
         Ok((written, grant))
     }
