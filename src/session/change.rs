@@ -22,7 +22,7 @@ use crate::model::{
 pub struct Change<'a> {
     /// The session as it becomes.
     pub session: Session,
-    /// The turn that its rows belong to. `None` outside of turns.
+    /// The turn that its rows belong to. `None` if they belong to no turn.
     pub about: Option<TurnId>,
     /// How long the owner has the lease from the commit on; zero ends it. `None` leaves it as it is.
     pub lease: Option<Duration>,
@@ -57,14 +57,15 @@ pub struct Change<'a> {
     pub shift: Shift,
     /// What was shown of a message before it was written is committed or void.
     pub drops_partial: bool,
-    /// It counts as a use of the session.
+    /// It counts as a use of the session, which postpones its expiry.
     pub is_use: bool,
-    /// A compaction that is being made is one of the context's new version too: what was added comes after
-    /// all that it stands for.
+    /// A running compaction stays valid for the new context version: the messages that are added come after
+    /// everything it replaces.
     pub moves_compaction: bool,
-    /// The session is listed no more, and how far its epoch got is remembered for whoever takes its id.
+    /// The session is deleted: it is no longer listed, and its last epoch is stored for a later session with
+    /// the same id.
     pub deletes: bool,
-    /// What the turn wrote is taken back, and the transcript counted anew.
+    /// The turn's messages are rolled back, and the transcript is counted again.
     pub takes_back: bool,
     /// The turn that begins right after it, in the same transaction.
     pub next: Option<Box<Self>>,
@@ -90,7 +91,7 @@ pub struct TurnChange<'a> {
     pub final_message: Option<&'a MessageId>,
     /// What it was asked for.
     pub request: Option<&'a TurnRequest>,
-    /// Its end, and what came of it.
+    /// How the turn ended, and its result.
     pub end: Option<(&'a Ending, &'a TurnResult)>,
 }
 
@@ -243,7 +244,7 @@ pub enum Event {
     },
     /// The turn ends.
     TurnEnded {
-        /// How, and what came of it.
+        /// The event, with how it ended and its result.
         ended: Box<Payload>,
         /// The messages that still wait.
         waiting: Vec<MessageId>,

@@ -1,5 +1,5 @@
-//! The end of a session: its turn ends, what is open is closed, and what waits is dropped. Whoever owned
-//! the turn is fenced.
+//! Deleting a session: its turn ends, open calls are closed, waiting messages are dropped, and the owner of
+//! the turn is fenced off.
 
 use std::time::Duration;
 
@@ -19,9 +19,9 @@ mod tests;
 /// A deletion.
 #[derive(Debug, Clone, Copy)]
 pub struct Deletion<'a> {
-    /// The fence that was seen: nobody may have written the turn since.
+    /// The fence that the caller read. If it has moved since, nothing is deleted.
     pub fence: Fence,
-    /// The live turn that was seen, and how it ends.
+    /// The live turn that the caller read, and how it ends.
     pub turn: Option<(&'a TurnId, End<'a>)>,
     /// Only under this revision of the configuration.
     pub revision: Option<i64>,
@@ -31,7 +31,7 @@ pub struct Deletion<'a> {
     pub stay: Duration,
 }
 
-/// Deletes a session. `None`: it moved since it was seen, or it is deleted.
+/// Deletes a session. `None`: it has changed since the caller read it, or it is already deleted.
 pub fn delete<'a>(
     session: &Session,
     open: &[OpenCall],
@@ -74,9 +74,8 @@ pub fn delete<'a>(
     Some(change)
 }
 
-/// Takes the live turn from its owner, for a session that is to be deleted: it moves no further but to its
-/// end. `None`: no turn is live, it was taken before, or the configuration is another than the one that
-/// was named.
+/// Takes the live turn from its owner before a session is deleted, so that it makes no further progress.
+/// `None`: no turn is live, it was already taken for that, or `revision` is not in force.
 pub fn seize(session: &Session, revision: Option<i64>, heir: Heir<'_>) -> Option<Change<'static>> {
     session.live_turn()?;
     let cause = session.cancel.as_ref().map(|cancel| cancel.cause);

@@ -1,5 +1,5 @@
-//! The end of a turn, which its owner writes: as the model wants, unless messages wait for the turn or a
-//! cancel was requested; or whatever waits.
+//! The end of a turn, written by its owner: `finish` when the model is done, unless messages wait for the turn
+//! or it was cancelled; `stop` in every other case.
 
 use std::time::Duration;
 

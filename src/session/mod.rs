@@ -135,7 +135,7 @@ pub struct Session {
     /// By how many tokens its prompts grow from one to the next, the last ones weighing most. `None`
     /// before there were two of one model.
     pub growth: Option<f64>,
-    /// The version of its context: whatever becomes of it outside of turns' own writes moves it.
+    /// The version of its context. Compactions, and messages that are added outside of turns, raise it.
     pub context_version: i64,
     /// The messages that wait, in their order.
     pub queue: Vec<Waiting>,
@@ -185,7 +185,7 @@ impl Session {
         waiting.map(|waiting| waiting.message.clone()).collect()
     }
 
-    /// A new turn takes also what waited for the end of the one before. Gives these messages.
+    /// Lets a new turn take the messages that waited for the previous one to end. Returns their ids.
     pub(super) fn hurry(&mut self) -> Vec<MessageId> {
         let late = |waiting: &&mut Waiting| waiting.delivery == Delivery::WhenIdle;
         let late = self.queue.iter_mut().filter(late);
@@ -196,8 +196,8 @@ impl Session {
         .collect()
     }
 
-    /// After an end that is no completion only some messages start a turn of their own. Gives those that
-    /// start none any more.
+    /// After a turn that failed or was cancelled, only some messages start a turn of their own. Returns the
+    /// ids of those that no longer do.
     pub(super) fn calm(&mut self) -> Vec<MessageId> {
         let starts = |waiting: &&mut Waiting| waiting.starts_turn && !waiting.starts_in_any_case();
         let starting = self.queue.iter_mut().filter(starts);

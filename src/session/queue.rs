@@ -1,5 +1,5 @@
-//! The queue: messages join it while a turn runs or none does, one may interrupt the turn, and those that
-//! wait are withdrawn. A message that waits for a turn is in it, or the turn does not end.
+//! The queue: messages join it, a message may interrupt the running turn, and waiting messages may be
+//! withdrawn. A turn does not complete while a message waits for it.
 
 use jiff::Timestamp;
 
@@ -33,8 +33,8 @@ impl Which<'_> {
     }
 }
 
-/// Puts a message behind those that wait. One that interrupts cancels the live turn as well, and where
-/// nobody runs that, `heir` becomes its owner and ends it. `None`: `most` wait already, or the session is
+/// Adds a message to the end of the queue. A message that interrupts also cancels the live turn; if that has
+/// no owner, `heir` becomes its owner and ends it. `None`: `most` messages wait already, or the session is
 /// deleted.
 pub fn join<'a>(
     session: &Session,
@@ -74,8 +74,8 @@ fn interrupt(session: &Session, heir: Heir<'_>) -> Option<Change<'static>> {
     cancel::apply(session, &cancel, None)
 }
 
-/// Withdraws messages that wait, each with an event of this payload. Only those expire whose time has
-/// passed. `None`: none of them waits.
+/// Withdraws waiting messages, each with an event of this payload. [`Withdrawal::Expired`] withdraws only
+/// those whose time has passed. `None`: none of them waits.
 pub fn withdraw(
     session: &Session,
     which: Which<'_>,

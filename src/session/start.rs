@@ -36,13 +36,13 @@ pub enum Opening {
     Input,
     /// The transcript as it is: its last word is not the model's.
     Question,
-    /// The transcript as it is, which ends in the model's word. Only messages that wait give the model
-    /// something to answer.
+    /// The transcript as it is, which ends with the model's answer: the model has something to answer only if
+    /// messages wait.
     Answered,
 }
 
-/// Begins a turn in an idle session. `None`: it is not idle, its configuration is another one by now, or
-/// there is nothing to answer.
+/// Begins a turn in an idle session. `None`: it is not idle, its configuration has changed, or there is
+/// nothing to answer.
 pub fn admit<'a>(
     session: &Session,
     new: &NewTurn<'a>,

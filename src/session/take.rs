@@ -1,4 +1,4 @@
-//! What waits becomes part of the transcript: in the hand of a turn's owner, or where no turn runs.
+//! Waiting messages become part of the transcript: by the owner of a turn, or in an idle session.
 
 use super::{
     Session, SessionState, Waiting,
@@ -78,8 +78,8 @@ fn leaving(taken: &Taken<'_>) -> Leaving {
     }
 }
 
-/// Takes messages into the transcript of the turn; they begin the next step if `step` says so. `None`:
-/// something moved, or a cancel is to be carried out.
+/// Takes messages into the transcript of the turn; they begin the next step if `step` says so. `None`: the
+/// session has changed, or the turn was cancelled.
 pub fn take<'a>(
     session: &Session,
     taking: &Taking<'a>,
@@ -104,9 +104,9 @@ pub fn take<'a>(
     Some(change)
 }
 
-/// Takes messages into the transcript of an idle session, for this revision of its configuration. What the
-/// model reads is another version then; what was measured stays, since all that comes later is new.
-/// `None`: something moved, or a turn began.
+/// Takes messages into the transcript of an idle session, for this revision of its configuration. This raises
+/// the context version. The last measured call still applies, because the new messages come after it.
+/// `None`: the session has changed, or a turn began.
 pub fn take_idle<'a>(
     session: &Session,
     fence: Fence,

@@ -14,6 +14,7 @@ use super::{
     pipeline::Param,
     row::{get, role, session_state},
     rows::{Key, RowColumns},
+    seen::SeenSession,
     session::{ConfigParams, NewConfig},
 };
 use crate::{
@@ -123,13 +124,12 @@ impl Store {
             }),
             ..Committed::default()
         };
-        if let Some((version, session)) = self.own.get(key)
-            && !admission.continues
-            && let Some(change) = start::admit(&session, &new, Opening::Input, self.heir())
-            && let seen = (&version, &session)
-            && self.commit(key, seen, &change, &commit).await?.is_some()
-        {
-            return Ok(Grant::of(&change.session));
+        if !admission.continues {
+            let admit =
+                |session: &Session| start::admit(session, &new, Opening::Input, self.heir());
+            if let Some((change, _)) = self.commit_known(key, admit, &commit).await? {
+                return Ok(Grant::of(&change.session));
+            }
         }
         for _ in 0..LOST_RACES {
             let request = admission.idempotency;
@@ -167,7 +167,11 @@ impl Store {
             ..Committed::default()
         };
         let start = |session: &Session| start::start_for(session, message, &new, self.heir());
-        let started = self.change_known(key, start, &commit).await?;
+        if let Some((change, _)) = self.commit_known(key, start, &commit).await? {
+            return Ok(Grant::of(&change.session));
+        }
+        let start = |seen: &SeenSession| start(&seen.session);
+        let started = self.change(key, start, &commit).await?;
         Ok(started.as_ref().and_then(Grant::of))
     }
 

@@ -121,21 +121,22 @@ impl Store {
         Err(Error::Conflict("a session".to_owned()))
     }
 
-    /// The same, decided by the session as this replica left it, where that is known and takes the change.
-    pub(super) async fn change_known<'a>(
+    /// Decides by the session as this replica left it, and commits. `None`: it is not known here, `decide`
+    /// changes nothing, or the session was written since. Nothing was written then.
+    pub(super) async fn commit_known<'a>(
         &self,
         key: &SessionKey,
-        decide: impl Fn(&Session) -> Option<Change<'a>>,
+        decide: impl FnOnce(&Session) -> Option<Change<'a>>,
         commit: &Committed<'_>,
-    ) -> Result<Option<Session>, Error> {
-        if let Some((version, session)) = self.own.get(key)
-            && let Some(change) = decide(&session)
-            && let seen = (&version, &session)
-            && self.commit(key, seen, &change, commit).await?.is_some()
-        {
-            return Ok(Some(change.session));
-        }
-        self.change(key, |seen| decide(&seen.session), commit).await
+    ) -> Result<Option<(Change<'a>, Landed)>, Error> {
+        let Some((version, session)) = self.own.get(key) else {
+            return Ok(None);
+        };
+        let Some(change) = decide(&session) else {
+            return Ok(None);
+        };
+        let landed = self.commit(key, (&version, &session), &change, commit);
+        Ok(landed.await?.map(|landed| (change, landed)))
     }
 
     /// Writes a change of the session as it was seen. `None`: the session was written meanwhile, or

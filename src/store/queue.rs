@@ -11,7 +11,7 @@ use super::{
     Error, Store,
     admission::{Admission, new_turn},
     bounded_page::Listed,
-    commit::{Committed, LOST_RACES, Remember},
+    commit::{Committed, LOST_RACES, Landed, Remember},
     grant::Grant,
     idempotency::Remembered,
     named_parameters::Named,
@@ -25,7 +25,7 @@ pub use crate::model::{Delivery, DropReason};
 use crate::{
     model::{Fence, MessageId, RequestId, Seq, SessionKey, TurnId, command::Idempotency},
     session::{
-        Session, SessionState, Version,
+        Session, SessionState,
         change::Change,
         queue::{self, Which},
         queue_rows::{Joining, Withdrawal},
@@ -182,12 +182,18 @@ impl Store {
         new: &NewQueued<'_>,
         start: Option<&Admission<'_>>,
     ) -> Result<Enqueued, Error> {
-        if let Some((version, session)) = self.own.get(key)
-            && let Some(joined) = self.joined(&session, new, start)
-            && let seen = (&version, &session)
-            && let Some(place) = self.join(key, seen, &joined, new).await?
-        {
-            return Ok(Enqueued::Queued(place));
+        let commit = Committed {
+            estimator: start.map_or("", |start| &start.rows.estimator),
+            request: Some(Remember {
+                request: new.idempotency,
+                led: new.message.as_str(),
+                is_new: true,
+            }),
+            ..Committed::default()
+        };
+        let join = |session: &Session| self.joined(session, new, start);
+        if let Some((joined, landed)) = self.commit_known(key, join, &commit).await? {
+            return self.placed(new, &joined, &landed).map(Enqueued::Queued);
         }
         for _ in 0..LOST_RACES {
             let (seen, known) = self.read_session_and_request(key, new.idempotency).await?;
@@ -200,12 +206,12 @@ impl Store {
             if let Some(known) = known {
                 return self.queued_before(key, known, new).await;
             }
-            let Some(joined) = self.joined(&session, new, start) else {
+            let Some(joined) = join(&session) else {
                 return Ok(Enqueued::Full);
             };
             let seen = (&version, &session);
-            if let Some(place) = self.join(key, seen, &joined, new).await? {
-                return Ok(Enqueued::Queued(place));
+            if let Some(landed) = self.commit(key, seen, &joined, &commit).await? {
+                return self.placed(new, &joined, &landed).map(Enqueued::Queued);
             }
         }
         Err(Error::Conflict("a queued message".to_owned()))
@@ -238,29 +244,14 @@ impl Store {
         Some(joined)
     }
 
-    /// `None`: the session was written meanwhile, or the request is known.
-    async fn join(
+    /// Where a message stands that was just queued, and what it met.
+    fn placed(
         &self,
-        key: &SessionKey,
-        seen: (&Version, &Session),
-        joined: &Change<'_>,
         new: &NewQueued<'_>,
-    ) -> Result<Option<Place>, Error> {
+        joined: &Change<'_>,
+        landed: &Landed,
+    ) -> Result<Place, Error> {
         let started = joined.next.as_deref();
-        let commit = Committed {
-            estimator: started
-                .and_then(|it| it.rows)
-                .map_or("", |rows| &rows.estimator),
-            request: Some(Remember {
-                request: new.idempotency,
-                led: new.message.as_str(),
-                is_new: true,
-            }),
-            ..Committed::default()
-        };
-        let Some(landed) = self.commit(key, seen, joined, &commit).await? else {
-            return Ok(None);
-        };
         let Some((enqueued_at, expires_at)) = landed.joined else {
             return Err(Error::Corrupt("a message was not queued".to_owned()));
         };
@@ -269,7 +260,7 @@ impl Store {
         let interrupts = joined.session.cancel.is_some() && new.delivery == Delivery::Interrupt;
         let own = joined.session.is_owned_by(&self.replica);
         let turn = joined.session.turn.clone();
-        Ok(Some(Place {
+        Ok(Place {
             message: new.message.clone(),
             state: QueueState::Pending {
                 position: u32::try_from(waiting).unwrap_or(u32::MAX),
@@ -282,7 +273,7 @@ impl Store {
                 .map(|turn| (turn, joined.session.fence)),
             enqueued_at,
             expires_at,
-        }))
+        })
     }
 
     /// The outcome of the same request before.

@@ -157,13 +157,12 @@ impl Store {
         };
         let standing = |session: &Session| steps::standing(session, right, &self.replica);
         // What is only remembered may be old: nothing but a commit follows from it.
-        if let Some((version, session)) = self.own.get(key)
-            && standing(&session) == Standing::Owner
-            && !(owned.calls && session.open_calls > 0)
-            && let Some(change) = decide(&session, &[])
-            && let seen = (&version, &session)
-            && let Some(landed) = self.commit(key, seen, &change, &commit).await?
-        {
+        let from_memory = |session: &Session| {
+            let knows_calls = !owned.calls || session.open_calls == 0;
+            let decides = standing(session) == Standing::Owner && knows_calls;
+            if decides { decide(session, &[]) } else { None }
+        };
+        if let Some((change, landed)) = self.commit_known(key, from_memory, &commit).await? {
             return Ok(applied(&change, &landed));
         }
         for _ in 0..LOST_RACES {

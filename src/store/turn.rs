@@ -68,25 +68,21 @@ impl Store {
         end: &End<'_>,
     ) -> Result<Option<Written>, Error> {
         let asked = Instant::now();
-        let Some((version, session)) = self.own.get(key) else {
-            return Ok(None);
-        };
-        let is_own = steps::standing(&session, right, &self.replica) == Standing::Owner;
-        if !is_own || !session.queue.is_empty() {
-            return Ok(None);
-        }
-        let Some(change) = ending::finish(&session, rows, cost, end, self.owner()) else {
-            return Ok(None);
+        let finish = |session: &Session| {
+            let is_own = steps::standing(session, right, &self.replica) == Standing::Owner;
+            if is_own && session.queue.is_empty() {
+                ending::finish(session, rows, cost, end, self.owner())
+            } else {
+                None
+            }
         };
         let commit = Committed {
             estimator: &rows.estimator,
             ..Committed::default()
         };
-        let seen = (&version, &session);
-        match self.commit(key, seen, &change, &commit).await {
-            Ok(landed) => {
-                Ok(landed.map(|landed| Written::Applied(ack(&change.session, landed.last_seq))))
-            }
+        match self.commit_known(key, finish, &commit).await {
+            Ok(finished) => Ok(finished
+                .map(|(change, landed)| Written::Applied(ack(&change.session, landed.last_seq)))),
             // While there is a lease it is asked whether this has landed.
             Err(error) if error.is_transient() && asked.elapsed() < self.lease => Ok(None),
             Err(error) => Err(error),

@@ -39,6 +39,15 @@ fn cancelled() -> Option<CancelRequest> {
     })
 }
 
+/// A take of these messages, whatever was seen of the session.
+fn blind<'a>(rows: &'a Rows, taken: &'a [Taken<'a>]) -> Taking<'a> {
+    Taking {
+        seen: None,
+        rows,
+        taken,
+    }
+}
+
 struct Messages(Vec<MessageId>, MessageId);
 
 impl Messages {
@@ -103,11 +112,8 @@ fn what_is_taken_waits_no_longer_and_is_in_the_transcript() {
 fn a_take_begins_the_next_step_if_it_is_made_for_the_configuration_in_force() {
     let rows = answer_rows(20);
     let messages = Messages::new(&["a"]);
-    let taking = Taking {
-        seen: None,
-        rows: &rows,
-        taken: &messages.taken(),
-    };
+    let taken = messages.taken();
+    let taking = blind(&rows, &taken);
     let check = |step, expected: Option<(u32, u32)>| {
         let change = take(&with_queue(running()), &taking, step, OWNER);
         let found = change.map(|change| (change.session.step, change.session.attempt));
@@ -202,11 +208,8 @@ fn an_idle_session_takes_what_it_was_looked_at_with_and_is_another_context_then(
 fn what_an_idle_session_measured_stays_true_of_the_context_that_it_measured() {
     let rows = answer_rows(20);
     let messages = Messages::new(&["a"]);
-    let taking = Taking {
-        seen: None,
-        rows: &rows,
-        taken: &messages.taken(),
-    };
+    let taken = messages.taken();
+    let taking = blind(&rows, &taken);
     let check = |version, expected| {
         let session = Session {
             anchor: Some(measured("model", version, 100)),
@@ -224,11 +227,8 @@ fn what_an_idle_session_measured_stays_true_of_the_context_that_it_measured() {
 fn a_message_that_interrupts_is_taken_as_well() {
     let rows = answer_rows(20);
     let messages = Messages::new(&["a"]);
-    let taking = Taking {
-        seen: None,
-        rows: &rows,
-        taken: &messages.taken(),
-    };
+    let taken = messages.taken();
+    let taking = blind(&rows, &taken);
     let session = Session {
         queue: vec![Waiting {
             delivery: Delivery::Interrupt,
