@@ -2,17 +2,22 @@
 
 use std::time::Duration;
 
+use jiff::Timestamp;
+
 use super::{
     Session,
+    compaction::CompactionChange,
     cost::{self, StepCost},
     counters::{Counter, Shift},
+    marks::Marks,
     new_calls::Batch,
     queue_rows::{QueueChange, Withdrawal},
+    revision::NewConfig,
     rows::Rows,
 };
 use crate::model::{
-    BlobId, CallId, Ending, MessageId, Part, Payload, RequestId, Seq, StepPosition, TurnId,
-    TurnResult, UsageTotals,
+    Anchor, BlobId, CallId, CompactionId, Ending, MessageId, Part, Payload, RequestId, Seq,
+    StepPosition, TurnId, TurnResult, UsagePurpose, UsageTotals,
     command::TurnRequest,
     event::{CallCancelReason, WaitsFor},
 };
@@ -49,23 +54,28 @@ pub struct Change<'a> {
     pub turn: TurnChange<'a>,
     /// What becomes of the queue.
     pub queue: QueueChange<'a>,
-    /// What model calls cost, by model.
-    pub spent: Option<(&'a str, UsageTotals)>,
-    /// The session's anchor is measured by this.
-    pub measured: bool,
+    /// What model calls cost.
+    pub spent: Option<Spent<'a>>,
+    /// When the session's anchor was measured.
+    pub measured: Measured,
+    /// What is kept of a call that the host made, encoded, in the message that it wrote.
+    pub described: Option<(&'a MessageId, &'a [u8])>,
+    /// The configuration of a new revision.
+    pub config: Option<NewConfig<'a>>,
+    /// Results that the model sees no longer, or again.
+    pub marks: Option<Marks<'a>>,
+    /// What becomes of compactions.
+    pub compactions: Vec<CompactionChange<'a>>,
     /// What changes in the counters of the context.
     pub shift: Shift,
     /// What was shown of a message before it was written is committed or void.
     pub drops_partial: bool,
     /// It counts as a use of the session, which postpones its expiry.
     pub is_use: bool,
-    /// A running compaction stays valid for the new context version: the messages that are added come after
-    /// everything it replaces.
-    pub moves_compaction: bool,
     /// The session is deleted: it is no longer listed, and its last epoch is stored for a later session with
     /// the same id.
     pub deletes: bool,
-    /// The turn's messages are rolled back, and the transcript is counted again.
+    /// The turn's messages are rolled back.
     pub takes_back: bool,
     /// The turn that begins right after it, in the same transaction.
     pub next: Option<Box<Self>>,
@@ -114,11 +124,14 @@ impl<'a> Change<'a> {
             turn: TurnChange::default(),
             queue: QueueChange::default(),
             spent: None,
-            measured: false,
+            measured: Measured::AsBefore,
+            described: None,
+            config: None,
+            marks: None,
+            compactions: Vec::new(),
             shift: Shift::default(),
             drops_partial: false,
             is_use: false,
-            moves_compaction: false,
             deletes: false,
             takes_back: false,
             next: None,
@@ -127,38 +140,68 @@ impl<'a> Change<'a> {
 
     /// Adds rows, and what they change in the size of the transcript.
     pub(super) fn add(&mut self, rows: &'a Rows) {
-        let shift = rows.shift();
+        self.tell_rows(rows);
+        self.shift_by(&rows.shift());
+    }
+
+    /// Adds rows that do not change the size of the transcript by what they are.
+    pub(super) fn tell_rows(&mut self, rows: &'a Rows) {
         self.session.next_seq.0 += rows.count();
-        self.session.context_tokens += shift.growth();
-        self.shift = shift;
         self.rows = Some(rows);
+    }
+
+    /// Changes the size of the transcript.
+    pub(super) fn shift_by(&mut self, shift: &Shift) {
+        self.shift = self.shift + *shift;
+        self.session.messages += i64::from(shift.messages);
+        self.session.context_tokens += shift.growth();
     }
 
     /// Adds what model calls cost.
     pub(super) fn spend(&mut self, cost: &StepCost<'a>) {
-        self.spent = cost.call.map(|_| (cost.model, cost.totals()));
+        self.spent = cost.call.map(|_| Spent {
+            purpose: UsagePurpose::Turn,
+            model: cost.model,
+            totals: cost.totals(),
+        });
     }
 
     /// The same, and what they measured.
     pub(super) fn account(&mut self, cost: &StepCost<'a>) {
         self.spend(cost);
         if let Some(measured) = &cost.measured {
-            self.session.growth = cost::grown(&self.session, measured);
-            self.session.anchor = Some(measured.clone());
-            self.measured = true;
+            self.measure(measured);
         }
+    }
+
+    /// The session's newest call is measured.
+    pub(super) fn measure(&mut self, measured: &Anchor) {
+        self.session.growth = cost::grown(&self.session, measured);
+        self.session.anchor = Some(measured.clone());
+        self.measured = Measured::Now;
     }
 
     /// Adds the result of a call to the size of the transcript.
     pub(super) fn count_result(&mut self, tokens: u32) {
-        self.shift.count(Counter::ToolResults, 1, i64::from(tokens));
-        self.session.context_tokens += i64::from(tokens);
+        let mut shift = Shift::default();
+        shift.count(Counter::ToolResults, 1, i64::from(tokens));
+        self.shift_by(&shift);
     }
 
     /// Adds the message of results to the size of the transcript.
     pub(super) fn count_message(&mut self, overhead: u32) {
-        self.shift.messages(1, i64::from(overhead));
-        self.session.context_tokens += i64::from(overhead);
+        let mut shift = Shift::default();
+        shift.messages(1, i64::from(overhead));
+        self.shift_by(&shift);
+    }
+
+    /// Adds the next event, which belongs to no step and is told as it is.
+    pub(super) fn tell(&mut self, payload: &Payload, size: Option<i64>) {
+        let told = Event::Told {
+            payload: Box::new(payload.clone()),
+            size,
+        };
+        self.event_at(StepPosition::default(), told);
     }
 
     /// Adds the next event, of this attempt at a step.
@@ -183,6 +226,36 @@ impl<'a> Change<'a> {
     pub fn first_seq(&self) -> Seq {
         Seq(self.session.next_seq.0 - self.count())
     }
+
+    /// The seq of the event that ends the turn.
+    pub fn seq_of_end(&self) -> Option<Seq> {
+        let is_end = |(_, event): &(StepPosition, Event)| matches!(event, Event::TurnEnded { .. });
+        let at = self.events.iter().position(is_end)?;
+        let before = self.rows.map_or(0, Rows::count) + i64::try_from(at).unwrap_or(i64::MAX);
+        Some(Seq(self.first_seq().0 + before))
+    }
+}
+
+/// What model calls cost.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Spent<'a> {
+    /// What they were made for.
+    pub purpose: UsagePurpose,
+    /// Model reference.
+    pub model: &'a str,
+    /// The calls and their tokens.
+    pub totals: UsageTotals,
+}
+
+/// When the session's anchor was measured.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Measured {
+    /// The change leaves the anchor as it is.
+    AsBefore,
+    /// The change measures it.
+    Now,
+    /// The change goes back to an earlier one.
+    At(Timestamp),
 }
 
 /// An event. What it is about stands in the rows; payloads are encoded already.
@@ -233,6 +306,17 @@ pub enum Event {
         /// Takeovers since the last committed step.
         takeovers: u32,
     },
+    /// It is told as it is.
+    Told {
+        /// The event.
+        payload: Box<Payload>,
+        /// A number that belongs to it.
+        size: Option<i64>,
+    },
+    /// Nobody makes a compaction any more.
+    CompactionLost(CompactionId),
+    /// A compaction is taken back with the turn whose messages it stands for.
+    CompactionReverted(CompactionId),
     /// A message waits no longer.
     Withdrawn {
         /// Which.

@@ -1,5 +1,7 @@
 //! The counters of a session's context, and changes of them.
 
+use std::ops::{Add, Neg};
+
 use crate::model::Category;
 
 /// Counters of the context, in the order of their columns in [`Shift`].
@@ -86,5 +88,33 @@ impl Shift {
     pub fn growth(&self) -> i64 {
         let pruned = self.tokens[Counter::Pruned.index()];
         self.overhead + self.tokens.iter().sum::<i64>() - pruned
+    }
+}
+
+impl Add for Shift {
+    type Output = Self;
+
+    fn add(mut self, other: Self) -> Self {
+        self.messages(other.messages, other.overhead);
+        for (sum, tokens) in self.tokens.iter_mut().zip(other.tokens) {
+            *sum += tokens;
+        }
+        for (sum, parts) in self.parts.iter_mut().zip(other.parts) {
+            *sum += parts;
+        }
+        self
+    }
+}
+
+impl Neg for Shift {
+    type Output = Self;
+
+    fn neg(self) -> Self {
+        Self {
+            messages: -self.messages,
+            overhead: -self.overhead,
+            tokens: self.tokens.map(i64::neg),
+            parts: self.parts.map(i32::neg),
+        }
     }
 }

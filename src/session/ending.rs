@@ -8,6 +8,7 @@ use super::{
     answers::OpenCall,
     change::{Change, ClosedCall, Closing, Event, ResultMessage, Synthetic},
     cost::StepCost,
+    rollback::{self, TakenBack},
     rows::Rows,
     steps::{Owner, of_owner},
 };
@@ -46,25 +47,35 @@ pub fn finish<'a>(
     Some(change)
 }
 
+/// What the end of a turn closes, and takes back.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Open<'a> {
+    /// The calls that are open.
+    pub calls: &'a [OpenCall],
+    /// What a rollback takes back. `None`: the turn's messages stay.
+    pub back: Option<&'a TakenBack>,
+}
+
 /// Writes the last step and ends the turn, whatever waits. Calls that are open are closed without a
 /// result, and with them the message that holds their results.
 pub fn stop<'a>(
     session: &Session,
-    open: &[OpenCall],
+    open: Open<'_>,
     rows: &'a Rows,
     cost: &StepCost<'a>,
     end: &End<'a>,
     owner: Owner<'_>,
 ) -> Change<'a> {
     let mut change = last_step(session, rows, cost, end, owner);
-    end_turn(&mut change, open, end);
+    end_turn(&mut change, open.calls, end);
     match end.ending {
         Ending::Completed(_) => {}
-        Ending::Failed(_) => change.queue.calmed = change.session.calm(),
-        Ending::Cancelled { undone, .. } => {
+        Ending::Failed(_) | Ending::Cancelled { .. } => {
             change.queue.calmed = change.session.calm();
-            change.takes_back = undone.is_some();
         }
+    }
+    if let Some(back) = open.back {
+        rollback::apply(&mut change, back);
     }
     change
 }

@@ -6,14 +6,18 @@ pub mod answers;
 pub mod append;
 pub mod cancel;
 pub mod change;
+pub mod compaction;
 pub mod cost;
 pub mod counters;
 pub mod deletion;
 pub mod ending;
+pub mod marks;
 pub mod new_calls;
 pub mod ownership;
 pub mod queue;
 pub mod queue_rows;
+pub mod revision;
+pub mod rollback;
 pub mod rows;
 #[cfg(test)]
 pub(crate) mod samples;
@@ -22,6 +26,7 @@ mod schedule;
 pub mod start;
 pub mod steps;
 pub mod take;
+pub mod usage;
 
 use jiff::Timestamp;
 
@@ -128,7 +133,9 @@ pub struct Session {
     pub next_seq: Seq,
     /// The configuration in force.
     pub revision: i64,
-    /// Estimated tokens of the live transcript.
+    /// Messages of the live transcript.
+    pub messages: i64,
+    /// Estimated tokens of it.
     pub context_tokens: i64,
     /// Its last measured call.
     pub anchor: Option<Anchor>,
@@ -137,6 +144,8 @@ pub struct Session {
     pub growth: Option<f64>,
     /// The version of its context. Compactions, and messages that are added outside of turns, raise it.
     pub context_version: i64,
+    /// The compaction that is being made.
+    pub compaction: Option<compaction::Running>,
     /// The messages that wait, in their order.
     pub queue: Vec<Waiting>,
 }
@@ -172,6 +181,21 @@ impl Session {
         self.fence.epoch += 1;
         self.owner = Some(replica.to_owned());
         self.lease_is_over = false;
+    }
+
+    /// The context has a new version, which only adds messages to the one before: what was measured holds
+    /// for the same messages, and a compaction that is being made stands for messages before those.
+    fn extend_context(&mut self) {
+        let before = self.context_version;
+        self.context_version += 1;
+        let measured = self.anchor.as_mut();
+        if let Some(anchor) = measured.filter(|anchor| anchor.version == before) {
+            anchor.version += 1;
+        }
+        let running = self.compaction.as_mut();
+        if let Some(running) = running.filter(|running| running.context_version == before) {
+            running.context_version += 1;
+        }
     }
 
     /// Whether messages wait that the turn takes before it ends.

@@ -52,6 +52,8 @@ pub struct Placed {
     pub event: usize,
     /// The step that made the message.
     pub step: u32,
+    /// It stands for messages that a compaction left out, and belongs to no turn.
+    pub is_summary: bool,
     /// The message.
     pub message: NewMessage,
 }
@@ -94,8 +96,20 @@ impl Rows {
         self.messages.push(Placed {
             event,
             step: at.step,
+            is_summary: false,
             message,
         });
+    }
+
+    /// Adds the event of a compaction with the summary that stands in the transcript from there on.
+    pub fn summary(&mut self, payload: Payload, summary: NewMessage) {
+        self.messages.push(Placed {
+            event: self.events.len(),
+            step: 0,
+            is_summary: true,
+            message: summary,
+        });
+        self.event(payload, StepPosition::default());
     }
 
     /// Adds a part of a message that another write commits.

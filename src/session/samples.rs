@@ -10,8 +10,10 @@ use super::{
     rows::{NewMessage, Rows},
 };
 use crate::model::{
-    Anchor, CallId, Category, Content, Counted, Delivery, Fence, MessageId, Part, Payload, Role,
-    Seq, TokenBasis, TurnId,
+    Anchor, CallId, Category, Compaction, CompactionId, CompactionState, Content, Counted,
+    Delivery, Fence, MessageId, Part, Payload, Role, Seq, TokenBasis, TokenCount, TurnId,
+    UsageTotals,
+    compaction::{Strategy, Trigger},
     event::{StepPosition, WaitsFor},
     message::StoredPart,
 };
@@ -41,7 +43,9 @@ pub(super) fn waiting(open_calls: u32) -> Session {
         turn_deadline: Some(at(TURN_ENDS)),
         next_seq: Seq(40),
         revision: 7,
+        messages: 10,
         context_tokens: 1_000,
+        compaction: None,
         anchor: None,
         growth: None,
         context_version: 3,
@@ -150,10 +154,54 @@ pub(super) fn words(events: &[(StepPosition, Event)]) -> Vec<String> {
             Event::MessageCommitted(message) => format!("committed {message}"),
             Event::StepStarted { prompt_tokens, .. } => format!("step of {prompt_tokens}"),
             Event::TurnRecovered { .. } => "recovered".to_owned(),
+            Event::Told { payload, size } => told(payload, *size),
+            Event::CompactionLost(compaction) => format!("lost {compaction}"),
+            Event::CompactionReverted(compaction) => format!("reverted {compaction}"),
             Event::Withdrawn { message, .. } => format!("withdrawn {message}"),
             Event::TurnEnded { waiting, .. } => format!("end, {} wait", waiting.len()),
         };
         format!("{what} at {}.{}", at.step, at.attempt)
     };
     events.iter().map(word).collect()
+}
+
+/// An event that is told as it is: what it is called, and the number that belongs to it.
+fn told(payload: &Payload, size: Option<i64>) -> String {
+    let whole = format!("{payload:?}");
+    let end = whole.find(|it: char| !it.is_alphanumeric());
+    let name = &whole[..end.unwrap_or(whole.len())];
+    size.map_or_else(|| name.to_owned(), |size| format!("{name} of {size}"))
+}
+
+/// A compaction of which nothing is known but its id.
+pub(super) fn compaction(id: &str) -> Compaction {
+    let nothing = TokenCount {
+        tokens: 0,
+        basis: TokenBasis::Heuristic,
+        estimator: String::new(),
+        margin: 0,
+    };
+    Compaction {
+        id: Some(CompactionId::new(id)),
+        state: CompactionState::Running,
+        trigger: Trigger::Manual,
+        strategy: Strategy::default(),
+        range: None,
+        messages_compacted: 0,
+        messages_before: 0,
+        messages_after: 0,
+        tokens_before: nothing,
+        tokens_after: None,
+        limit: 0,
+        was_pruned: false,
+        summary: None,
+        usage: UsageTotals::default(),
+        predecessor: None,
+        referenced_tools: Vec::new(),
+        unreferenced_tools: Vec::new(),
+        failure: None,
+        created_at: None,
+        ended_at: None,
+        reverted_at: None,
+    }
 }

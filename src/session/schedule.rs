@@ -57,7 +57,15 @@ fn deeds() -> impl Strategy<Value = Vec<Deed>> {
         1 => some(Deed::TakeIdle),
         2 => flagged(Deed::Start),
     ];
+    let context = prop_oneof![
+        1 => flagged(Deed::Update),
+        2 => some(Deed::Compact),
+        4 => some(Deed::Swap),
+        1 => flagged(Deed::Revert),
+        1 => some(Deed::Prune),
+    ];
     let deed = prop_oneof![
+        8 => context,
         1 => prop_oneof![9 => some(Deed::Seize), 1 => some(Deed::Delete)],
         4 => (0..40_u8).prop_map(Deed::Wait),
         24 => some(Deed::Look),

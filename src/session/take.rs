@@ -119,12 +119,6 @@ pub fn take_idle<'a>(
     }
     let mut change = Change::of(session);
     taking.write(&mut change);
-    let becoming = &mut change.session;
-    becoming.context_version += 1;
-    let measured = becoming.anchor.as_mut();
-    if let Some(anchor) = measured.filter(|anchor| anchor.version == session.context_version) {
-        anchor.version += 1;
-    }
-    change.moves_compaction = true;
+    change.session.extend_context();
     Some(change)
 }

@@ -7,7 +7,7 @@ use tokio_postgres::Row;
 
 use super::{
     AdmittedAt, Error, Store,
-    commit::{Committed, LOST_RACES, Remember},
+    commit::{Committed, Led, Races, Remember},
     grant::Grant,
     idempotency::Remembered,
     named_parameters::{self, Named},
@@ -15,7 +15,7 @@ use super::{
     row::{get, role, session_state},
     rows::{Key, RowColumns},
     seen::SeenSession,
-    session::{ConfigParams, NewConfig},
+    session::ConfigParams,
 };
 use crate::{
     codec,
@@ -26,6 +26,7 @@ use crate::{
     session::{
         Session, SessionState,
         change::TurnRow,
+        revision::NewConfig,
         rows::Rows,
         start::{self, NewTurn, Opening},
     },
@@ -119,7 +120,7 @@ impl Store {
             estimator: &admission.rows.estimator,
             request: Some(Remember {
                 request: admission.idempotency,
-                led: admission.turn.as_str(),
+                led: Led::To(admission.turn.as_str()),
                 is_new: true,
             }),
             ..Committed::default()
@@ -131,7 +132,8 @@ impl Store {
                 return Ok(Grant::of(&change.session));
             }
         }
-        for _ in 0..LOST_RACES {
+        let mut races = Races::over("an admission");
+        loop {
             let request = admission.idempotency;
             let (Some(seen), None) = self.read_session_and_request(key, request).await? else {
                 return Ok(None);
@@ -149,8 +151,8 @@ impl Store {
             if self.commit(key, seen, &change, &commit).await?.is_some() {
                 return Ok(Grant::of(&change.session));
             }
+            races.lost()?;
         }
-        Err(Error::Conflict("an admission".to_owned()))
     }
 
     /// Begins a turn in an idle session for a message that waits. `None` means the session is not

@@ -1,4 +1,4 @@
-//! The last measured call of a session: its columns, and the parameter that sets them.
+//! The last measured call of a session, and its columns.
 
 use tokio_postgres::Row;
 
@@ -34,33 +34,6 @@ pub(super) fn anchor(row: &Row) -> Result<Option<Anchor>, Error> {
         estimated: number("anchor_estimated")?,
         basis: basis(get(row, "anchor_basis")?)?,
     }))
-}
-
-/// The same as a statement takes it: the version, prompt, answer, estimate of both, cached,
-/// prediction and its basis. The model and the time are columns that the statement has from
-/// elsewhere.
-pub(super) fn anchor_param(anchor: &Anchor) -> Vec<i64> {
-    let Anchor {
-        model: _,
-        version,
-        input,
-        output,
-        estimated_at_anchor,
-        cached,
-        estimated,
-        basis,
-    } = anchor;
-    let [input, output, cached, estimated] =
-        [*input, *output, *cached, *estimated].map(|tokens| i64::from(signed(tokens)));
-    vec![
-        *version,
-        input,
-        output,
-        *estimated_at_anchor,
-        cached,
-        estimated,
-        basis_number(*basis).into(),
-    ]
 }
 
 /// How a prediction was obtained, as a number.

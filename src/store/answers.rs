@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::{
     Error, Store,
-    commit::{Committed, LOST_RACES, Remember},
+    commit::{Committed, Led, Races, Remember},
     grant::Grant,
     idempotency::{Remembered, Request, remembered},
     pipeline::{Param, Query},
@@ -91,15 +91,16 @@ impl Store {
         key: &SessionKey,
         submission: &Submission<'_>,
     ) -> Result<Submitted, Error> {
-        for _ in 0..LOST_RACES {
+        let mut races = Races::over("answers to tool calls");
+        loop {
             let Some(seen) = self.seen_calls(key, submission).await? else {
                 return Ok(Submitted::default());
             };
             if let Some(submitted) = self.try_submit(key, submission, seen).await? {
                 return Ok(submitted);
             }
+            races.lost()?;
         }
-        Err(Error::Conflict("answers to tool calls".to_owned()))
     }
 
     /// `None`: the session was written meanwhile.
@@ -151,7 +152,7 @@ impl Store {
             estimator: submission.estimator,
             request: Some(Remember {
                 request: idempotency,
-                led: &led,
+                led: Led::To(&led),
                 is_new: false,
             }),
         };

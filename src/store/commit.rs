@@ -1,7 +1,7 @@
 //! The commit of a change of a session: its row, compared with the version that was seen, and the rows
 //! that come with it, in one transaction and one round trip.
 
-use std::sync::LazyLock;
+use std::{borrow::Cow, sync::LazyLock};
 
 use jiff::Timestamp;
 use tokio_postgres::Row;
@@ -21,13 +21,39 @@ use crate::{
 };
 
 mod columns;
+mod compaction_columns;
+mod config_columns;
+mod mark_columns;
 mod queue_columns;
 
 use columns::Columns;
 
 /// How often a change is decided anew because the session was written meanwhile. Each time another
 /// write has landed, and few write a session at a time.
-pub(super) const LOST_RACES: u32 = 100;
+const LOST_RACES: u32 = 100;
+
+/// A change is decided anew whenever its commit lost a race.
+pub(super) struct Races {
+    over: &'static str,
+    lost: u32,
+}
+
+impl Races {
+    /// None yet, over this.
+    pub(super) fn over(over: &'static str) -> Self {
+        Self { over, lost: 0 }
+    }
+
+    /// One more. Fails after too many.
+    pub(super) fn lost(&mut self) -> Result<(), Error> {
+        self.lost += 1;
+        if self.lost < LOST_RACES {
+            Ok(())
+        } else {
+            Err(Error::Conflict(self.over.to_owned()))
+        }
+    }
+}
 
 /// What a commit carries beside its change.
 #[derive(Debug, Clone, Copy, Default)]
@@ -46,9 +72,27 @@ pub struct Remember<'a> {
     /// Its key.
     pub request: &'a Idempotency,
     /// What it has led to by now.
-    pub led: &'a str,
+    pub led: Led<'a>,
     /// Its key must not be known yet.
     pub is_new: bool,
+}
+
+/// What a request led to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Led<'a> {
+    /// This.
+    To(&'a str),
+    /// The newest seq of the change, and this behind it.
+    ToSeq(&'a str),
+}
+
+impl<'a> Led<'a> {
+    fn text(self, change: &Change<'_>) -> Cow<'a, str> {
+        match self {
+            Self::To(text) => Cow::Borrowed(text),
+            Self::ToSeq(behind) => Cow::Owned(format!("{}{behind}", change.session.last_seq())),
+        }
+    }
 }
 
 /// What a commit left.
@@ -61,7 +105,6 @@ pub(super) struct Landed {
 }
 
 const QUEUED: &str = "store::commit::queued";
-const RECOUNT: &str = "store::rollback::recount";
 const REQUEST: &str = "store::commit::request";
 const SESSION: &str = "store::commit::session";
 
@@ -83,19 +126,25 @@ pub(super) static COMMIT: LazyLock<Vec<Named>> = named![
     "sql/commit/hurry.sql",
     "sql/commit/calm.sql",
     "sql/commit/context.sql",
-    "sql/commit/compaction.sql",
     "sql/commit/spend.sql",
+    "sql/commit/message_info.sql",
     "sql/commit/drop_partial.sql",
+    "sql/commit/void.sql",
+    "sql/commit/prune.sql",
+    "sql/commit/past_prune.sql",
+    "sql/commit/restore.sql",
+    "sql/commit/fail_compaction.sql",
+    "sql/commit/begin_compaction.sql",
+    "sql/commit/move_compaction.sql",
+    "sql/commit/apply_compaction.sql",
+    "sql/commit/revert_compactions.sql",
+    "sql/commit/toolset.sql",
+    "sql/commit/revision.sql",
     "sql/commit/session_used.sql",
     "sql/commit/gone.sql",
     "sql/commit/unlist.sql",
     "sql/commit/last_epoch.sql",
-    "sql/rollback/void.sql",
-    "sql/rollback/recount.sql",
 ];
-
-/// The seq that stands for now in statements that count a transcript.
-const NOW: i64 = i64::MAX;
 
 impl Store {
     /// Reads a session, decides and commits, again and again until nobody wrote the session in between.
@@ -106,7 +155,8 @@ impl Store {
         decide: impl Fn(&SeenSession) -> Option<Change<'a>>,
         commit: &Committed<'_>,
     ) -> Result<Option<Session>, Error> {
-        for _ in 0..LOST_RACES {
+        let mut races = Races::over("a session");
+        loop {
             let Some(seen) = self.read_session(key).await? else {
                 return Ok(None);
             };
@@ -117,8 +167,42 @@ impl Store {
             if self.commit(key, seen, &change, commit).await?.is_some() {
                 return Ok(Some(change.session));
             }
+            races.lost()?;
         }
-        Err(Error::Conflict("a session".to_owned()))
+    }
+
+    /// Reads a session, decides and commits for a request that is new. `None`: there is no session, the request
+    /// is known, or `decide` changes nothing.
+    pub(super) async fn change_for<'a>(
+        &self,
+        key: &SessionKey,
+        (request, led): (&Idempotency, Led<'_>),
+        estimator: &str,
+        decide: impl Fn(&Session) -> Option<Change<'a>>,
+    ) -> Result<Option<Session>, Error> {
+        let commit = Committed {
+            estimator,
+            request: Some(Remember {
+                request,
+                led,
+                is_new: true,
+            }),
+            ..Committed::default()
+        };
+        let mut races = Races::over("a session");
+        loop {
+            let (Some(seen), None) = self.read_session_and_request(key, request).await? else {
+                return Ok(None);
+            };
+            let Some(change) = decide(&seen.session) else {
+                return Ok(None);
+            };
+            let seen = (&seen.version, &seen.session);
+            if self.commit(key, seen, &change, &commit).await?.is_some() {
+                return Ok(Some(change.session));
+            }
+            races.lost()?;
+        }
     }
 
     /// Decides by the session as this replica left it, and commits. `None`: it is not known here, `decide`
@@ -183,15 +267,11 @@ impl Store {
             return Ok(None);
         };
         let landed = Landed {
-            last_seq: match row(RECOUNT) {
-                Some(recounted) => Seq(get::<i64>(recounted, "next_seq")? - 1),
-                None => change.session.last_seq(),
-            },
+            last_seq: change.session.last_seq(),
             joined: row(QUEUED).map(joined).transpose()?,
         };
         let written = row_of(SESSION, next_queries, next_answers).unwrap_or(written);
-        if change.takes_back || change.deletes {
-            // What is left of the transcript only the database has counted.
+        if change.deletes {
             self.own.forget(key);
         } else {
             self.keep(key, written, following.unwrap_or(change), &landed)?;
@@ -240,7 +320,7 @@ struct Bound<'a> {
     commit: Committed<'a>,
     request: Option<&'a str>,
     hash: &'a str,
-    led: Option<&'a str>,
+    led: Option<Cow<'a, str>>,
     is_new: bool,
     trace: Option<String>,
     columns: Columns<'a>,
@@ -264,10 +344,10 @@ impl<'a> Bound<'a> {
             commit,
             request: asked.and_then(|it| it.request.request.as_ref().map(RequestId::as_str)),
             hash: asked.map_or("", |it| it.request.hash.as_str()),
-            led: asked.map(|it| it.led),
+            led: asked.map(|it| it.led.text(change)),
             is_new: asked.is_some_and(|it| it.is_new),
             trace,
-            columns: Columns::from(change),
+            columns: Columns::new(&key.tenant, seen, change),
         }
     }
 
@@ -288,7 +368,6 @@ impl<'a> Bound<'a> {
             ("submission", &self.commit.id),
             ("estimator", &self.commit.estimator),
             ("trace", &self.trace),
-            ("at", &NOW),
         ];
         values.extend(self.columns.values());
         let is_needed = |name: &str| match name {

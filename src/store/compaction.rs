@@ -1,6 +1,4 @@
-//! Compactions: made aside under a lease of their own, put in force by comparing the context's
-//! version, and taken back. What they change in the counters is a difference, so that it commutes
-//! with the owner's appends.
+//! Compactions: made aside under a lease of their own, put in force, and taken back.
 
 use std::sync::LazyLock;
 
@@ -8,19 +6,24 @@ use tokio_postgres::Row;
 
 use super::{
     Error, Store,
+    commit::{Committed, Led, Races, Remember},
     idempotency::{Remembered, Request, remembered},
-    lock::lock_run,
     named_parameters::Named,
     pipeline::{Param, Query},
-    row::{get, role_number},
-    rows::{Key, RowColumns, message_info, signed},
+    row::get,
+    rows::Key,
+    seen::{SESSION, SeenSession, seen_session},
 };
 use crate::{
     model::{
-        CompactionId, CompactionState, Payload, RequestId, Seq, SessionKey, Usage, UsageTotals,
-        command::Idempotency, event::StepPosition,
+        CompactionId, CompactionState, Payload, RequestId, Seq, SessionKey, command::Idempotency,
     },
-    session::{counters::Shift, rows::NewMessage},
+    session::{
+        Session, SessionState,
+        change::Change,
+        compaction::{self, Applied, Beginning, CompactionChange, GivenUp, Replacement},
+        counters::Shift,
+    },
 };
 
 /// Where a compaction stands.
@@ -47,83 +50,6 @@ impl From<CompactionStatus> for CompactionState {
     }
 }
 
-/// What a compaction is begun with.
-#[derive(Debug, Clone)]
-pub struct Beginning<'a> {
-    /// Its id.
-    pub compaction: &'a CompactionId,
-    /// The version of the context that it is made from.
-    pub seen: i64,
-    /// The encoded compaction.
-    pub info: &'a [u8],
-    /// The encoded `compaction_started`.
-    pub started: &'a [u8],
-    /// The encoded `compaction_failed` of one that is met with its lease past.
-    pub expired: &'a [u8],
-    /// Idempotency.
-    pub idempotency: &'a Idempotency,
-}
-
-/// What stands in the transcript's place from now on.
-#[derive(Debug, Clone)]
-pub struct Replacement<'a> {
-    /// The seq of the first message that it stands for.
-    pub from: Seq,
-    /// The seq of the last one.
-    pub to: Seq,
-    /// Messages in between that stay; beside those that are pinned, unless such are hidden.
-    pub kept: &'a [Seq],
-    /// Pinned messages that are not among `kept` are hidden too.
-    pub hides_pinned: bool,
-    /// What changes in the counters, the summary included.
-    pub shift: Shift,
-    /// The summary. `None` means messages are only left out.
-    pub summary: Option<&'a NewMessage>,
-    /// Which estimator counted the summary.
-    pub estimator: &'a str,
-    /// The encoded compaction.
-    pub info: &'a [u8],
-    /// The event of it.
-    pub completed: &'a Payload,
-    /// What it cost.
-    pub cost: &'a Cost,
-    /// How its calls are reported.
-    pub accounts: Vec<Payload>,
-}
-
-/// What was spent on a compaction.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Cost {
-    /// The model that was called.
-    pub model: String,
-    /// The calls, those that failed too. `None` means it is not known.
-    pub calls: Vec<Option<Usage>>,
-}
-
-impl Cost {
-    /// All calls together.
-    pub fn totals(&self) -> UsageTotals {
-        self.calls
-            .iter()
-            .fold(UsageTotals::default(), |sum, usage| {
-                sum.plus(usage.as_ref())
-            })
-    }
-}
-
-/// A compaction that is given up.
-#[derive(Debug, Clone, Copy)]
-pub struct GivenUp<'a> {
-    /// The encoded compaction.
-    pub info: &'a [u8],
-    /// The encoded `compaction_failed`.
-    pub failed: &'a [u8],
-    /// What was spent on it.
-    pub cost: &'a Cost,
-    /// The encoded `usage_recorded` of its calls.
-    pub accounts: &'a [Vec<u8>],
-}
-
 /// The head after a write that was made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Moved {
@@ -133,7 +59,16 @@ pub struct Moved {
     pub last_seq: Seq,
 }
 
-/// The outcome of a write, and how the session stands after it.
+impl Moved {
+    pub(super) fn of(session: &Session) -> Self {
+        Self {
+            context_version: session.context_version,
+            last_seq: session.last_seq(),
+        }
+    }
+}
+
+/// The outcome of a write, or how the session stands that refused it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Compacted {
     /// The head as the write left it. `None` means nothing was written, the rest says why.
@@ -149,19 +84,21 @@ pub struct Compacted {
     pub remembered: Option<Remembered>,
 }
 
-pub(super) static BEGIN: LazyLock<Named> = named_alone!("sql/begin_compaction.sql");
-pub(super) static FAIL: LazyLock<Named> = named_alone!("sql/fail_compaction.sql");
 pub(super) const RENEW: &str = "-- store::compaction::renew
     update compactions set lease_until = now() + make_interval(secs => $4)
      where tenant_id = $1 and session_id = $2 and compaction_id = $3 and status = 1 returning 1";
-pub(super) static SWAP: LazyLock<Named> = named_alone!("sql/swap.sql");
-pub(super) static REVERT: LazyLock<Named> = named_alone!("sql/revert.sql");
-pub(super) const OUTCOME: &str = "-- store::compaction::outcome
-    select r.context_version, c.status, n.compaction_id as running
-      from session_run r
-      left join compactions c on c.tenant_id = $1 and c.session_id = $2 and c.compaction_id = $3
-      left join compactions n on n.tenant_id = $1 and n.session_id = $2 and n.status = 1
-     where r.tenant_id = $1 and r.session_id = $2 and r.state <> 3";
+/// Where a compaction stands, and the one in force with what it changed in the counters.
+pub(super) static STANDING: LazyLock<Named> = named_alone!("sql/compactions/standing.sql");
+
+/// How the compactions of a session stand.
+struct Seen {
+    session: Option<SeenSession>,
+    /// Where the one stands that is asked about.
+    status: Option<CompactionStatus>,
+    /// The one in force.
+    in_force: Option<Applied>,
+    remembered: Option<Remembered>,
+}
 
 impl Store {
     /// Begins a compaction, unless one runs or the context is another one. One whose lease passed
@@ -169,32 +106,12 @@ impl Store {
     pub async fn begin_compaction(
         &self,
         key: &SessionKey,
-        begin: &Beginning<'_>,
+        beginning: &Beginning<'_>,
+        idempotency: &Idempotency,
     ) -> Result<Compacted, Error> {
-        let key = Key::from(key);
-        let lease = self.lease.as_secs_f64();
-        let id = begin.compaction.as_str();
-        let request = begin.idempotency.request.as_ref().map(RequestId::as_str);
-        let values = [
-            ("tenant", &key.tenant as Param<'_>),
-            ("session", &key.session),
-            ("compaction", &id),
-            ("seen", &begin.seen),
-            ("lease", &lease),
-            ("info", &begin.info),
-            ("payload", &begin.started),
-            ("request_id", &request),
-            ("request_hash", &begin.idempotency.hash),
-        ];
-        let known = Request::new(&key, request, &begin.idempotency.hash, "");
-        let queries = [
-            lock_run(&key),
-            expire(&key, &begin.expired)?,
-            BEGIN.query(&values)?,
-            outcome(&key, &id),
-            known.read(),
-        ];
-        compacted(&self.database.transact(&queries).await?, 2)
+        let id = beginning.compaction;
+        let begin = |session: &Session, _: Option<&Applied>| compaction::begin(session, beginning);
+        self.compact(key, id, ("", Some(idempotency)), begin).await
     }
 
     /// Renews the lease of a compaction. False: it no longer runs.
@@ -206,8 +123,14 @@ impl Store {
         let key = Key::from(key);
         let id = compaction.as_str();
         let lease = self.lease.as_secs_f64();
-        let params: Vec<Param<'_>> = vec![&key.tenant, &key.session, &id, &lease];
-        Ok(!self.database.read(RENEW, &params).await?.is_empty())
+        let renew = Query::new(
+            RENEW,
+            vec![&key.tenant as Param<'_>, &key.session, &id, &lease],
+        );
+        // Whoever saw the lease run out decides again.
+        let request = Request::new(&key, None, "", "");
+        let answers = self.database.transact(&[request.raise(), renew]).await?;
+        Ok(answers.last().is_some_and(|renewed| !renewed.is_empty()))
     }
 
     /// Puts a compaction in force, if it still runs and the context has the version that it was
@@ -215,83 +138,25 @@ impl Store {
     pub async fn swap_compaction(
         &self,
         key: &SessionKey,
-        compaction: &CompactionId,
+        id: &CompactionId,
         replacement: &Replacement<'_>,
     ) -> Result<Compacted, Error> {
-        let key = Key::from(key);
-        let id = compaction.as_str();
-        let kept: Vec<i64> = replacement.kept.iter().map(|seq| seq.0).collect();
-        let rows = swap_rows(replacement);
-        let Shift {
-            messages,
-            overhead,
-            tokens,
-            parts,
-        } = replacement.shift;
-        let tokens = tokens.as_slice();
-        let parts = parts.as_slice();
-        let summary = SummaryColumns::from(replacement.summary);
-        let totals = replacement.cost.totals();
-        let mut values = rows.values(&key);
-        values.extend([
-            ("compaction", &id as Param<'_>),
-            ("from_seq", &replacement.from.0),
-            ("to_seq", &replacement.to.0),
-            ("shift_messages", &messages),
-            ("shift_overhead", &overhead),
-            ("shift_tokens", &tokens),
-            ("shift_parts", &parts),
-            ("info", &replacement.info),
-        ]);
-        values.extend([
-            ("summary", &summary.id as Param<'_>),
-            ("summary_role", &summary.role),
-            ("summary_tokens", &summary.overhead),
-            ("summary_info", &summary.info),
-            ("kept", &kept),
-            ("hides_pinned", &replacement.hides_pinned),
-        ]);
-        let queries = [
-            lock_run(&key),
-            spend(&key, &id, &replacement.cost.model, &totals, &false)?,
-            SWAP.query(&values)?,
-            outcome(&key, &id),
-        ];
-        compacted(&self.database.transact(&queries).await?, 2)
+        let estimator = &replacement.rows.estimator;
+        let swap = |session: &Session, in_force: Option<&Applied>| {
+            compaction::swap(session, in_force, id, replacement)
+        };
+        self.compact(key, id, (estimator, None), swap).await
     }
 
     /// Gives a running compaction up.
     pub async fn fail_compaction(
         &self,
         key: &SessionKey,
-        compaction: &CompactionId,
+        id: &CompactionId,
         given_up: &GivenUp<'_>,
     ) -> Result<Compacted, Error> {
-        let key = Key::from(key);
-        let id = compaction.as_str();
-        let GivenUp {
-            info,
-            failed,
-            cost,
-            accounts,
-        } = given_up;
-        let values = [
-            ("tenant", &key.tenant as Param<'_>),
-            ("session", &key.session),
-            ("compaction", &id),
-            ("info", info),
-            ("payload", failed),
-            ("accounts", accounts),
-        ];
-        let totals = cost.totals();
-        let charge = spend(&key, &id, &cost.model, &totals, &true)?;
-        let queries = [
-            lock_run(&key),
-            charge,
-            FAIL.query(&values)?,
-            outcome(&key, &id),
-        ];
-        compacted(&self.database.transact(&queries).await?, 2)
+        let fail = |session: &Session, _: Option<&Applied>| compaction::fail(session, id, given_up);
+        self.compact(key, id, ("", None), fail).await
     }
 
     /// Takes the newest applied compaction back, if it is this one and the context has the version
@@ -299,124 +164,154 @@ impl Store {
     pub async fn revert_compaction(
         &self,
         key: &SessionKey,
-        compaction: &CompactionId,
+        id: &CompactionId,
         seen: i64,
-        reverted: &[u8],
+        reverted: &Payload,
         idempotency: &Idempotency,
     ) -> Result<Compacted, Error> {
+        let revert = |session: &Session, in_force: Option<&Applied>| {
+            compaction::revert(session, in_force, id, seen, reverted)
+        };
+        self.compact(key, id, ("", Some(idempotency)), revert).await
+    }
+
+    /// Gives up the compaction of a session whose lease ran out; the context stays as it is.
+    pub async fn expire_compaction(&self, key: &SessionKey) -> Result<(), Error> {
+        let expire = |seen: &SeenSession| compaction::expire(&seen.session);
+        let commit = Committed::default();
+        self.change(key, expire, &commit).await.map(drop)
+    }
+
+    /// Decides by how the compactions of a session stand, and commits. A known request changes nothing.
+    async fn compact<'a>(
+        &self,
+        key: &SessionKey,
+        id: &CompactionId,
+        (estimator, request): (&str, Option<&Idempotency>),
+        decide: impl Fn(&Session, Option<&Applied>) -> Option<Change<'a>>,
+    ) -> Result<Compacted, Error> {
+        let remember = |request| Remember {
+            request,
+            led: Led::To(id.as_str()),
+            is_new: true,
+        };
+        let commit = Committed {
+            estimator,
+            request: request.map(remember),
+            ..Committed::default()
+        };
+        let mut races = Races::over("a compaction");
+        loop {
+            let seen = self.compactions_seen(key, id, request).await?;
+            let (Some(session), None) = (&seen.session, &seen.remembered) else {
+                return Ok(seen.refused());
+            };
+            let Some(change) = decide(&session.session, seen.in_force.as_ref()) else {
+                return Ok(seen.refused());
+            };
+            let before = (&session.version, &session.session);
+            if self.commit(key, before, &change, &commit).await?.is_some() {
+                return Ok(written(&change, id));
+            }
+            races.lost()?;
+        }
+    }
+
+    async fn compactions_seen(
+        &self,
+        key: &SessionKey,
+        id: &CompactionId,
+        request: Option<&Idempotency>,
+    ) -> Result<Seen, Error> {
         let key = Key::from(key);
-        let id = compaction.as_str();
-        let request = idempotency.request.as_ref().map(RequestId::as_str);
-        let values = [
+        let id = id.as_str();
+        let request = request.and_then(|idempotency| idempotency.request.as_ref());
+        let request = request.map(RequestId::as_str);
+        let in_session = [
+            ("tenant", &key.tenant as Param<'_>),
+            ("session", &key.session),
+        ];
+        let compaction = [
             ("tenant", &key.tenant as Param<'_>),
             ("session", &key.session),
             ("compaction", &id),
-            ("seen", &seen),
-            ("payload", &reverted),
-            ("request_id", &request),
-            ("request_hash", &idempotency.hash),
         ];
-        let known = Request::new(&key, request, &idempotency.hash, "");
-        let queries = [
-            lock_run(&key),
-            REVERT.query(&values)?,
-            outcome(&key, &id),
-            known.read(),
-        ];
-        compacted(&self.database.transact(&queries).await?, 1)
+        let known = Request::new(&key, request, "", "");
+        let mut queries = vec![SESSION.query(&in_session)?, STANDING.query(&compaction)?];
+        queries.extend(request.map(|_| known.read()));
+        let answers = self.database.read_together(&queries).await?;
+        let row = |at: usize| answers.get(at).and_then(|rows| rows.first());
+        let number: Option<i16> = row(1).map(|row| get(row, "status")).transpose()?.flatten();
+        Ok(Seen {
+            session: row(0).map(seen_session).transpose()?,
+            status: number.map(status).transpose()?,
+            in_force: row(1).map(in_force).transpose()?.flatten(),
+            remembered: row(2).map(remembered).transpose()?,
+        })
     }
 }
 
-/// The events, and the parts of the summary; its message is written by the statement.
-fn swap_rows<'a>(replacement: &'a Replacement<'_>) -> RowColumns<'a> {
-    let mut rows = RowColumns::new(replacement.estimator);
-    for event in std::iter::once(replacement.completed).chain(&replacement.accounts) {
-        rows.event(StepPosition::default(), event);
+/// How a session stands with a change of this compaction.
+fn written(change: &Change<'_>, id: &CompactionId) -> Compacted {
+    let session = &change.session;
+    let status = |compaction: &CompactionChange<'_>| match compaction {
+        CompactionChange::Begins { compaction, .. } => {
+            (*compaction == id).then_some(CompactionStatus::Running)
+        }
+        CompactionChange::Fails { compaction, .. } => {
+            (compaction == id).then_some(CompactionStatus::Failed)
+        }
+        CompactionChange::Applies { compaction, .. } => {
+            (compaction == id).then_some(CompactionStatus::Applied)
+        }
+        CompactionChange::Reverts { compaction, .. } => {
+            (compaction == id).then_some(CompactionStatus::Reverted)
+        }
+    };
+    let running = session.compaction.as_ref();
+    Compacted {
+        moved: Some(Moved::of(session)),
+        context_version: Some(session.context_version),
+        status: change.compactions.iter().find_map(status),
+        running: running.map(|running| running.id.clone()),
+        remembered: None,
     }
-    if let Some(summary) = replacement.summary {
-        rows.parts_of(summary);
-    }
-    rows
 }
 
-#[derive(Default)]
-struct SummaryColumns<'a> {
-    id: Option<&'a str>,
-    role: i16,
-    overhead: i32,
-    info: Vec<u8>,
-}
-
-impl<'a> From<Option<&'a NewMessage>> for SummaryColumns<'a> {
-    fn from(summary: Option<&'a NewMessage>) -> Self {
-        let Some(message) = summary else {
-            return Self::default();
-        };
-        Self {
-            id: Some(message.id.as_str()),
-            role: role_number(message.role),
-            overhead: signed(message.overhead),
-            info: message_info(message),
+impl Seen {
+    fn refused(&self) -> Compacted {
+        let session = self.session.as_ref().map(|seen| &seen.session);
+        let session = session.filter(|session| session.state != SessionState::Deleted);
+        let running = session.and_then(|session| session.compaction.as_ref());
+        Compacted {
+            moved: None,
+            context_version: session.map(|session| session.context_version),
+            status: session.and(self.status),
+            running: running.map(|running| running.id.clone()),
+            remembered: self.remembered.clone(),
         }
     }
 }
 
-/// What the calls for a compaction cost, with the write that ends it and before it: for as long as
-/// it runs, so that it is counted once. What cannot come in force since the context is another one
-/// is counted when it is given up. The turn that is live then has spent it: the one that the
-/// `usage_recorded` of these calls name.
-pub(super) static SPEND: LazyLock<Named> = named_alone!("sql/compaction_spend.sql");
-
-/// The running compaction whose lease passed is given up; the context stays as it is.
-pub(super) fn expire<'a>(key: &'a Key, failed: &'a &'a [u8]) -> Result<Query<'a>, Error> {
-    const NOTHING: &[&[u8]] = &[];
-    let values: [(&'static str, Param<'a>); 6] = [
-        ("tenant", &key.tenant),
-        ("session", &key.session),
-        ("compaction", &None::<&str>),
-        ("info", &None::<&[u8]>),
-        ("payload", failed),
-        ("accounts", &NOTHING),
-    ];
-    Ok(FAIL.query(&values)?)
+fn in_force(row: &Row) -> Result<Option<Applied>, Error> {
+    let Some(id) = get::<Option<String>>(row, "compaction_id")? else {
+        return Ok(None);
+    };
+    applied(CompactionId::new(id), row).map(Some)
 }
 
-fn spend<'a>(
-    key: &'a Key,
-    compaction: &'a &'a str,
-    model: &'a String,
-    usage: &'a UsageTotals,
-    given_up: &'a bool,
-) -> Result<Query<'a>, Error> {
-    let UsageTotals {
-        calls,
-        input,
-        output,
-        reasoning,
-        cache_read,
-        cache_write,
-    } = usage;
-    let values: [(&'static str, Param<'a>); 11] = [
-        ("tenant", &key.tenant),
-        ("session", &key.session),
-        ("compaction", compaction),
-        ("model", model),
-        ("calls", calls),
-        ("input_tokens", input),
-        ("output_tokens", output),
-        ("reasoning_tokens", reasoning),
-        ("cache_read_tokens", cache_read),
-        ("cache_write_tokens", cache_write),
-        ("given_up", given_up),
-    ];
-    Ok(SPEND.query(&values)?)
-}
-
-fn outcome<'a>(key: &'a Key, compaction: &'a &'a str) -> Query<'a> {
-    Query::new(
-        OUTCOME,
-        vec![&key.tenant as Param<'_>, &key.session, compaction],
-    )
+/// A compaction with what it changed in the counters.
+pub(super) fn applied(id: CompactionId, row: &Row) -> Result<Applied, Error> {
+    let corrupt = || Error::Corrupt("a compaction with other counters".to_owned());
+    let tokens: Vec<i64> = get(row, "delta_tokens")?;
+    let parts: Vec<i32> = get(row, "delta_parts")?;
+    let shift = Shift {
+        messages: get(row, "delta_messages")?,
+        overhead: get(row, "delta_overhead")?,
+        tokens: tokens.try_into().map_err(|_| corrupt())?,
+        parts: parts.try_into().map_err(|_| corrupt())?,
+    };
+    Ok(Applied { id, shift })
 }
 
 pub(super) fn status(number: i16) -> Result<CompactionStatus, Error> {
@@ -427,33 +322,4 @@ pub(super) fn status(number: i16) -> Result<CompactionStatus, Error> {
         4 => Ok(CompactionStatus::Reverted),
         other => Err(Error::Corrupt(format!("compaction status {other}"))),
     }
-}
-
-/// Answers in the order of the transactions above: what the write gave stands at `at`, after it the
-/// outcome, and after that the idempotency key where there is one.
-fn compacted(answers: &[Vec<Row>], at: usize) -> Result<Compacted, Error> {
-    let row = |at: usize| answers.get(at).and_then(|rows| rows.first());
-    let written = row(at);
-    let outcome = row(at + 1);
-    let known = row(at + 2);
-    let number: Option<i16> = outcome.map(|row| get(row, "status")).transpose()?.flatten();
-    let running: Option<String> = outcome
-        .map(|row| get(row, "running"))
-        .transpose()?
-        .flatten();
-    Ok(Compacted {
-        moved: written.map(moved).transpose()?,
-        context_version: outcome.map(|row| get(row, "context_version")).transpose()?,
-        status: number.map(status).transpose()?,
-        running: running.map(CompactionId::new),
-        remembered: known.map(remembered).transpose()?,
-    })
-}
-
-pub(super) fn moved(row: &Row) -> Result<Moved, Error> {
-    let next_seq: i64 = get(row, "next_seq")?;
-    Ok(Moved {
-        context_version: get(row, "context_version")?,
-        last_seq: Seq(next_seq - 1),
-    })
 }

@@ -6,13 +6,7 @@ use jiff::Timestamp;
 use tokio_postgres::Row;
 
 use super::{
-    Error, Store,
-    compaction::{expire, status},
-    lock::lock_run,
-    named_parameters::Named,
-    pipeline::Param,
-    row::get,
-    rows::Key,
+    Error, Store, compaction::status, named_parameters::Named, pipeline::Param, row::get, rows::Key,
 };
 use crate::{
     codec,
@@ -131,16 +125,6 @@ impl Store {
             ))
         };
         rows.iter().map(key).collect()
-    }
-
-    /// Gives up the compaction of a session whose lease ran out; the context stays as it is.
-    /// `failed`: the encoded `compaction_failed`.
-    pub async fn expire_compaction(&self, key: &SessionKey, failed: &[u8]) -> Result<(), Error> {
-        let key = Key::from(key);
-        self.database
-            .transact(&[lock_run(&key), expire(&key, &failed)?])
-            .await
-            .map(drop)
     }
 }
 

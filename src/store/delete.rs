@@ -4,7 +4,7 @@ use std::{sync::LazyLock, time::Duration};
 
 use super::{
     Error, Store,
-    commit::{Committed, LOST_RACES, Remember},
+    commit::{Committed, Led, Races, Remember},
     idempotency::Remembered,
     named_parameters::Named,
     pipeline::{Param, Query},
@@ -136,12 +136,13 @@ impl Store {
             estimator: deletion.estimator,
             request: Some(Remember {
                 request: deletion.idempotency,
-                led: DELETED,
+                led: Led::To(DELETED),
                 is_new: true,
             }),
             ..Committed::default()
         };
-        for _ in 0..LOST_RACES {
+        let mut races = Races::over("a deletion");
+        loop {
             if let Some(request) = &deletion.idempotency.request
                 && self.remembered(key, request).await?.is_some()
             {
@@ -166,8 +167,8 @@ impl Store {
             if let Some(deleted) = self.commit(key, seen, &change, &commit).await? {
                 return Ok(Some(deleted.last_seq));
             }
+            races.lost()?;
         }
-        Err(Error::Conflict("a deletion".to_owned()))
     }
 
     /// For how long a session was not used, and its own time to live.

@@ -5,7 +5,7 @@ use std::sync::LazyLock;
 
 use super::{
     Error, Store,
-    commit::{Committed, LOST_RACES, Remember},
+    commit::{Committed, Led, Races, Remember},
     grant::{Grant, grant},
     idempotency::Remembered,
     named_parameters::Named,
@@ -316,7 +316,8 @@ impl Store {
             replica: &self.replica,
             lease: self.lease,
         };
-        for _ in 0..LOST_RACES {
+        let mut races = Races::over("a cancel");
+        loop {
             let (seen, known) = self.read_session_and_request(key, idempotency).await?;
             let before = known.as_ref().map(|known| reached(known, idempotency));
             let change = seen
@@ -330,7 +331,7 @@ impl Store {
             let commit = Committed {
                 request: Some(Remember {
                     request: idempotency,
-                    led,
+                    led: Led::To(led),
                     is_new: false,
                 }),
                 ..Committed::default()
@@ -346,8 +347,8 @@ impl Store {
                         .map(|_| idempotency.hash.clone()),
                 });
             }
+            races.lost()?;
         }
-        Err(Error::Conflict("a cancel".to_owned()))
     }
 
     /// Remembers that a request reached no turn. What its key came with first may have reached one.

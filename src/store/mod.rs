@@ -51,7 +51,6 @@ mod insist;
 pub mod lease;
 mod lent;
 pub mod listen;
-mod lock;
 pub mod lost_commits;
 pub mod message;
 pub mod migrate;

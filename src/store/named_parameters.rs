@@ -66,7 +66,6 @@ const FRAGMENTS: &[(&str, &str)] = &fragments![
     "live_after",
     "live_before",
     "made_for",
-    "measured",
     "media_part",
     "message_bytes",
     "message_columns",
@@ -74,12 +73,10 @@ const FRAGMENTS: &[(&str, &str)] = &fragments![
     "model_dependent",
     "more_waits",
     "newest_compaction_first",
-    "pruned",
     "pruned_seq_at",
     "queued_columns",
     "reasoning_part",
     "request_is_new",
-    "restored",
     "server",
     "session_columns",
     "session_page",
@@ -90,8 +87,6 @@ const FRAGMENTS: &[(&str, &str)] = &fragments![
     "turn_spent",
     "usage_added",
     "used_in_time",
-    "write_context",
-    "write_rows",
 ];
 
 impl Named {

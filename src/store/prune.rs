@@ -1,5 +1,4 @@
-//! Tool results that the model no longer sees, and their return. Anyone may write this beside a
-//! running turn: whoever owns it is not refused anything, and sees the version of the context move.
+//! Tool results that the model no longer sees, and their return.
 
 use std::sync::LazyLock;
 
@@ -7,32 +6,20 @@ use tokio_postgres::Row;
 
 use super::{
     Error, Store,
-    compaction::{Moved, moved},
-    lock::lock_run,
-    named_parameters::{self, Named},
+    commit::Led,
+    compaction::Moved,
+    named_parameters::Named,
     pipeline::Param,
     row::{count, get},
-    rows::{Key, signed},
+    rows::Key,
 };
-use crate::model::{CallId, MessageId, RequestId, Seq, SessionKey, command::Idempotency};
-
-/// Where a result stands: its message, and its position in it.
-pub type Place = (MessageId, usize);
-
-/// Results to be cleared, or to come back.
-#[derive(Debug, Clone)]
-pub struct Marks<'a> {
-    /// The version of the context that they were chosen from.
-    pub seen: i64,
-    /// Where they stand.
-    pub places: &'a [Place],
-    /// The encoded event.
-    pub payload: &'a [u8],
-    /// What the request led to beside the event, for its repetition.
-    pub led: &'a str,
-    /// Idempotency.
-    pub idempotency: &'a Idempotency,
-}
+use crate::{
+    model::{CallId, MessageId, Seq, SessionKey, command::Idempotency},
+    session::{
+        Session,
+        marks::{self, Marking, Place},
+    },
+};
 
 /// A result that is cleared.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -57,100 +44,37 @@ pub struct ClearedBy {
     pub known: bool,
 }
 
-/// After the row lock. The first one answers.
-pub(super) static PRUNE: LazyLock<Vec<Named>> = named![
-    "sql/prune/run.sql",
-    "sql/prune/context.sql",
-    "sql/prune/request.sql",
-    "sql/rows/event.sql",
-    "sql/prune/marks.sql",
-];
-/// The same.
-pub(super) static RESTORE: LazyLock<Vec<Named>> = named![
-    "sql/restore/run.sql",
-    "sql/restore/context.sql",
-    "sql/prune/request.sql",
-    "sql/rows/event.sql",
-    "sql/restore/past.sql",
-    "sql/restore/marks.sql",
-];
-
 /// Looks at all of a session's parts, once for each prune that is taken back.
 /// What a compaction stands for stays as it was counted by it, so that taking the compaction back
 /// gives the same numbers.
-static CLEARED_BY: LazyLock<Named> = named_alone!("sql/prune/cleared_by.sql");
+static CLEARED_BY: LazyLock<Named> = named_alone!("sql/cleared_by.sql");
 
 impl Store {
     /// Clears results, each of which costs `placeholder` tokens from now on. `None` means the
-    /// context is another one, or the request is known.
+    /// context is another one, or the request is known. A request led to the seq of the event, and `led` behind it.
     pub async fn prune(
         &self,
         key: &SessionKey,
-        marks: &Marks<'_>,
+        marking: &Marking<'_>,
         placeholder: u32,
+        (idempotency, led): (&Idempotency, &str),
     ) -> Result<Option<Moved>, Error> {
-        let by = ("placeholder", &signed(placeholder) as Param<'_>);
-        self.mark(key, &PRUNE, marks, ("context_pruned", by)).await
+        let prune = |session: &Session| marks::prune(session, marking, placeholder);
+        let pruned = self.change_for(key, (idempotency, Led::ToSeq(led)), "", prune);
+        Ok(pruned.await?.as_ref().map(Moved::of))
     }
 
-    /// Lets the model see results again that the prune with that seq cleared. None as above.
+    /// Lets the model see results again that the prune with that seq cleared. `None` as above.
     pub async fn restore(
         &self,
         key: &SessionKey,
-        marks: &Marks<'_>,
+        marking: &Marking<'_>,
         pruned_at: Seq,
+        idempotency: &Idempotency,
     ) -> Result<Option<Moved>, Error> {
-        let by = ("pruned_at", &pruned_at.0 as Param<'_>);
-        self.mark(key, &RESTORE, marks, ("context_restored", by))
-            .await
-    }
-
-    async fn mark(
-        &self,
-        key: &SessionKey,
-        statements: &'static [Named],
-        marks: &Marks<'_>,
-        (kind, by): (&'static str, (&'static str, Param<'_>)),
-    ) -> Result<Option<Moved>, Error> {
-        let key = Key::from(key);
-        let messages: Vec<&str> = marks
-            .places
-            .iter()
-            .map(|(message, _)| message.as_str())
-            .collect();
-        let positions: Vec<i32> = marks
-            .places
-            .iter()
-            .map(|(_, position)| i32::try_from(*position).unwrap_or(i32::MAX))
-            .collect();
-        let request = marks.idempotency.request.as_ref().map(RequestId::as_str);
-        let values = [
-            ("tenant", &key.tenant as Param<'_>),
-            ("session", &key.session),
-            ("seen", &marks.seen),
-            ("messages", &messages),
-            ("positions", &positions),
-            by,
-            ("kind", &kind),
-            ("payload", &marks.payload),
-            ("request_id", &request),
-            ("request_hash", &marks.idempotency.hash),
-            ("led", &marks.led),
-        ];
-        let mut queries = vec![lock_run(&key)];
-        queries.extend(named_parameters::queries(statements, &values, |name| {
-            name != "store::prune::request" || request.is_some()
-        })?);
-        match self.database.transact(&queries).await {
-            Ok(answers) => answers
-                .get(1)
-                .and_then(|rows| rows.first())
-                .map(moved)
-                .transpose(),
-            // The same request at the same time was faster.
-            Err(Error::Duplicate(_)) => Ok(None),
-            Err(error) => Err(error),
-        }
+        let restore = |session: &Session| marks::restore(session, marking, pruned_at);
+        let restored = self.change_for(key, (idempotency, Led::ToSeq("")), "", restore);
+        Ok(restored.await?.as_ref().map(Moved::of))
     }
 
     /// What the prune with that seq cleared. `None` means there is no such session.

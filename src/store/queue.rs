@@ -11,7 +11,7 @@ use super::{
     Error, Store,
     admission::{Admission, new_turn},
     bounded_page::Listed,
-    commit::{Committed, LOST_RACES, Landed, Remember},
+    commit::{Committed, Landed, Led, Races, Remember},
     grant::Grant,
     idempotency::Remembered,
     named_parameters::Named,
@@ -186,7 +186,7 @@ impl Store {
             estimator: start.map_or("", |start| &start.rows.estimator),
             request: Some(Remember {
                 request: new.idempotency,
-                led: new.message.as_str(),
+                led: Led::To(new.message.as_str()),
                 is_new: true,
             }),
             ..Committed::default()
@@ -195,7 +195,8 @@ impl Store {
         if let Some((joined, landed)) = self.commit_known(key, join, &commit).await? {
             return self.placed(new, &joined, &landed).map(Enqueued::Queued);
         }
-        for _ in 0..LOST_RACES {
+        let mut races = Races::over("a queued message");
+        loop {
             let (seen, known) = self.read_session_and_request(key, new.idempotency).await?;
             let Some(SeenSession {
                 version, session, ..
@@ -213,8 +214,8 @@ impl Store {
             if let Some(landed) = self.commit(key, seen, &joined, &commit).await? {
                 return self.placed(new, &joined, &landed).map(Enqueued::Queued);
             }
+            races.lost()?;
         }
-        Err(Error::Conflict("a queued message".to_owned()))
     }
 
     /// The session with the message in its queue. `None`: too many wait, or it is deleted.
@@ -355,7 +356,8 @@ impl Store {
         (which, why, payload): (Which<'_>, Withdrawal, &[u8]),
         idempotency: &Idempotency,
     ) -> Result<Unqueued, Error> {
-        for _ in 0..LOST_RACES {
+        let mut races = Races::over("a withdrawal");
+        loop {
             let (seen, known) = self.read_session_and_request(key, idempotency).await?;
             if let Some(known) = known {
                 return Ok(withdrawn_before(known));
@@ -379,7 +381,7 @@ impl Store {
             let commit = Committed {
                 request: Some(Remember {
                     request: idempotency,
-                    led: &led,
+                    led: Led::To(&led),
                     is_new: true,
                 }),
                 ..Committed::default()
@@ -395,8 +397,8 @@ impl Store {
                         .map(|_| idempotency.hash.clone()),
                 });
             }
+            races.lost()?;
         }
-        Err(Error::Conflict("a withdrawal".to_owned()))
     }
 
     /// The messages that wait after `after` (a cursor; 0: from the first), in order.

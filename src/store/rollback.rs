@@ -1,13 +1,63 @@
-//! A rollback: the end of a turn that takes its messages back. They stay readable; the model sees
-//! the conversation as it was before.
-//!
-//! It is rare, so it counts the whole transcript anew instead of taking off what each message had
-//! added.
+//! What a rollback takes back.
 
-use super::{Error, Store, row::get, rows::Key};
-use crate::model::{CallId, MessageId, SessionKey, TurnId, Undone};
+use std::sync::LazyLock;
+
+use jiff::Timestamp;
+use tokio_postgres::Row;
+
+use super::{
+    Error, Store,
+    anchor::anchor,
+    compaction::applied,
+    named_parameters::Named,
+    pipeline::Param,
+    row::{category, get},
+    rows::Key,
+    seen::another_number,
+};
+use crate::{
+    model::{Anchor, CallId, CompactionId, MessageId, SessionKey, TurnId, Undone},
+    session::{
+        counters::{Counter, Shift},
+        rollback::TakenBack,
+    },
+};
+
+/// What the live messages of a turn add to the counters, by category, and what was measured before it.
+pub(super) static ADDED: LazyLock<Named> = named_alone!("sql/rollback/added.sql");
+/// The compactions that stand for messages of a turn, the newest first.
+pub(super) static OVER: LazyLock<Named> = named_alone!("sql/rollback/over.sql");
 
 impl Store {
+    /// What a rollback of the turn takes back in the context.
+    pub(super) async fn taken_back(
+        &self,
+        key: &SessionKey,
+        turn: &TurnId,
+    ) -> Result<TakenBack, Error> {
+        let key = Key::from(key);
+        let turn = turn.as_str();
+        let values = [
+            ("tenant", &key.tenant as Param<'_>),
+            ("session", &key.session),
+            ("turn", &turn),
+        ];
+        let queries = [ADDED.query(&values)?, OVER.query(&values)?];
+        let answers = self.database.read_together(&queries).await?;
+        let [added, over] = answers.as_slice() else {
+            return Err(another_number());
+        };
+        let compaction = |row: &Row| {
+            let id = CompactionId::new(get::<String>(row, "compaction_id")?);
+            applied(id, row)
+        };
+        Ok(TakenBack {
+            compactions: over.iter().map(compaction).collect::<Result<_, _>>()?,
+            added: shift(added)?,
+            before: added.first().map(measured).transpose()?.flatten(),
+        })
+    }
+
     /// What a rollback of the turn takes back: the messages that it has, and that which closes the
     /// calls that are still open.
     pub async fn undone(&self, key: &SessionKey, turn: &TurnId) -> Result<Undone, Error> {
@@ -40,4 +90,27 @@ impl Store {
                 .collect(),
         })
     }
+}
+
+fn measured(row: &Row) -> Result<Option<(Anchor, Timestamp)>, Error> {
+    Ok(anchor(row)?.zip(get(row, "anchor_at")?))
+}
+
+fn shift(rows: &[Row]) -> Result<Shift, Error> {
+    let mut shift = Shift::default();
+    if let Some(row) = rows.first() {
+        shift.messages(get(row, "messages")?, get(row, "overhead")?);
+    }
+    for row in rows {
+        let Some(number) = get::<Option<i16>>(row, "category")? else {
+            continue;
+        };
+        shift.count(
+            category(number)?.into(),
+            get(row, "parts")?,
+            get(row, "tokens")?,
+        );
+        shift.count(Counter::Pruned, get(row, "pruned")?, get(row, "saved")?);
+    }
+    Ok(shift)
 }

@@ -18,7 +18,7 @@ use crate::{
 };
 
 /// The names of the parameters that the rows of a write are.
-pub const PARAMETERS: [&str; 26] = [
+pub const PARAMETERS: [&str; 27] = [
     "tenant",
     "session",
     "kinds",
@@ -32,6 +32,7 @@ pub const PARAMETERS: [&str; 26] = [
     "message_steps",
     "message_tokens",
     "message_pinned",
+    "message_summaries",
     "message_infos",
     "part_messages",
     "part_positions",
@@ -147,6 +148,7 @@ pub(super) struct MessageColumns<'a> {
     steps: Vec<i32>,
     tokens: Vec<i32>,
     pinned: Vec<bool>,
+    summaries: Vec<bool>,
     infos: Vec<Vec<u8>>,
 }
 
@@ -156,11 +158,13 @@ impl<'a> MessageColumns<'a> {
         for Placed {
             event,
             step,
+            is_summary,
             message,
         } in &rows.messages
         {
             self.push(*event, &message.id, message.role, (*step, message.overhead));
             self.pinned.push(message.pinned);
+            self.summaries.push(*is_summary);
             self.infos.push(message_info(message));
         }
     }
@@ -170,6 +174,7 @@ impl<'a> MessageColumns<'a> {
         let ResultMessage { id, step, overhead } = message;
         self.push(event, id, Role::Tool, (*step, *overhead));
         self.pinned.push(false);
+        self.summaries.push(false);
         self.infos.push(Vec::new());
     }
 
@@ -186,7 +191,7 @@ impl<'a> MessageColumns<'a> {
         self.ids.is_empty()
     }
 
-    pub(super) fn values(&self) -> [(&'static str, Param<'_>); 7] {
+    pub(super) fn values(&self) -> [(&'static str, Param<'_>); 8] {
         [
             ("message_events", &self.events),
             ("message_ids", &self.ids),
@@ -194,6 +199,7 @@ impl<'a> MessageColumns<'a> {
             ("message_steps", &self.steps),
             ("message_tokens", &self.tokens),
             ("message_pinned", &self.pinned),
+            ("message_summaries", &self.summaries),
             ("message_infos", &self.infos),
         ]
     }

@@ -3,6 +3,7 @@
 use std::{sync::LazyLock, time::Duration};
 
 use jiff::Timestamp;
+use serde::de::DeserializeOwned;
 use tokio_postgres::Row;
 
 use super::{
@@ -17,8 +18,11 @@ use super::{
     tool_call::{executor, waits_for},
 };
 use crate::{
-    model::{CallId, CancelCause, Fence, MessageId, Seq, SessionKey, TurnId, command::Idempotency},
-    session::{CancelRequest, Session, Version, Waiting, answers::OpenCall},
+    model::{
+        CallId, CancelCause, CompactionId, Fence, MessageId, Seq, SessionKey, TurnId,
+        command::Idempotency,
+    },
+    session::{CancelRequest, Session, Version, Waiting, answers::OpenCall, compaction::Running},
 };
 
 /// A session, and which write left it so.
@@ -155,20 +159,38 @@ pub(super) fn session_row(row: &Row) -> Result<(Version, Session), Error> {
         turn_deadline: get(row, "turn_deadline")?,
         next_seq: Seq(get(row, "next_seq")?),
         revision: get(row, "revision")?,
+        messages: get::<Option<i32>>(row, "messages")?
+            .unwrap_or_default()
+            .into(),
         context_tokens: get(row, "ctx_tokens")?,
         anchor: anchor(row)?,
         growth: get(row, "growth")?,
         context_version: get(row, "context_version")?,
-        queue: match get::<Option<&str>>(row, "queue")? {
-            Some(waiting) => serde_json::from_str::<Vec<WaitingRow>>(waiting)
-                .map_err(|error| Error::Corrupt(error.to_string()))?
-                .into_iter()
-                .map(waiting_message)
-                .collect::<Result<_, _>>()?,
-            None => Vec::new(),
-        },
+        compaction: json::<RunningRow>(row, "compaction")?.map(running),
+        queue: json::<Vec<WaitingRow>>(row, "queue")?
+            .unwrap_or_default()
+            .into_iter()
+            .map(waiting_message)
+            .collect::<Result<_, _>>()?,
     };
     Ok((Version(get(row, "version")?), session))
+}
+
+fn json<T: DeserializeOwned>(row: &Row, column: &str) -> Result<Option<T>, Error> {
+    let text = get::<Option<&str>>(row, column)?;
+    let value = text.map(serde_json::from_str).transpose();
+    value.map_err(|error| Error::Corrupt(error.to_string()))
+}
+
+/// The compaction that is being made, as the fragment gives it.
+type RunningRow = (String, i64, bool);
+
+fn running((id, context_version, lease_is_over): RunningRow) -> Running {
+    Running {
+        id: CompactionId::new(id),
+        context_version,
+        lease_is_over,
+    }
 }
 
 /// A message that waits, as the fragment gives it.

@@ -22,7 +22,7 @@ use crate::{
         Anchor, RequestId, Seq, SessionConfig, SessionId, SessionKey, TenantId, ToolSet, TurnId,
         command::Idempotency, ledger::ModelDependent,
     },
-    session::SessionState,
+    session::{SessionState, revision::NewConfig},
 };
 
 /// A session with its configuration in force.
@@ -91,18 +91,8 @@ impl Session {
     }
 }
 
-/// A configuration to be stored, with the size of its tools.
-#[derive(Debug, Clone)]
-pub struct NewConfig<'a> {
-    /// The configuration.
-    pub config: &'a SessionConfig,
-    /// Tokens of its tool definitions.
-    pub tools_tokens: u32,
-    /// Which estimator counted them.
-    pub estimator: &'a str,
-}
-
 /// The configuration as it is bound to parameters.
+#[derive(Default)]
 pub(super) struct ConfigParams {
     pub(super) toolset_id: String,
     pub(super) config: Vec<u8>,

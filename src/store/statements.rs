@@ -4,8 +4,8 @@ use std::slice::from_ref;
 
 use super::{
     admission, blob, chunk, commit, compaction, compaction_read, delete, event, following, fork,
-    import, lease, lock, lost_commits, message, named_parameters::Named, prune, queue, seen,
-    session, stats, tool_call, turn_read, update, usage,
+    import, lease, lost_commits, message, named_parameters::Named, queue, rollback, seen, session,
+    stats, tool_call, turn_read, usage,
 };
 
 /// The statements that run for every turn, message or answer, by name. Tests look at their plans.
@@ -18,26 +18,17 @@ pub fn hot_statements() -> Vec<(&'static str, &'static str)> {
 pub fn hot_transitions() -> Vec<(&'static str, &'static [Named])> {
     vec![
         ("admit_new", &admission::ADMIT_NEW),
-        ("record_usage", &usage::RECORD),
-        ("prune", &prune::PRUNE),
-        ("restore", &prune::RESTORE),
         ("import", &import::IMPORT),
-        ("update", &update::UPDATE),
         ("commit", &commit::COMMIT),
         ("beat", from_ref(&lease::BEAT)),
         ("queue_outcome", from_ref(&queue::OUTCOME)),
         ("open_at", from_ref(&fork::OPEN_AT)),
-        ("begin_compaction", from_ref(&compaction::BEGIN)),
-        ("fail_compaction", from_ref(&compaction::FAIL)),
-        ("swap", from_ref(&compaction::SWAP)),
-        ("revert", from_ref(&compaction::REVERT)),
     ]
 }
 
 /// Of turns, their owners and their readers.
 fn turn_statements() -> Vec<(&'static str, &'static str)> {
     vec![
-        ("lock_run", lock::LOCK_RUN),
         ("last_role", admission::LAST_ROLE),
         ("head", admission::HEAD),
         ("owned", &turn_read::OWNED.sql),
@@ -51,6 +42,8 @@ fn turn_statements() -> Vec<(&'static str, &'static str)> {
         ("answers_open", &seen::OPEN_CALLS.sql),
         ("owned_here", lease::OWNED_HERE),
         ("cancels", &lease::CANCELS.sql),
+        ("added_by_turn", &rollback::ADDED.sql),
+        ("compactions_over_turn", &rollback::OVER.sql),
         ("heads", lease::HEADS),
         ("marks", lost_commits::MARKS),
         ("save_chunks", &chunk::SAVE.sql),
@@ -91,8 +84,7 @@ fn context_statements() -> Vec<(&'static str, &'static str)> {
         ("since", &usage::SINCE.sql),
         ("appended_calls", import::APPENDED_CALLS),
         ("renew_compaction", compaction::RENEW),
-        ("compaction_outcome", compaction::OUTCOME),
-        ("compaction_spend", &compaction::SPEND.sql),
+        ("standing", &compaction::STANDING.sql),
         ("compactions", &compaction_read::LIST.sql),
         ("compaction", &compaction_read::ONE.sql),
         ("compaction_in_force", &compaction_read::IN_FORCE.sql),

@@ -4,7 +4,7 @@
 
 use super::{
     Error, Store,
-    commit::{Committed, LOST_RACES, Landed},
+    commit::{Committed, Landed, Races},
     grant::Grant,
     seen::SeenSession,
     written::{Ack, Fenced, Written},
@@ -17,7 +17,9 @@ use crate::{
         append,
         change::Change,
         cost::StepCost,
+        ending::Open,
         new_calls::Batch,
+        rollback::TakenBack,
         rows::Rows,
         steps::{self, NewStep, Owner, Standing},
     },
@@ -98,12 +100,12 @@ impl Store {
         estimator: &str,
         decide: impl Fn(&Session) -> Option<Change<'a>>,
     ) -> Result<Fenced, Error> {
-        let decide = |session: &Session, _: &[OpenCall]| decide(session);
+        let decide = |session: &Session, _: Open<'_>| decide(session);
         let owned = Owned {
             key,
             right,
             estimator,
-            calls: false,
+            reads: Reads::Session,
         };
         let outcome = self.insist(|| self.try_as_owner(&owned, &decide)).await?;
         Ok(match outcome {
@@ -119,15 +121,15 @@ impl Store {
         &self,
         key: &SessionKey,
         right: TurnFence<'_>,
-        estimator: &str,
-        decide: impl Fn(&Session, &[OpenCall]) -> Option<Change<'a>>,
+        (estimator, reads): (&str, Reads),
+        decide: impl Fn(&Session, Open<'_>) -> Option<Change<'a>>,
         next: Option<&TurnId>,
     ) -> Result<(Written, Option<Grant>), Error> {
         let owned = Owned {
             key,
             right,
             estimator,
-            calls: true,
+            reads,
         };
         match self.insist(|| self.try_as_owner(&owned, &decide)).await? {
             Outcome::Applied { ack, grant } => Ok((Written::Applied(ack), grant)),
@@ -148,7 +150,7 @@ impl Store {
     async fn try_as_owner<'a>(
         &self,
         owned: &Owned<'_>,
-        decide: impl Fn(&Session, &[OpenCall]) -> Option<Change<'a>>,
+        decide: impl Fn(&Session, Open<'_>) -> Option<Change<'a>>,
     ) -> Result<Outcome, Error> {
         let Owned { key, right, .. } = *owned;
         let commit = Committed {
@@ -158,15 +160,20 @@ impl Store {
         let standing = |session: &Session| steps::standing(session, right, &self.replica);
         // What is only remembered may be old: nothing but a commit follows from it.
         let from_memory = |session: &Session| {
-            let knows_calls = !owned.calls || session.open_calls == 0;
-            let decides = standing(session) == Standing::Owner && knows_calls;
-            if decides { decide(session, &[]) } else { None }
+            let is_enough = owned.reads.is_enough(session);
+            let decides = standing(session) == Standing::Owner && is_enough;
+            if decides {
+                decide(session, Open::default())
+            } else {
+                None
+            }
         };
         if let Some((change, landed)) = self.commit_known(key, from_memory, &commit).await? {
             return Ok(applied(&change, &landed));
         }
-        for _ in 0..LOST_RACES {
-            let Some((seen, open)) = self.read_owned(owned).await? else {
+        let mut races = Races::over("an owner's write");
+        loop {
+            let Some((seen, open, back)) = self.read_owned(owned).await? else {
                 return Ok(Outcome::Gone(None));
             };
             let SeenSession {
@@ -180,26 +187,65 @@ impl Store {
                 }
                 Standing::Gone => return Ok(Outcome::Gone(Some(Box::new(session)))),
             }
-            let Some(change) = decide(&session, &open) else {
+            let open = Open {
+                calls: &open,
+                back: back.as_ref(),
+            };
+            let Some(change) = decide(&session, open) else {
                 return Ok(Outcome::Refused);
             };
             let seen = (&version, &session);
             if let Some(landed) = self.commit(key, seen, &change, &commit).await? {
                 return Ok(applied(&change, &landed));
             }
+            races.lost()?;
         }
-        Err(Error::Conflict("an owner's write".to_owned()))
     }
 
     async fn read_owned(
         &self,
         owned: &Owned<'_>,
-    ) -> Result<Option<(SeenSession, Vec<OpenCall>)>, Error> {
-        if owned.calls {
-            self.read_session_and_calls(owned.key).await
-        } else {
-            let seen = self.read_session(owned.key).await?;
-            Ok(seen.map(|seen| (seen, Vec::new())))
+    ) -> Result<Option<(SeenSession, Vec<OpenCall>, Option<TakenBack>)>, Error> {
+        let Owned { key, right, .. } = *owned;
+        match owned.reads {
+            Reads::Session => {
+                let seen = self.read_session(key).await?;
+                Ok(seen.map(|seen| (seen, Vec::new(), None)))
+            }
+            Reads::Calls => {
+                let seen = self.read_session_and_calls(key).await?;
+                Ok(seen.map(|(seen, calls)| (seen, calls, None)))
+            }
+            Reads::CallsAndTurn => {
+                let Some((seen, calls)) = self.read_session_and_calls(key).await? else {
+                    return Ok(None);
+                };
+                // A commit that finds the session unchanged has seen its turn as it is.
+                let back = self.taken_back(key, right.turn).await?;
+                Ok(Some((seen, calls, Some(back))))
+            }
+        }
+    }
+}
+
+/// What an owner's write is decided by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Reads {
+    /// The session.
+    Session,
+    /// The open calls of its turn too.
+    Calls,
+    /// What a rollback of the turn takes back as well.
+    CallsAndTurn,
+}
+
+impl Reads {
+    /// Whether a session that is remembered is all there is to be read.
+    fn is_enough(self, session: &Session) -> bool {
+        match self {
+            Self::Session => true,
+            Self::Calls => session.open_calls == 0,
+            Self::CallsAndTurn => false,
         }
     }
 }
@@ -210,8 +256,7 @@ struct Owned<'a> {
     key: &'a SessionKey,
     right: TurnFence<'a>,
     estimator: &'a str,
-    /// It decides by the open calls too.
-    calls: bool,
+    reads: Reads,
 }
 
 /// What became of it.

@@ -3,17 +3,21 @@
 use std::time::Instant;
 
 use super::{
-    Error, Store, admission::new_turn, commit::Committed, following::NextTurn, grant::Grant,
-    step::ack, written::Written,
+    Error, Store,
+    admission::new_turn,
+    commit::Committed,
+    following::NextTurn,
+    grant::Grant,
+    step::{Reads, ack},
+    written::Written,
 };
 use crate::{
     model::{Ending, SessionKey, TurnFence},
     session::{
         Session,
-        answers::OpenCall,
         change::Change,
         cost::StepCost,
-        ending::{self, End},
+        ending::{self, End, Open},
         rows::Rows,
         start,
         steps::{self, Standing},
@@ -47,13 +51,13 @@ impl Store {
         next: Option<&NextTurn<'_>>,
     ) -> Result<(Written, Option<Grant>), Error> {
         let owner = self.owner();
-        let finish = |session: &Session, _: &[OpenCall]| {
+        let finish = |session: &Session, _: Open<'_>| {
             let finished = ending::finish(session, rows, cost, end, owner)?;
             Some(self.followed(finished, next))
         };
         let turn = next.map(|next| next.admission.turn);
-        self.end_as_owner(key, right, &rows.estimator, finish, turn)
-            .await
+        let reads = (rows.estimator.as_str(), Reads::Calls);
+        self.end_as_owner(key, right, reads, finish, turn).await
     }
 
     /// The same where nothing waits in the session, as this replica left it: then there is nothing to
@@ -103,8 +107,7 @@ impl Store {
             .map(|(written, _)| written)
     }
 
-    /// The same, and the next turn begins in the same transaction; where the turn is taken back, in one of
-    /// its own: only the database knows what is left.
+    /// The same, and the next turn begins in the same transaction.
     pub async fn stop_and_start(
         &self,
         key: &SessionKey,
@@ -115,35 +118,21 @@ impl Store {
         next: Option<&NextTurn<'_>>,
     ) -> Result<(Written, Option<Grant>), Error> {
         let owner = self.owner();
-        let takes_back = matches!(
-            end.ending,
-            Ending::Cancelled {
-                undone: Some(_),
-                ..
-            }
-        );
-        let (next, later) = if takes_back {
-            (None, next)
-        } else {
-            (next, None)
-        };
-        let stop = |session: &Session, open: &[OpenCall]| {
+        let stop = |session: &Session, open: Open<'_>| {
             let stopped = ending::stop(session, open, rows, cost, end, owner);
             Some(self.followed(stopped, next))
         };
+        let reads = match end.ending {
+            Ending::Cancelled {
+                undone: Some(_), ..
+            } => Reads::CallsAndTurn,
+            Ending::Cancelled { undone: None, .. } | Ending::Failed(_) | Ending::Completed(_) => {
+                Reads::Calls
+            }
+        };
         let turn = next.map(|next| next.admission.turn);
-        let (written, mut grant) = self
-            .end_as_owner(key, right, &rows.estimator, stop, turn)
-            .await?;
-        if let (Some(later), Written::Applied(_)) = (later, written) {
-            let started = self.start_idle(key, later.message, later.admission).await;
-            // The turn has ended all the same, and whoever looks for messages that wait finds this one.
-            grant = started.unwrap_or_else(|error| {
-                tracing::warn!(session.id = %key.session, %error, "queued message starts no turn yet");
-                None
-            });
-        }
-        Ok((written, grant))
+        let reads = (rows.estimator.as_str(), reads);
+        self.end_as_owner(key, right, reads, stop, turn).await
     }
 
     /// With the turn that begins after it, if it still does.

@@ -1,36 +1,18 @@
 //! Changes of a session's configuration: each makes a new revision, with events.
 
-use std::sync::LazyLock;
-
-use tokio_postgres::Row;
-
 use super::{
     Error, Store,
+    commit::Led,
     idempotency::{Remembered, Request, remembered},
-    lock::lock_run,
-    named_parameters::{self, Named},
-    pipeline::Param,
-    row::get,
     rows::Key,
-    session::{ConfigParams, NewConfig},
 };
 use crate::{
-    codec,
-    model::{Payload, RequestId, Seq, SessionKey, command::Idempotency},
+    model::{RequestId, Seq, SessionKey, command::Idempotency},
+    session::{
+        Session,
+        revision::{self, NewRevision},
+    },
 };
-
-/// A configuration that is to come in force.
-#[derive(Debug, Clone)]
-pub struct NewRevision<'a> {
-    /// The configuration.
-    pub new: &'a NewConfig<'a>,
-    /// The revision that it was made from.
-    pub from: i64,
-    /// The events about it.
-    pub events: &'a [Payload],
-    /// Idempotency.
-    pub idempotency: &'a Idempotency,
-}
 
 /// A revision that came in force.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -41,70 +23,24 @@ pub struct Updated {
     pub last_seq: Seq,
 }
 
-/// After the row lock. The first one answers.
-pub(super) static UPDATE: LazyLock<Vec<Named>> = named![
-    "sql/update/run.sql",
-    "sql/rows/toolset.sql",
-    "sql/rows/revision.sql",
-    "sql/update/events.sql",
-    "sql/update/request.sql",
-    "sql/update/session_used.sql",
-];
-
 impl Store {
     /// Puts a new configuration in force. `None` means the session is gone, its configuration
     /// changed meanwhile, or the request is known.
     pub async fn update(
         &self,
         key: &SessionKey,
-        revision: &NewRevision<'_>,
+        new: &NewRevision<'_>,
+        idempotency: &Idempotency,
     ) -> Result<Option<Updated>, Error> {
-        let NewRevision {
-            new,
-            from,
-            events,
-            idempotency,
-        } = revision;
-        let config = ConfigParams::new(&key.tenant, new);
-        let key = Key::from(key);
-        let encoded: Vec<_> = events.iter().map(codec::event::encode).collect();
-        let kinds: Vec<&str> = encoded.iter().map(|event| event.kind).collect();
-        let payloads: Vec<&[u8]> = encoded
-            .iter()
-            .map(|event| event.payload.as_slice())
-            .collect();
-        let request = idempotency.request.as_ref().map(RequestId::as_str);
-        let values = [
-            ("tenant", &key.tenant as Param<'_>),
-            ("session", &key.session),
-            ("revision", from),
-            ("toolset", &config.toolset_id),
-            ("config", &config.config),
-            ("tools", &config.tools),
-            ("tools_tokens", &config.tokens),
-            ("estimator", &new.estimator),
-            ("kinds", &kinds),
-            ("payloads", &payloads),
-            ("request_id", &request),
-            ("request_hash", &idempotency.hash),
-            ("ttl", &config.ttl),
-            ("labels", &config.labels),
-            ("title", &config.title),
-        ];
-        let mut queries = vec![lock_run(&key)];
-        queries.extend(named_parameters::queries(&UPDATE, &values, |name| {
-            name != "store::update::update_request" || request.is_some()
-        })?);
-        match self.database.transact(&queries).await {
-            Ok(answers) => answers
-                .get(1)
-                .and_then(|rows| rows.first())
-                .map(updated)
-                .transpose(),
-            // The same request at the same time was faster.
-            Err(Error::Duplicate(_)) => Ok(None),
-            Err(error) => Err(error),
-        }
+        let led = (new.from + 1).to_string();
+        let update = |session: &Session| revision::update(session, new);
+        let updated = self
+            .change_for(key, (idempotency, Led::To(&led)), new.new.estimator, update)
+            .await?;
+        Ok(updated.map(|session| Updated {
+            revision: session.revision,
+            last_seq: session.last_seq(),
+        }))
     }
 
     /// Remembers a request that changed nothing, and reads back what its key led to first.
@@ -119,7 +55,7 @@ impl Store {
         let known = Request::new(&key, request, &idempotency.hash, result);
         let answers = self
             .database
-            .transact(&[known.insert(), known.read()])
+            .transact(&[known.raise(), known.insert(), known.read()])
             .await?;
         answers
             .last()
@@ -127,12 +63,4 @@ impl Store {
             .map(remembered)
             .transpose()
     }
-}
-
-fn updated(row: &Row) -> Result<Updated, Error> {
-    let next_seq: i64 = get(row, "next_seq")?;
-    Ok(Updated {
-        revision: get(row, "revision")?,
-        last_seq: Seq(next_seq - 1),
-    })
 }

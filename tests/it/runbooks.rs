@@ -265,7 +265,9 @@ async fn a_failed_turn_leaves_one_line_in_the_log_with_its_reason_and_no_content
 async fn each_line_of_a_json_log_is_json_and_names_sessions_alike() {
     let operated = Operated::new("json").await;
     operated.turn("bad", refusal(401)).await;
-    operated.served.says("turn failed").await;
+    for line in ["turn failed", "ExecuteTurn"] {
+        operated.served.says(line).await;
+    }
     let mut named = 0;
     for line in operated.served.said().lines() {
         let line: serde_json::Value =

@@ -163,6 +163,7 @@ fn the_last_answer_commits_the_message_takes_the_turn_and_begins_the_next_step()
         open_calls: 0,
         wake_at: None,
         next_seq: Seq(44),
+        messages: 11,
         context_tokens: 1_024,
         ..seen.session
     };

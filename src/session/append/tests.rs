@@ -9,6 +9,7 @@ use crate::{
     },
     session::{
         CancelRequest,
+        change::Measured,
         new_calls::{CallFate, NewCall},
         samples::{TURN_ENDS, answer_rows, at, measured, running},
     },
@@ -75,6 +76,7 @@ fn an_append_is_progress_and_counts_what_it_adds() {
         fence: Fence { epoch: 5, op: 10 },
         takeovers: 0,
         next_seq: Seq(42),
+        messages: 11,
         context_tokens: 1_024,
         ..running()
     };
@@ -84,9 +86,10 @@ fn an_append_is_progress_and_counts_what_it_adds() {
     assert_eq!(change.turn.final_message, Some(&message));
     assert_eq!((change.shift.messages, change.shift.overhead), (1, 4));
     assert_eq!(change.shift.growth(), 24);
-    assert_eq!(change.spent.map(|(_, totals)| totals.calls), Some(1));
+    assert_eq!(change.spent.map(|spent| spent.totals.calls), Some(1));
     assert_eq!((change.count(), change.first_seq()), (2, Seq(40)));
-    assert!(change.drops_partial && !change.measured);
+    assert!(change.drops_partial);
+    assert_eq!(change.measured, Measured::AsBefore);
 }
 
 #[test]
@@ -148,7 +151,7 @@ fn growth_is_smoothed_between_prompts_of_one_model_and_version() {
         let change = apply(&session, &rows, &cost, None, OWNER);
         assert_eq!(change.session.growth, expected, "{growth:?} {newest:?}");
         assert_eq!(change.session.anchor, Some(newest));
-        assert!(change.measured);
+        assert_eq!(change.measured, Measured::Now);
     };
     check(None, measured("a", 1, 1_500), Some(500.0));
     check(Some(100.0), measured("a", 1, 1_500), Some(220.0));

@@ -4,11 +4,12 @@ use super::*;
 use crate::{
     model::{
         CallId, CancelCause, CancelOutcome, CompletionReason, Delivery, Failure, FailureReason,
-        MessageId, Seq, ToolExecutor, Undone,
+        MessageId, Seq, ToolExecutor,
         event::{CallCancelReason, WaitsFor},
     },
     session::{
         CancelRequest, Waiting,
+        change::Measured,
         counters::{Counter, Shift},
         samples::{answer_rows, asap, measured, running, waiting, when_idle, words},
     },
@@ -42,12 +43,12 @@ fn failed() -> Ending {
     Ending::Failed(Failure::local(FailureReason::Internal, String::new(), true))
 }
 
-fn cancelled(undone: Option<Undone>) -> Ending {
+fn cancelled() -> Ending {
     Ending::Cancelled {
         cause: CancelCause::Requested,
         outcome: CancelOutcome::None,
         reason: String::new(),
-        undone,
+        undone: None,
     }
 }
 
@@ -57,6 +58,10 @@ fn requested() -> Option<CancelRequest> {
         reason: String::new(),
         rollback: false,
     })
+}
+
+fn closing(calls: &[OpenCall]) -> Open<'_> {
+    Open { calls, back: None }
 }
 
 fn open_call(n: u32) -> OpenCall {
@@ -158,7 +163,14 @@ fn a_stop_ends_the_turn_whatever_waits_and_closes_what_is_open() {
         ..running()
     };
     let cost = StepCost::default();
-    let change = stop(&session, &open, &rows, &cost, &end(&ending, &result), OWNER);
+    let change = stop(
+        &session,
+        closing(&open),
+        &rows,
+        &cost,
+        &end(&ending, &result),
+        OWNER,
+    );
     let becoming = &change.session;
     assert_eq!(becoming.state, SessionState::Idle);
     assert_eq!((becoming.open_calls, &becoming.owner), (0, &None));
@@ -191,7 +203,14 @@ fn without_an_open_call_a_stop_writes_no_message_of_results() {
     let (ending, result) = (failed(), TurnResult::default());
     let rows = Rows::default();
     let cost = StepCost::default();
-    let change = stop(&running(), &[], &rows, &cost, &end(&ending, &result), OWNER);
+    let change = stop(
+        &running(),
+        Open::default(),
+        &rows,
+        &cost,
+        &end(&ending, &result),
+        OWNER,
+    );
     assert_eq!((change.message, change.closed.len()), (None, 0));
     assert_eq!(change.events.len(), 1, "the end");
     assert_eq!(change.shift, Shift::default());
@@ -216,22 +235,21 @@ fn after_an_end_that_is_no_completion_only_some_messages_start_a_turn() {
         asap("quiet"),
     ];
     let session = Session { queue, ..running() };
-    let check = |ending: Ending, calmed: &[&str], starting: &[&str], takes_back| {
+    let check = |ending: Ending, calmed: &[&str], starting: &[&str]| {
         let (rows, result) = (Rows::default(), TurnResult::default());
         let cost = StepCost::default();
-        let change = stop(&session, &[], &rows, &cost, &end(&ending, &result), OWNER);
+        let end = end(&ending, &result);
+        let change = stop(&session, Open::default(), &rows, &cost, &end, OWNER);
         let ids: Vec<&str> = change.queue.calmed.iter().map(MessageId::as_str).collect();
         assert_eq!(ids, calmed, "{ending:?}");
         let starts = change.session.queue.iter().filter(|it| it.starts_turn);
         let ids: Vec<&str> = starts.map(|it| it.message.as_str()).collect();
         assert_eq!(ids, starting, "{ending:?}");
-        assert_eq!(change.takes_back, takes_back, "{ending:?}");
     };
     let some = ["execute", "interrupt"];
-    check(completed(), &[], &["user", "execute", "interrupt"], false);
-    check(failed(), &["user"], &some, false);
-    check(cancelled(None), &["user"], &some, false);
-    check(cancelled(Some(Undone::default())), &["user"], &some, true);
+    check(completed(), &[], &["user", "execute", "interrupt"]);
+    check(failed(), &["user"], &some);
+    check(cancelled(), &["user"], &some);
 }
 
 #[test]
@@ -248,20 +266,27 @@ fn the_end_of_a_turn_measures_as_a_step_does() {
     };
     let change = finish(&session, &rows, &cost, &end(&ending, &result), OWNER);
     let change = change.expect("no call is open");
-    assert!(change.measured);
+    assert_eq!(change.measured, Measured::Now);
     assert_eq!(change.session.anchor, cost.measured);
     assert_eq!(change.session.growth, Some(40.0));
 }
 
 #[test]
 fn a_turn_that_waits_is_stopped_by_whoever_took_it_for_that() {
-    let (ending, result) = (cancelled(None), TurnResult::default());
+    let (ending, result) = (cancelled(), TurnResult::default());
     let rows = Rows::default();
     let cost = StepCost::default();
     let mut session = waiting(1);
     session.give_to("there");
     let open = [open_call(0)];
-    let change = stop(&session, &open, &rows, &cost, &end(&ending, &result), OWNER);
+    let change = stop(
+        &session,
+        closing(&open),
+        &rows,
+        &cost,
+        &end(&ending, &result),
+        OWNER,
+    );
     assert_eq!(change.session.state, SessionState::Idle);
     assert_eq!(change.session.fence, session.fence.next());
 }

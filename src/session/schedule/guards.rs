@@ -41,10 +41,20 @@ pub(super) enum Guard {
     CancelInAnswers,
     /// No more messages wait than may.
     Full,
+    /// A configuration is made from the one in force.
+    RevisionInUpdate,
+    /// No compaction begins while one is being made.
+    RunningInCompact,
+    /// No compaction comes in force that was given up.
+    RunningInSwap,
+    /// No compaction comes in force in another context than it was made from.
+    ContextInSwap,
+    /// No compaction is taken back that others build on.
+    InForceInRevert,
 }
 
 impl Guard {
-    pub(super) const ALL: [Self; 17] = [
+    pub(super) const ALL: [Self; 22] = [
         Self::Version,
         Self::Owner,
         Self::LeaseInTakeover,
@@ -62,6 +72,11 @@ impl Guard {
         Self::RevisionInBegin,
         Self::CancelInAnswers,
         Self::Full,
+        Self::RevisionInUpdate,
+        Self::RunningInCompact,
+        Self::RunningInSwap,
+        Self::ContextInSwap,
+        Self::InForceInRevert,
     ];
 
     /// How the violations begin by which it is found.
@@ -81,6 +96,14 @@ impl Guard {
             Self::StateInStart => &["I2 a turn begins"],
             Self::QueueInStart => &["I3 a turn begins for"],
             Self::RevisionInStart | Self::RevisionInBegin => &["I5"],
+            Self::RevisionInUpdate => &["I5 a configuration"],
+            Self::RunningInCompact => &["I5 two compactions"],
+            Self::RunningInSwap => &[
+                "I5 a compaction that was given up",
+                "I5 a compaction of another",
+            ],
+            Self::ContextInSwap => &["I5 a compaction of another context"],
+            Self::InForceInRevert => &["I5 a compaction goes"],
             Self::CancelInAnswers => &["I9 an answer"],
             Self::Full => &["I3 more messages"],
         }

@@ -9,7 +9,7 @@ use super::{
     },
     stored::{MOST_WAITING, Stored, lease},
 };
-use crate::model::{CallId, MessageId};
+use crate::model::{CallId, CompactionId, MessageId};
 
 /// What is done, and what it was made for.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -37,6 +37,19 @@ pub(super) enum Act {
         made_for: i64,
         starter: Option<MessageId>,
     },
+    Update {
+        made_for: i64,
+    },
+    Compact,
+    /// The compaction was begun when the context had been rewritten so often.
+    Swap {
+        compaction: CompactionId,
+        rewritten: u64,
+    },
+    Revert {
+        compaction: CompactionId,
+    },
+    Prune,
 }
 
 impl Act {
@@ -58,7 +71,12 @@ impl Act {
             | Self::TakeIdle
             | Self::Delete
             | Self::Seize
-            | Self::Start { .. } => false,
+            | Self::Start { .. }
+            | Self::Update { .. }
+            | Self::Compact
+            | Self::Swap { .. }
+            | Self::Revert { .. }
+            | Self::Prune => false,
         }
     }
 
@@ -82,6 +100,7 @@ pub(super) fn violation(
         .or_else(|| of_queue(stored, change))
         .or_else(|| of_ownership(stored, who, act, change))
         .or_else(|| of_turn(stored, act, change))
+        .or_else(|| of_context(stored, act, change))
         .or_else(|| of_cancel(&stored.session, act, &change.session))?;
     Some(format!("{wrong}: {act:?} by {who} of {:?}", stored.session))
 }
@@ -103,6 +122,9 @@ fn of_act(stored: &Stored, who: &str, act: &Act, change: &Change<'_>) -> Option<
         }
         Act::Start { made_for, .. } if *made_for != before.revision => {
             Some("I5 a turn of another configuration")
+        }
+        Act::Update { made_for } if *made_for != before.revision => {
+            Some("I5 a configuration that another one was made beside")
         }
         Act::Start { .. } if before.state != SessionState::Idle || !open.is_empty() => {
             Some("I2 a turn begins in a session that has one")
@@ -158,8 +180,47 @@ fn of_act(stored: &Stored, who: &str, act: &Act, change: &Change<'_>) -> Option<
         | Act::TakeIdle
         | Act::Delete
         | Act::Seize
-        | Act::Start { .. } => None,
+        | Act::Start { .. }
+        | Act::Update { .. }
+        | Act::Compact
+        | Act::Swap { .. }
+        | Act::Revert { .. }
+        | Act::Prune => None,
     }
+}
+
+/// There is one compaction at a time, which comes in force in the context that it was made from, and goes before
+/// those that it was built on.
+fn of_context(stored: &Stored, act: &Act, change: &Change<'_>) -> Option<&'static str> {
+    let (before, after) = (&stored.session, &change.session);
+    let made = before
+        .compaction
+        .as_ref()
+        .filter(|_| stored.making_until >= stored.now);
+    if *act == Act::Compact && made.is_some() {
+        return Some("I5 two compactions at once");
+    }
+    if let Act::Swap {
+        compaction,
+        rewritten,
+    } = act
+    {
+        if before.compaction.as_ref().map(|it| &it.id) != Some(compaction) {
+            return Some("I5 a compaction that was given up");
+        }
+        if *rewritten != stored.rewritten {
+            return Some("I5 a compaction of another context");
+        }
+    }
+    if let Act::Revert { compaction } = act
+        && stored.in_force.last().map(|it| &it.id) != Some(compaction)
+    {
+        return Some("I5 a compaction goes that others build on");
+    }
+    let grown = before.context_tokens + change.shift.growth();
+    let more = before.messages + i64::from(change.shift.messages);
+    let counted = (after.context_tokens, after.messages) == (grown, more);
+    (!counted).then_some("I6 a size that is not what was added")
 }
 
 /// Each message waits in its order until it ends, which it does once.
@@ -231,6 +292,9 @@ fn of_turn(stored: &Stored, act: &Act, change: &Change<'_>) -> Option<&'static s
         | Event::CallCancelled { .. }
         | Event::MessageCommitted(_)
         | Event::StepStarted { .. }
+        | Event::Told { .. }
+        | Event::CompactionLost(_)
+        | Event::CompactionReverted(_)
         | Event::Withdrawn { .. }
         | Event::TurnEnded { .. } => false,
     };

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeSet, time::Duration};
 
-use super::super::{Session, answers::OpenCall};
+use super::super::{Session, answers::OpenCall, compaction::Applied};
 use crate::model::MessageId;
 
 /// How long a lease lasts, in seconds.
@@ -20,6 +20,12 @@ pub(super) struct Stored {
     pub(super) now: i64,
     /// When the lease runs out.
     pub(super) lease_until: i64,
+    /// When the lease of the compaction that is being made runs out.
+    pub(super) making_until: i64,
+    /// The compactions in force, the newest last.
+    pub(super) in_force: Vec<Applied>,
+    /// How often the context was changed otherwise than by what was added.
+    pub(super) rewritten: u64,
     /// Messages that wait no longer.
     pub(super) ended: BTreeSet<MessageId>,
 }

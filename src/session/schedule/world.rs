@@ -11,15 +11,19 @@ use super::{
         append,
         cancel::{self, Before, Cancel},
         change::{Answer, AnswerKind, Change, Synthetic},
+        compaction::{self, Applied, Beginning, Replacement, Running},
         cost::StepCost,
+        counters::Shift,
         deletion::{self, Deletion},
-        ending::{self, End},
+        ending::{self, End, Open},
+        marks::{self, Marking},
         new_calls::{Batch, CallFate, NewCall},
         ownership::{self, Heir},
         queue::{self, Which},
         queue_rows::{Joining, Withdrawal},
+        revision::{self, NewConfig, NewRevision},
         rows::Rows,
-        samples::{answer_rows, at},
+        samples::{answer_rows, at, compaction as sample},
         start::{self, NewTurn, Opening},
         steps::{self, NewStep, Owner, Standing},
         take::{self, Advance, Taken, Taking},
@@ -30,8 +34,9 @@ use super::{
 };
 use crate::{
     model::{
-        CallId, CancelCause, CancelOutcome, CompletionReason, Content, Delivery, Ending, MessageId,
-        Part, ToolExecutor, TurnFence, TurnId, TurnResult,
+        CallId, CancelCause, CancelOutcome, CompactionId, CompletionReason, Content, Delivery,
+        Ending, MessageId, Part, Payload, PruneReport, Seq, SessionConfig, ToolExecutor, TurnFence,
+        TurnId, TurnResult,
         command::TurnRequest,
         event::{CallCancelReason, WaitsFor},
     },
@@ -86,6 +91,16 @@ pub(super) enum Deed {
     Seize(usize),
     /// It begins a turn, for the newest message or its own input.
     Start(usize, bool),
+    /// A client changes the configuration there, perhaps by another one than is in force.
+    Update(usize, bool),
+    /// It begins a compaction.
+    Compact(usize),
+    /// It looks, and puts the compaction in force that it began last, however that stands.
+    Swap(usize),
+    /// It looks, and a client takes the newest compaction back there, or the oldest.
+    Revert(usize, bool),
+    /// Old results are cleared there.
+    Prune(usize),
 }
 
 /// A session as a replica saw it.
@@ -97,6 +112,8 @@ struct View {
     now: Timestamp,
     /// What waited when it looked before that, and the epoch then.
     before: (Vec<Waiting>, i64),
+    /// The compactions in force.
+    in_force: Vec<Applied>,
 }
 
 /// A session, and whoever changes it.
@@ -108,6 +125,8 @@ pub(super) struct World {
     reached: Option<TurnId>,
     /// The message that was queued last.
     newest: Option<Waiting>,
+    /// The compaction that each replica began last, and how often the context had been rewritten then.
+    making: [Option<(CompactionId, u64)>; REPLICAS.len()],
     /// How many ids were made.
     ids: u32,
     /// How many changes were taken in.
@@ -160,6 +179,7 @@ impl World {
             open: open.clone(),
             now: at(0),
             before: (Vec::new(), session.fence.epoch),
+            in_force: Vec::new(),
         };
         Self {
             version: 0,
@@ -168,11 +188,15 @@ impl World {
                 open,
                 now: 0,
                 lease_until,
+                making_until: -1,
+                in_force: Vec::new(),
+                rewritten: 0,
                 ended: BTreeSet::new(),
             },
             views: [view.clone(), view.clone(), view],
             reached: None,
             newest: None,
+            making: Default::default(),
             ids: 10,
             changes: 0,
             violations: Vec::new(),
@@ -234,6 +258,11 @@ impl World {
                 self.commit(who, Act::Seize, change, guard);
             }
             Deed::Start(who, for_message) => self.starts(who, for_message, guard),
+            Deed::Update(who, current) => self.updates(who, current, guard),
+            Deed::Compact(who) => self.compacts(who, guard),
+            Deed::Swap(who) => self.swaps(who, guard),
+            Deed::Revert(who, newest) => self.reverts(who, newest, guard),
+            Deed::Prune(who) => self.prunes(who, guard),
         }
     }
 
@@ -244,8 +273,18 @@ impl World {
             before: (before.queue.clone(), before.fence.epoch),
             session: Session {
                 lease_is_over: self.stored.lease_until < self.stored.now,
+                compaction: self
+                    .stored
+                    .session
+                    .compaction
+                    .clone()
+                    .map(|running| Running {
+                        lease_is_over: self.stored.making_until < self.stored.now,
+                        ..running
+                    }),
                 ..self.stored.session.clone()
             },
+            in_force: self.stored.in_force.clone(),
             open: self.stored.open.clone(),
             now: at(self.stored.now),
         };
@@ -391,9 +430,13 @@ impl World {
         };
         let result = TurnResult::default();
         let end = end(&ending, &result);
-        let open = self.views[who].open.clone();
+        let calls = self.views[who].open.clone();
+        let open = Open {
+            calls: &calls,
+            back: None,
+        };
         let stopped = self.writes(who, Act::Stop, guard, |session| {
-            Some(ending::stop(session, &open, &rows, &cost, &end, owner(who)))
+            Some(ending::stop(session, open, &rows, &cost, &end, owner(who)))
         });
         if stopped {
             self.stored.open.clear();
@@ -534,6 +577,138 @@ impl World {
         };
         let starter = starter.map(|it| it.message);
         self.commit(who, Act::Start { made_for, starter }, change, guard);
+    }
+
+    fn updates(&mut self, who: usize, current: bool, guard: Option<Guard>) {
+        let mut session = self.views[who].session.clone();
+        let made_for = session.revision - i64::from(!current);
+        if guard == Some(Guard::RevisionInUpdate) {
+            session.revision = made_for;
+        }
+        let config = SessionConfig::default();
+        let revision = NewRevision {
+            new: NewConfig {
+                config: &config,
+                tools_tokens: 0,
+                estimator: "test",
+            },
+            from: made_for,
+            events: &[],
+        };
+        let change = revision::update(&session, &revision);
+        self.commit(who, Act::Update { made_for }, change, guard);
+    }
+
+    fn compacts(&mut self, who: usize, guard: Option<Guard>) {
+        let mut session = self.views[who].session.clone();
+        if guard == Some(Guard::RunningInCompact) {
+            session.compaction = None;
+        }
+        let id = CompactionId::new(format!("k{}", self.next_id()));
+        let started = Payload::CompactionStarted(Box::new(sample(id.as_str())));
+        let beginning = Beginning {
+            compaction: &id,
+            seen: session.context_version,
+            info: b"",
+            started: &started,
+            lease: lease(),
+        };
+        let change = compaction::begin(&session, &beginning);
+        let rewritten = self.stored.rewritten;
+        if self.commit(who, Act::Compact, change, guard) {
+            self.stored.making_until = self.stored.now + LEASE;
+            self.making[who] = Some((id, rewritten));
+        }
+    }
+
+    fn swaps(&mut self, who: usize, guard: Option<Guard>) {
+        let Some((id, rewritten)) = self.making[who].clone() else {
+            return;
+        };
+        self.looks(who);
+        let mut session = self.views[who].session.clone();
+        if guard == Some(Guard::RunningInSwap) {
+            session.compaction = Some(Running {
+                id: id.clone(),
+                context_version: session.context_version,
+                lease_is_over: false,
+            });
+        }
+        if let Some(running) = &mut session.compaction
+            && guard == Some(Guard::ContextInSwap)
+        {
+            running.context_version = session.context_version;
+        }
+        let mut shift = Shift::default();
+        shift.messages(-1, -4);
+        let cost = compaction::Cost::default();
+        let replacement = Replacement {
+            from: Seq(1),
+            to: Seq(2),
+            kept: &[],
+            hides_pinned: false,
+            shift,
+            rows: &Rows::default(),
+            info: b"",
+            cost: &cost,
+        };
+        let in_force = self.views[who].in_force.last().cloned();
+        let change = compaction::swap(&session, in_force.as_ref(), &id, &replacement);
+        let compaction = id.clone();
+        let act = Act::Swap {
+            compaction,
+            rewritten,
+        };
+        if self.commit(who, act, change, guard) {
+            self.stored.rewritten += 1;
+            self.stored.in_force.push(Applied { id, shift });
+        }
+    }
+
+    fn reverts(&mut self, who: usize, newest: bool, guard: Option<Guard>) {
+        self.looks(who);
+        let View {
+            session, in_force, ..
+        } = self.views[who].clone();
+        let wanted = if newest {
+            in_force.last()
+        } else {
+            in_force.first()
+        };
+        let Some(wanted) = wanted.cloned() else {
+            return;
+        };
+        let known = match guard {
+            Some(Guard::InForceInRevert) => Some(&wanted),
+            Some(_) | None => in_force.last(),
+        };
+        let reverted = Payload::CompactionReverted(Box::new(sample(wanted.id.as_str())));
+        let seen = session.context_version;
+        let change = compaction::revert(&session, known, &wanted.id, seen, &reverted);
+        let act = Act::Revert {
+            compaction: wanted.id,
+        };
+        if self.commit(who, act, change, guard) {
+            self.stored.rewritten += 1;
+            self.stored.in_force.pop();
+        }
+    }
+
+    fn prunes(&mut self, who: usize, guard: Option<Guard>) {
+        let session = self.views[who].session.clone();
+        let event = Payload::ContextPruned {
+            report: PruneReport::default(),
+        };
+        let marking = Marking {
+            seen: session.context_version,
+            places: &[(MessageId::new("results"), 0)],
+            tokens: 1,
+            event: &event,
+        };
+        let change = marks::prune(&session, &marking, 12);
+        if self.commit(who, Act::Prune, change, guard) {
+            self.stored.rewritten += 1;
+        }
     }
 
     /// A write of the owner's, if it takes itself for the owner.

@@ -2,9 +2,12 @@
 
 use super::*;
 use crate::{
-    model::{CancelCause, Fence, MessageId, Seq, StepPosition, TurnId, Usage, UsageTotals},
+    model::{
+        CancelCause, Fence, MessageId, Seq, StepPosition, TurnId, Usage, UsagePurpose, UsageTotals,
+    },
     session::{
         CancelRequest, SessionState,
+        change::Spent,
         samples::{answer_rows, running, waiting},
     },
 };
@@ -121,6 +124,7 @@ fn an_attempt_that_begins_is_no_progress_and_voids_what_was_shown() {
         fence: Fence { epoch: 5, op: 10 },
         attempt: 4,
         next_seq: Seq(42),
+        messages: 11,
         context_tokens: 1_024,
         ..running()
     };
@@ -136,7 +140,12 @@ fn an_attempt_that_begins_is_no_progress_and_voids_what_was_shown() {
         output: 7,
         ..UsageTotals::default()
     };
-    assert_eq!(change.spent, Some(("test/model", spent)));
+    let expected = Spent {
+        purpose: UsagePurpose::Turn,
+        model: "test/model",
+        totals: spent,
+    };
+    assert_eq!(change.spent, Some(expected));
     assert!(change.drops_partial);
 }
 

@@ -4,9 +4,10 @@ use std::time::Duration;
 
 use super::*;
 use crate::{
-    model::{CancelCause, Delivery},
+    model::{CancelCause, CompactionId, Delivery},
     session::{
         CancelRequest,
+        compaction::Running,
         samples::{answer_rows, asap, measured, running, waiting, when_idle},
     },
 };
@@ -184,7 +185,6 @@ fn an_idle_session_takes_what_it_was_looked_at_with_and_is_another_context_then(
         assert_eq!(change.is_some(), expected, "{what}");
         let Some(change) = change else { return };
         assert_eq!(change.session.context_version, session.context_version + 1);
-        assert!(change.moves_compaction);
         assert_eq!(change.session.fence, fence, "nobody owns it");
         assert_eq!((change.lease, change.about), (None, None));
     };
@@ -218,6 +218,30 @@ fn what_an_idle_session_measured_stays_true_of_the_context_that_it_measured() {
         let change = take_idle(&session, session.fence, 7, &taking).expect("as it was");
         let anchor = change.session.anchor.expect("it was measured");
         assert_eq!(anchor.version, expected);
+    };
+    check(3, 4);
+    check(2, 2);
+}
+
+#[test]
+fn a_compaction_that_is_being_made_stands_for_messages_before_those_that_an_idle_session_takes() {
+    let rows = answer_rows(20);
+    let messages = Messages::new(&["a"]);
+    let taken = messages.taken();
+    let taking = blind(&rows, &taken);
+    let check = |context_version, expected| {
+        let running = Running {
+            id: CompactionId::new("k"),
+            context_version,
+            lease_is_over: false,
+        };
+        let session = Session {
+            compaction: Some(running),
+            ..idle()
+        };
+        let change = take_idle(&session, session.fence, 7, &taking).expect("as it was");
+        let running = change.session.compaction.expect("it is being made");
+        assert_eq!(running.context_version, expected);
     };
     check(3, 4);
     check(2, 2);

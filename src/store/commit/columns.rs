@@ -5,18 +5,25 @@ use jiff::Timestamp;
 use crate::{
     codec::{self, event::kind},
     model::{
-        CallId, Category, Content, Counted, MessageId, Part, RequestId, ToolOutcome, ToolResult,
-        TurnId, UsageTotals,
+        CallId, Category, Content, Counted, MessageId, Part, RequestId, TenantId, ToolOutcome,
+        ToolResult, TurnId, UsagePurpose, UsageTotals,
         event::{StepPosition, WaitsFor},
     },
     session::{
-        change::{AnswerKind, AskedCall, Change, ClosedCall, Closing, Event, TurnChange, TurnRow},
+        Session,
+        change::{
+            AnswerKind, AskedCall, Change, ClosedCall, Closing, Event, Measured, TurnChange,
+            TurnRow,
+        },
         counters::Shift,
         new_calls::{Batch, CallFate, NewCall},
     },
     store::{
         anchor::AnchorColumns,
-        commit::queue_columns::QueueColumns,
+        commit::{
+            compaction_columns::CompactionColumns, config_columns::ConfigColumns,
+            mark_columns::MarkColumns, queue_columns::QueueColumns,
+        },
         pipeline::Param,
         queue_numbers::withdrawn_kind,
         row::{ended_number, state_number},
@@ -42,19 +49,25 @@ pub(super) struct Columns<'a> {
     new_turn: NewTurnColumns<'a>,
     turn: TurnColumns<'a>,
     queue: QueueColumns<'a>,
+    config: ConfigColumns<'a>,
+    marks: MarkColumns<'a>,
+    compactions: CompactionColumns<'a>,
+    described: Option<&'a str>,
+    description: &'a [u8],
     shift: &'a Shift,
     shift_tokens: &'a [i64],
     shift_parts: &'a [i32],
     drops_partial: bool,
     is_use: bool,
-    moves_compaction: bool,
     deletes: bool,
     takes_back: bool,
 }
 
-impl<'a> From<&'a Change<'_>> for Columns<'a> {
-    fn from(change: &'a Change<'_>) -> Self {
+impl<'a> Columns<'a> {
+    /// A change of a session as it was seen.
+    pub(super) fn new(tenant: &TenantId, seen: &'a Session, change: &'a Change<'_>) -> Self {
         let (parts, blobs) = parts(change);
+        let (described, description) = change.described.unzip();
         Self {
             session: SessionColumns::from(change),
             events: EventColumns::from(change),
@@ -67,12 +80,16 @@ impl<'a> From<&'a Change<'_>> for Columns<'a> {
             new_turn: NewTurnColumns::from(change.begins),
             turn: TurnColumns::from(change),
             queue: QueueColumns::from(&change.queue),
+            config: ConfigColumns::new(tenant, change.config),
+            marks: MarkColumns::from(change.marks),
+            compactions: CompactionColumns::new(seen, change),
+            described: described.map(MessageId::as_str),
+            description: description.unwrap_or_default(),
             shift: &change.shift,
             shift_tokens: &change.shift.tokens,
             shift_parts: &change.shift.parts,
             drops_partial: change.drops_partial,
             is_use: change.is_use,
-            moves_compaction: change.moves_compaction,
             deletes: change.deletes,
             takes_back: change.takes_back,
         }
@@ -92,8 +109,13 @@ impl Columns<'_> {
         values.extend(self.new_turn.values());
         values.extend(self.turn.values());
         values.extend(self.queue.values());
+        values.extend(self.config.values());
+        values.extend(self.marks.values());
+        values.extend(self.compactions.values());
         values.extend([
-            ("shift_messages", &self.shift.messages as Param<'_>),
+            ("described", &self.described as Param<'_>),
+            ("description", &self.description),
+            ("shift_messages", &self.shift.messages),
             ("shift_overhead", &self.shift.overhead),
             ("shift_tokens", &self.shift_tokens),
             ("shift_parts", &self.shift_parts),
@@ -117,12 +139,19 @@ impl Columns<'_> {
             "store::commit::drop_partial" => self.drops_partial,
             "store::commit::session_used" => self.is_use,
             "store::commit::new_turn" => self.new_turn.begins,
-            "store::commit::compaction" => self.moves_compaction,
+            "store::commit::message_info" => self.described.is_some(),
+            "store::commit::toolset" | "store::commit::revision" => self.config.changes,
             "store::commit::gone" | "store::commit::unlist" | "store::commit::last_epoch" => {
                 self.deletes
             }
-            "store::rollback::void" | "store::rollback::recount" => self.takes_back,
-            name => self.queue.need(name).unwrap_or(true),
+            "store::commit::void" => self.takes_back,
+            name => {
+                let queue = self.queue.need(name);
+                let marks = queue.or_else(|| self.marks.need(name));
+                marks
+                    .or_else(|| self.compactions.need(name))
+                    .unwrap_or(true)
+            }
         }
     }
 }
@@ -149,7 +178,9 @@ struct SessionColumns<'a> {
     wake_within: Option<f64>,
     anchor: AnchorColumns<'a>,
     measured: bool,
+    measured_at: Option<Timestamp>,
     growth: Option<f64>,
+    revision: i64,
 }
 
 impl<'a> From<&'a Change<'_>> for SessionColumns<'a> {
@@ -176,8 +207,13 @@ impl<'a> From<&'a Change<'_>> for SessionColumns<'a> {
             wake_at: session.wake_at,
             wake_within: change.wake_within.map(|within| within.as_secs_f64()),
             anchor: AnchorColumns::from(session.anchor.as_ref()),
-            measured: change.measured,
+            measured: change.measured == Measured::Now,
+            measured_at: match change.measured {
+                Measured::At(at) => Some(at),
+                Measured::AsBefore | Measured::Now => None,
+            },
             growth: session.growth,
+            revision: session.revision,
         }
     }
 }
@@ -209,7 +245,9 @@ impl SessionColumns<'_> {
             ("wake_at", &self.wake_at),
             ("wake_within", &self.wake_within),
             ("measured", &self.measured),
+            ("measured_at", &self.measured_at),
             ("growth", &self.growth),
+            ("revision", &self.revision),
         ]);
         values
     }
@@ -372,6 +410,23 @@ fn written(event: &Event) -> Written {
             };
             Written::new(kind::TURN_RECOVERED, vec![why.to_owned()], Vec::new())
                 .sized(Some(i64::from(*takeovers)))
+        }
+        Event::Told { payload, size } => {
+            let codec::event::Encoded {
+                kind,
+                refs,
+                payload,
+            } = codec::event::encode(payload);
+            Written::new(kind, refs, payload).sized(*size)
+        }
+        Event::CompactionLost(compaction) => {
+            let refs = vec![compaction.to_string()];
+            let lost = codec::event::encode_compaction_lost();
+            Written::new(kind::COMPACTION_FAILED, refs, lost)
+        }
+        Event::CompactionReverted(compaction) => {
+            let refs = vec![compaction.to_string()];
+            Written::new(kind::COMPACTION_REVERTED, refs, Vec::new())
         }
         Event::Withdrawn {
             message,
@@ -665,6 +720,8 @@ struct TurnColumns<'a> {
     model_from_now: Option<&'a str>,
     state: Option<i16>,
     outcome: Option<Vec<u8>>,
+    last_seq: Option<i64>,
+    purpose: i16,
     model: &'a str,
     totals: UsageTotals,
 }
@@ -677,23 +734,34 @@ impl<'a> From<&'a Change<'_>> for TurnColumns<'a> {
             request,
             end,
         } = change.turn;
-        let (model, totals) = change.spent.unwrap_or_default();
+        let spent = change.spent;
+        let is_of_turn = change.about.is_some();
         Self {
-            changes: change.turn != TurnChange::default() || change.spent.is_some(),
+            changes: is_of_turn && (change.turn != TurnChange::default() || spent.is_some()),
             step_count: step_count.map(signed),
             final_message: final_message.map(|message| message.as_str()),
             request: request.map(codec::turn::encode_request),
             model_from_now: request.and_then(|request| request.model.as_deref()),
             state: end.map(|(ending, _)| ended_number(ending.state())),
             outcome: end.map(|(ending, result)| codec::turn::encode_outcome(ending, result)),
-            model,
-            totals,
+            last_seq: change.seq_of_end().map(|seq| seq.0),
+            purpose: purpose_number(spent.map_or(UsagePurpose::Turn, |spent| spent.purpose)),
+            model: spent.map_or("", |spent| spent.model),
+            totals: spent.map(|spent| spent.totals).unwrap_or_default(),
         }
     }
 }
 
+/// `usage_totals.purpose`.
+fn purpose_number(purpose: UsagePurpose) -> i16 {
+    match purpose {
+        UsagePurpose::Turn => 1,
+        UsagePurpose::Compaction => 2,
+    }
+}
+
 impl TurnColumns<'_> {
-    fn values(&self) -> [(&'static str, Param<'_>); 13] {
+    fn values(&self) -> [(&'static str, Param<'_>); 15] {
         let UsageTotals {
             calls,
             input,
@@ -709,6 +777,8 @@ impl TurnColumns<'_> {
             ("turn_model", &self.model_from_now),
             ("turn_state", &self.state),
             ("outcome", &self.outcome),
+            ("turn_last_seq", &self.last_seq),
+            ("purpose", &self.purpose),
             ("model", &self.model),
             ("calls", calls),
             ("input_tokens", input),

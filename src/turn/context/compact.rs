@@ -30,14 +30,17 @@ use crate::{
         TenantId, UsagePurpose, UsageTotals,
         command::{Compact, Idempotency},
         compaction::{CompactionOverrides, InstructionsMode, Trigger},
-        event::UsageRecorded,
+        event::{StepPosition, UsageRecorded},
         policy::Changeable as _,
     },
     provider::registry::Resolved,
-    session::rows::NewMessage,
+    session::{
+        compaction::{Beginning, Cost, GivenUp, Replacement},
+        rows::{NewMessage, Rows},
+    },
     store::{
         self, Reach,
-        compaction::{Beginning, Compacted, CompactionStatus, Cost, GivenUp, Replacement},
+        compaction::{Compacted, CompactionStatus},
     },
     telemetry::Trace,
     turn::{
@@ -340,11 +343,14 @@ impl Engine {
             compaction: &id,
             seen: survey.version,
             info: &codec::compaction::encode(&compaction),
-            started: &codec::event::encode(&started).payload,
-            expired: &codec::event::encode_compaction_lost(),
-            idempotency,
+            started: &started,
+            lease: self.store.lease(),
         };
-        let begun = match self.store.begin_compaction(key, &beginning).await {
+        let begun = match self
+            .store
+            .begin_compaction(key, &beginning, idempotency)
+            .await
+        {
             Ok(begun) => begun,
             Err(store::Error::Duplicate(_)) => return Ok(Begun::Moved),
             Err(error) => return Err(error.into()),
@@ -525,23 +531,25 @@ impl Engine {
             ..compaction
         };
         let completed = Payload::CompactionCompleted(Box::new(compaction.clone()));
+        let ratio = self.ratio(&key.tenant, &cost.model).await;
+        let accounts = accounts(cost, id, summary.as_ref(), ratio);
+        let mut rows = Rows::new(&estimator.name(), 0);
+        match summary {
+            Some(summary) => rows.summary(completed, summary),
+            None => rows.event(completed, StepPosition::default()),
+        }
+        for account in accounts {
+            rows.event(account, StepPosition::default());
+        }
         let replacement = Replacement {
             from: plan.from,
             to: plan.to,
             kept: &plan.kept,
             hides_pinned: plan.hides_pinned,
             shift,
-            summary: summary.as_ref(),
-            estimator: &estimator.name(),
+            rows: &rows,
             info: &codec::compaction::encode(&compaction),
-            completed: &completed,
             cost,
-            accounts: accounts(
-                cost,
-                id,
-                summary.as_ref(),
-                self.ratio(&key.tenant, &cost.model).await,
-            ),
         };
         let swapped = self
             .insist(|| self.store.swap_compaction(key, id, &replacement))
@@ -581,17 +589,16 @@ impl Engine {
         };
         self.metrics.compacted(&compaction);
         let info = codec::compaction::encode(&compaction);
-        let failed = codec::event::encode(&Payload::CompactionFailed(Box::new(compaction))).payload;
         let ratio = self.ratio(&key.tenant, &cost.model).await;
-        let accounts: Vec<_> = accounts(cost, id, None, ratio)
-            .iter()
-            .map(|call| codec::event::encode(call).payload)
-            .collect();
+        let mut rows = Rows::default();
+        let failed = Payload::CompactionFailed(Box::new(compaction));
+        for payload in std::iter::once(failed).chain(accounts(cost, id, None, ratio)) {
+            rows.event(payload, StepPosition::default());
+        }
         let failed = GivenUp {
+            rows: &rows,
             info: &info,
-            failed: &failed,
             cost,
-            accounts: &accounts,
         };
         let failed = self
             .insist(|| self.store.fail_compaction(key, id, &failed))
@@ -680,13 +687,12 @@ impl Engine {
     /// first error is returned.
     pub async fn tend_compactions(&self) -> Result<(), Error> {
         let mut first = Ok(());
-        let lost = codec::event::encode_compaction_lost();
         while !self.draining.is_cancelled() {
             let found = self.store.abandoned_compactions(ROUND).await?;
             let is_full = found.len() == ROUND as usize;
             let mut given_up = BTreeSet::new();
             for key in found {
-                match self.store.expire_compaction(&key, &lost).await {
+                match self.store.expire_compaction(&key).await {
                     Ok(()) => {
                         self.wake(crate::turn::live::wakeups::Wakeup::News(key.clone()));
                         given_up.insert(key);

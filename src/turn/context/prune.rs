@@ -6,7 +6,7 @@ use crate::{
     codec,
     context::{
         compact,
-        prune::{Pruning, choose, choose_all, placeholder},
+        prune::{Output, Pruning, choose, choose_all, placeholder},
     },
     model::{
         PruneReport, RequestId, Restored, Seq, SessionKey, TenantId,
@@ -14,10 +14,8 @@ use crate::{
         event::{Payload, StoredEvent},
         policy::Changeable as _,
     },
-    store::{
-        self,
-        prune::{Marks, Place},
-    },
+    session::marks::{Marking, Place},
+    store,
     turn::{
         Error,
         context::{
@@ -106,18 +104,19 @@ impl Engine {
             .iter()
             .map(|output| (output.message.clone(), output.position))
             .collect();
-        let payload = codec::event::encode(&Payload::ContextPruned {
+        let saved = |output: &Output| i64::from(output.tokens) - i64::from(placeholder());
+        let pruned = Payload::ContextPruned {
             report: report.clone(),
-        })
-        .payload;
-        let marks = Marks {
+        };
+        let marking = Marking {
             seen: version,
             places: &places,
-            payload: &payload,
-            led,
-            idempotency,
+            tokens: pruning.outputs.iter().map(saved).sum(),
+            event: &pruned,
         };
-        let Some(moved) = self.store().prune(key, &marks, placeholder()).await? else {
+        let request = (idempotency, led);
+        let pruned = self.store().prune(key, &marking, placeholder(), request);
+        let Some(moved) = pruned.await? else {
             return Ok(None);
         };
         tracing::info!(
@@ -220,23 +219,27 @@ impl Engine {
                 .map(|result| result.saved)
                 .fold(0, u32::saturating_add),
         };
+        let tokens = found.results.iter().map(|result| i64::from(result.saved));
+        let tokens = tokens.sum();
         let places: Vec<Place> = found
             .results
             .into_iter()
             .map(|result| result.place)
             .collect();
-        let payload = codec::event::encode(&Payload::ContextRestored {
+        let event = Payload::ContextRestored {
             restored: restored.clone(),
-        })
-        .payload;
-        let marks = Marks {
+        };
+        let marking = Marking {
             seen: found.version,
             places: &places,
-            payload: &payload,
-            led: "",
-            idempotency,
+            tokens,
+            event: &event,
         };
-        let Some(moved) = self.store().restore(key, &marks, *pruned_at).await? else {
+        let returned = self
+            .store()
+            .restore(key, &marking, *pruned_at, idempotency)
+            .await?;
+        let Some(moved) = returned else {
             return Ok(None);
         };
         self.nudge(key, moved.last_seq);

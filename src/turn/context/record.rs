@@ -11,16 +11,14 @@ use crate::{
         size::{ContextSize, Counters, ReportedCall, Size},
     },
     model::{
-        Anchor, Content, FinishReason, Message, ModelResponse, Recorded, Role, Seq, SessionConfig,
-        SessionKey, TenantId, Usage, UsagePurpose, command::RecordUsage, ledger::ModelDependent,
+        Anchor, Content, Fence, FinishReason, Message, ModelResponse, Recorded, Role, Seq,
+        SessionConfig, SessionKey, TenantId, Usage, UsagePurpose, command::RecordUsage,
+        ledger::ModelDependent,
     },
     provider::registry::Resolved,
+    session::usage::Report,
     store::{
-        self,
-        idempotency::Remembered,
-        import::Tail,
-        session::Session,
-        usage::{Report, Since},
+        self, idempotency::Remembered, import::Tail, session::Session, usage::Since,
         version::transcript_of,
     },
     turn::{
@@ -126,25 +124,29 @@ impl Engine {
         let ratio = self.ratio(&key.tenant, reference).await;
         let info = message
             .as_ref()
-            .map(|message| info(message, reference, &command.usage));
+            .map(|message| codec::message::encode_info(&info(message, reference, &command.usage)));
         let report = Report {
-            seen: tail.version,
+            fence: Fence {
+                epoch: tail.version.epoch,
+                op: tail.version.op,
+            },
+            context_version: tail.version.context,
             purpose: command.purpose,
             model: reference,
             usage: &command.usage,
-            payload: &usage_event(
+            event: &usage_event(
                 command.purpose,
                 reference,
                 &command.usage,
                 (recorded.estimate, ratio),
                 command.message.as_ref(),
             ),
-            message: command.message.as_ref().zip(info.as_ref()),
-            measured,
-            idempotency: &command.idempotency,
-            result: &codec::receipt::write_recorded(&recorded),
+            message: command.message.as_ref().zip(info.as_deref()),
+            measured: measured.as_ref(),
         };
-        let Some(last) = self.store.record_usage(key, &report).await? else {
+        let result = codec::receipt::write_recorded(&recorded);
+        let request = (&command.idempotency, result.as_str());
+        let Some(last) = self.store.record_usage(key, &report, request).await? else {
             return Ok(None);
         };
         self.nudge(key, last);

@@ -11,7 +11,8 @@ use crate::{
         command::{CreateSession, Idempotency, SessionDraft},
         derive,
     },
-    store::session::{NewConfig, Session},
+    session::revision::NewConfig,
+    store::session::Session,
     turn::{Error, engine::Engine, settings::DEFAULT_POLICY},
 };
 

@@ -10,12 +10,8 @@ use crate::{
         command::{ConfigChange, Idempotency, SessionDraft, UpdateSession},
         event::ModelSwitched,
     },
-    store::{
-        self,
-        idempotency::Remembered,
-        session::Session,
-        update::{NewRevision, Updated},
-    },
+    session::revision::NewRevision,
+    store::{self, idempotency::Remembered, session::Session, update::Updated},
     turn::{Error, engine::Engine, optimistic::retry_on_change, session::create::sized},
 };
 
@@ -68,12 +64,12 @@ impl Engine {
                 .map(Some);
         };
         let revision = NewRevision {
-            new: &sized(&config),
+            new: sized(&config),
             from: session.revision,
             events: &events,
-            idempotency,
         };
-        let Some(Updated { revision, last_seq }) = self.store.update(key, &revision).await? else {
+        let updated = self.store.update(key, &revision, idempotency).await?;
+        let Some(Updated { revision, last_seq }) = updated else {
             return Ok(None);
         };
         self.nudge(key, last_seq);

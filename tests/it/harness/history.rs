@@ -8,10 +8,10 @@ use contextd::{
     },
     pb::{self, MessageView, part::Content},
     session::{
+        compaction::{Beginning, Cost, Replacement},
         counters::{Counter, Shift},
         rows::NewMessage,
     },
-    store::compaction::{Beginning, Cost, Replacement},
 };
 use tokio_postgres::Client;
 
@@ -155,11 +155,10 @@ impl<'a> History<'a> {
             compaction: &compaction,
             seen,
             info: b"",
-            started: b"",
-            expired: b"",
-            idempotency: &nobody,
+            started: &payloads::compaction_started(id),
+            lease: store.lease(),
         };
-        as_worker(store.begin_compaction(&key, &begin))
+        as_worker(store.begin_compaction(&key, &begin, &nobody))
             .await
             .unwrap()
             .moved
@@ -192,18 +191,16 @@ impl<'a> History<'a> {
             shift.messages(1, 4);
             shift.count(Counter::Summary, 1, 3);
         }
+        let rows = payloads::compacted_rows(id, "test", summary);
         let replacement = Replacement {
             from: Seq(from),
             to: Seq(to),
             kept: &[],
             hides_pinned: false,
             shift,
-            summary: summary.as_ref(),
-            estimator: "test",
+            rows: &rows,
             info: b"",
-            completed: &payloads::compacted(compaction.as_str()),
             cost: &Cost::default(),
-            accounts: Vec::new(),
         };
         as_worker(store.swap_compaction(&key, &compaction, &replacement))
             .await
@@ -303,7 +300,8 @@ pub async fn take_back(host: &Host, session: &str, id: &str) {
     };
     let store = host.replica.engine.store();
     let compaction = CompactionId::new(id);
-    as_worker(store.revert_compaction(&key, &compaction, seen, b"", &nobody))
+    let reverted = payloads::compaction_reverted(id);
+    as_worker(store.revert_compaction(&key, &compaction, seen, &reverted, &nobody))
         .await
         .unwrap()
         .moved

@@ -2,11 +2,14 @@
 
 use std::time::Duration;
 
-use contextd::model::{
-    Applied, Compaction, CompactionId, CompactionState, DropReason, Limits, MessageId, Payload,
-    TokenBasis, TokenCount, UsagePurpose, UsageTotals,
-    compaction::{Strategy, Trigger},
-    event::{StepStarted, TurnStarted, UsageRecorded},
+use contextd::{
+    model::{
+        Applied, Compaction, CompactionId, CompactionState, DropReason, Limits, MessageId, Payload,
+        PruneReport, Restored, StepPosition, TokenBasis, TokenCount, UsagePurpose, UsageTotals,
+        compaction::{Strategy, Trigger},
+        event::{StepStarted, TurnStarted, UsageRecorded},
+    },
+    session::rows::{NewMessage, Rows},
 };
 
 pub fn turn_started() -> Payload {
@@ -66,7 +69,38 @@ pub fn dropped(message: &str) -> Payload {
 }
 
 pub fn compacted(id: &str) -> Payload {
-    Payload::CompactionCompleted(Box::new(Compaction {
+    Payload::CompactionCompleted(Box::new(compaction(id)))
+}
+
+pub fn compaction_started(id: &str) -> Payload {
+    Payload::CompactionStarted(Box::new(compaction(id)))
+}
+
+pub fn compaction_reverted(id: &str) -> Payload {
+    Payload::CompactionReverted(Box::new(compaction(id)))
+}
+
+/// The rows of a compaction that comes in force, perhaps with a summary.
+pub fn compacted_rows(id: &str, estimator: &str, summary: Option<NewMessage>) -> Rows {
+    let mut rows = Rows::new(estimator, 0);
+    match summary {
+        Some(summary) => rows.summary(compacted(id), summary),
+        None => rows.event(compacted(id), StepPosition::default()),
+    }
+    rows
+}
+
+/// The rows of a compaction that is given up.
+pub fn given_up_rows(id: &str) -> Rows {
+    let mut rows = Rows::default();
+    let failed = Payload::CompactionFailed(Box::new(compaction(id)));
+    rows.event(failed, StepPosition::default());
+    rows
+}
+
+/// One of which nothing is known but its id.
+pub fn compaction(id: &str) -> Compaction {
+    Compaction {
         id: Some(CompactionId::new(id)),
         state: CompactionState::Applied,
         trigger: Trigger::Manual,
@@ -88,7 +122,7 @@ pub fn compacted(id: &str) -> Payload {
         created_at: None,
         ended_at: None,
         reverted_at: None,
-    }))
+    }
 }
 
 fn nothing() -> TokenCount {
@@ -97,5 +131,17 @@ fn nothing() -> TokenCount {
         basis: TokenBasis::Heuristic,
         margin: 0,
         estimator: String::new(),
+    }
+}
+
+pub fn pruned() -> Payload {
+    Payload::ContextPruned {
+        report: PruneReport::default(),
+    }
+}
+
+pub fn restored() -> Payload {
+    Payload::ContextRestored {
+        restored: Restored::default(),
     }
 }

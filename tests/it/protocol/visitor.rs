@@ -12,20 +12,20 @@ use contextd::{
         SessionState,
         answers::{Approval, NextStep},
         change::{Answer, Synthetic},
+        compaction::{Beginning, Cost, GivenUp, Replacement},
         counters::{Counter, Shift},
         ending::End,
         queue::Which,
         queue_rows::Withdrawal,
+        revision::{NewConfig, NewRevision},
     },
     store::{
         answers::Submission,
-        compaction::{Beginning, CompactionStatus, Cost, GivenUp, Replacement},
+        compaction::CompactionStatus,
         delete::Deletion,
         fork::Source,
         import::Import,
         queue::{Delivery, Enqueued, NewQueued, QueueState},
-        session::NewConfig,
-        update::NewRevision,
     },
 };
 
@@ -356,13 +356,12 @@ impl Actor {
             paths: Vec::new(),
         }];
         let revision = NewRevision {
-            new: &new,
+            new,
             from: head.revision,
             events: &events,
-            idempotency: &idempotency,
         };
         if let Some(Some(updated)) = self
-            .insist(async || store.update(&key, &revision).await)
+            .insist(async || store.update(&key, &revision, &idempotency).await)
             .await
         {
             let session = key.session.to_string();
@@ -519,12 +518,11 @@ impl Actor {
             compaction: &id,
             seen,
             info: b"",
-            started: b"",
-            expired: b"",
-            idempotency: &idempotency,
+            started: &payloads::compaction_started(id.as_str()),
+            lease: store.lease(),
         };
         let begun = self
-            .insist(async || store.begin_compaction(&key, &begin).await)
+            .insist(async || store.begin_compaction(&key, &begin, &idempotency).await)
             .await;
         if begun.is_none_or(|begun| begun.status != Some(CompactionStatus::Running)) {
             return;
@@ -538,12 +536,9 @@ impl Actor {
             kept: &[],
             hides_pinned: false,
             shift,
-            summary: Some(&summary),
-            estimator: ESTIMATOR,
+            rows: &payloads::compacted_rows(id.as_str(), ESTIMATOR, Some(summary)),
             info: b"",
-            completed: &payloads::compacted(id.as_str()),
             cost: &Cost::default(),
-            accounts: Vec::new(),
         };
         let swapped = self
             .insist(async || store.swap_compaction(&key, &id, &replacement).await)
@@ -560,10 +555,9 @@ impl Actor {
             }
             Some(CompactionStatus::Running | CompactionStatus::Failed) | None => {
                 let given_up = GivenUp {
+                    rows: &payloads::given_up_rows(id.as_str()),
                     info: b"",
-                    failed: b"",
                     cost: &Cost::default(),
-                    accounts: &[],
                 };
                 self.ask(store.fail_compaction(&key, &id, &given_up)).await;
             }
@@ -650,10 +644,11 @@ impl Actor {
         };
         let id = CompactionId::new(row.get::<_, String>(0));
         let seen = row.get(1);
+        let reverted = payloads::compaction_reverted(id.as_str());
         let reverted = self
             .insist(async || {
                 store
-                    .revert_compaction(&key, &id, seen, b"", &idempotency)
+                    .revert_compaction(&key, &id, seen, &reverted, &idempotency)
                     .await
             })
             .await;

@@ -3,8 +3,11 @@
 use contextd::{
     model::{CompactionId, Seq},
     pb,
-    session::counters::{Counter, Shift},
-    store::compaction::{Beginning, Compacted, CompactionStatus, Cost, GivenUp, Replacement},
+    session::{
+        compaction::{Beginning, Cost, GivenUp, Replacement},
+        counters::{Counter, Shift},
+    },
+    store::compaction::{Compacted, CompactionStatus},
 };
 
 use prost::Message as _;
@@ -37,11 +40,13 @@ pub(super) async fn begin(
         compaction: &compaction,
         seen,
         info: b"",
-        started: b"",
-        expired: b"",
-        idempotency,
+        started: &payloads::compaction_started(id),
+        lease: store.lease(),
     };
-    store.begin_compaction(key, &begin).await.unwrap()
+    store
+        .begin_compaction(key, &begin, idempotency)
+        .await
+        .unwrap()
 }
 
 /// Puts a summary of the first message in force.
@@ -55,18 +60,16 @@ pub(super) async fn swap(store: &Store, key: &SessionKey, id: &str) -> Compacted
     shift.messages(0, 0);
     shift.count(Counter::User, -1, -11);
     shift.count(Counter::Summary, 1, 2);
+    let rows = payloads::compacted_rows(id, ESTIMATOR, Some(summary));
     let replacement = Replacement {
         from: Seq(2),
         to: Seq(2),
         kept: &[],
         hides_pinned: false,
         shift,
-        summary: Some(&summary),
-        estimator: ESTIMATOR,
+        rows: &rows,
         info: b"info",
-        completed: &payloads::compacted(id),
         cost: &Cost::default(),
-        accounts: Vec::new(),
     };
     store
         .swap_compaction(key, &CompactionId::new(id), &replacement)
@@ -138,24 +141,25 @@ async fn a_compaction_is_swapped_in_beside_appends_and_taken_back() {
     );
 
     let id = CompactionId::new("k1");
+    let reverted = payloads::compaction_reverted("k1");
     let stale = world
         .store
-        .revert_compaction(&key, &id, 0, b"", &request("undo"))
+        .revert_compaction(&key, &id, 0, &reverted, &request("undo"))
         .await
         .unwrap();
     assert_eq!((stale.moved, stale.context_version), (None, Some(1)));
-    let reverted = world
+    let taken_back = world
         .store
-        .revert_compaction(&key, &id, 1, b"", &request("undo"))
+        .revert_compaction(&key, &id, 1, &reverted, &request("undo"))
         .await
         .unwrap();
     assert_eq!(
-        (reverted.moved.unwrap().context_version, reverted.status),
+        (taken_back.moved.unwrap().context_version, taken_back.status),
         (2, Some(CompactionStatus::Reverted))
     );
     let repeated = world
         .store
-        .revert_compaction(&key, &id, 2, b"", &request("undo"))
+        .revert_compaction(&key, &id, 2, &reverted, &request("undo"))
         .await
         .unwrap();
     assert_eq!(
@@ -191,10 +195,9 @@ async fn a_compaction_swap_is_refused_after_a_context_change() {
         (None, Some(CompactionStatus::Running))
     );
     let given_up = GivenUp {
+        rows: &payloads::given_up_rows("k1"),
         info: b"",
-        failed: b"",
         cost: &Cost::default(),
-        accounts: &[],
     };
     let failed = world
         .store
@@ -269,7 +272,11 @@ async fn only_the_newest_active_compaction_can_be_reverted() {
     }
     let first = CompactionId::new("k1");
     let second = CompactionId::new("k2");
-    let revert = |id, seen| world.store.revert_compaction(&key, id, seen, b"", &NONE);
+    let reverted = payloads::compaction_reverted("k");
+    let revert = |id, seen| {
+        let store = &world.store;
+        store.revert_compaction(&key, id, seen, &reverted, &NONE)
+    };
     assert_eq!(revert(&first, 2).await.unwrap().moved, None);
     assert_eq!(
         revert(&second, 2)
@@ -320,10 +327,9 @@ static NONE: Idempotency = Idempotency {
 /// Gives up the running compaction.
 async fn give_up(world: &World, key: &SessionKey, id: &str) {
     let given_up = GivenUp {
+        rows: &payloads::given_up_rows("k1"),
         info: b"",
-        failed: b"",
         cost: &Cost::default(),
-        accounts: &[],
     };
     world
         .store

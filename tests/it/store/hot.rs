@@ -3,7 +3,7 @@
 
 use contextd::store::{hot_statements, hot_transitions, named_parameters::Named, rows::PARAMETERS};
 
-use super::plans::{MEASURED, arguments, tail};
+use super::plans::{arguments, tail};
 
 /// The statement that writes which media a message has.
 const MEDIA: &str = "store::rows::media";
@@ -15,11 +15,7 @@ fn place(transition: &str) -> (&'static str, &'static str) {
         "commit" => ("turns", "turns-t1"),
         "queue_outcome" => ("queue", "queue-t1"),
         "open_at" => ("long", "long-t1"),
-        "fail_compaction" | "swap" => ("compacting", ""),
-        "revert" => ("compacted", ""),
-        "record_usage" | "import" => ("imported", ""),
-        "prune" => ("cleared", ""),
-        "restore" => ("pruned", ""),
+        "import" => ("imported", ""),
         _ => ("run", "run-t1"),
     }
 }
@@ -44,24 +40,12 @@ fn named_arguments(transition: &str, statement: &Named, (session, turn): (&str, 
 /// What a transition takes otherwise than the others.
 fn of_transition(transition: &str, name: &str) -> Option<&'static str> {
     let argument = match (transition, name) {
-        ("record_usage" | "import", "op") => "1",
+        ("import", "op") => "1",
         ("commit", name) => return of_commit(name),
         ("queue_outcome", "message") => "'q1'",
-        ("begin_compaction", "compaction") => "'new-compaction'",
-        ("revert", "seen") => "1",
-        ("swap", "from_seq" | "to_seq") => "2",
-        ("swap", name) if name.starts_with("message_") => "'{}'",
-        ("swap", "shift_messages" | "shift_overhead") => "0",
-        ("record_usage", "kind") => "'usage_recorded'",
-        ("prune", "kind") => "'context_pruned'",
-        ("prune", "messages") => "array['cleared-results']",
-        ("restore", "kind") => "'context_restored'",
-        ("restore", "messages") => "array['pruned-results']",
-        ("restore", "seen") => "1",
         ("import", "call_ids") => "array['n1']",
         ("import", "call_names") => "array['look']",
         ("import", "call_parts") => "array[0]",
-        ("update", "kinds") => "array['session_updated', 'model_switched']",
         _ => return None,
     };
     Some(argument)
@@ -112,8 +96,25 @@ fn of_commit(name: &str) -> Option<&'static str> {
         "leaving_events" => "array[0]",
         "leaving_into" => "array['new-message']",
         "drop_reasons" => "array[null]::smallint[]",
-        "at" => "9223372036854775807",
         "led" => "'[]'",
+        "measured_at" | "failed_info" | "predecessor" => "null",
+        "turn_last_seq" => "900001",
+        "configures" => "true",
+        "expires_after" | "compaction_lease" => "60",
+        "tools_estimator" => "'test'",
+        "marked_messages" => "array['new-message']",
+        "described" | "summary" => "'new-message'",
+        "marked_positions" => "array[0]",
+        "description" | "begun_info" | "applied_info" => "''",
+        "begun_compaction" | "moved_compaction" | "applied_compaction" => "'new-compaction'",
+        "failed_compaction" => "'another-compaction'",
+        "reverted" => "array['new-compaction']",
+        "moved_to" | "pruned_at" | "placeholder" | "from_seq" | "to_seq" | "reverted_at" => "1",
+        "kept" => "array[]::bigint[]",
+        "hides_pinned" => "false",
+        "applied_messages" | "applied_overhead" => "0",
+        "applied_tokens" => "array_fill(0::bigint, array[9])",
+        "applied_parts" => "array_fill(0, array[9])",
         _ => return None,
     };
     Some(argument)
@@ -137,7 +138,6 @@ fn of_any_transition(name: &str) -> &'static str {
         "timeout" => "600",
         "ttl" => "60",
         "known_at" => "null",
-        "measured" => MEASURED,
         "request_id" => "'r'",
         "request_hash" => "'hash'",
         "toolset" => "'new-toolset'",
@@ -162,7 +162,7 @@ fn of_any_transition(name: &str) -> &'static str {
         "continues" => "true",
         // Both messages that wait.
         "next_seq" => "4",
-        "state" | "mode" | "cause" | "purpose" | "placeholder" | "context" => "1",
+        "state" | "mode" | "cause" | "purpose" | "context" => "1",
         "begun_steps" | "seen" | "open_calls" => "0",
         "queued" => "array['q1', 'q2']",
         "queued_statuses" => "array[1, 1]::smallint[]",
@@ -186,20 +186,7 @@ fn of_any_transition(name: &str) -> &'static str {
         "sessions" => "array['run']",
         "epochs" => "array[1]",
         "turns" => "array['run-t1']",
-        // A compaction with a summary.
-        "compaction" => "'k'",
-        "accounts" => "array[]::bytea[]",
-        "summary" => "'new-message'",
-        "summary_role" => "2",
-        "summary_tokens" => "4",
-        "summary_info" => "''",
-        "kept" => "array[]::bigint[]",
-        "hides_pinned" => "false",
         "at" => "399",
-        // A result that is cleared, and comes back.
-        "positions" => "array[0]",
-        "pruned_at" => "8",
-        "message" => "'calls'",
         // A message with a call that is answered, an answer to a call that was open, and an output
         // that was cut.
         "appended_events" => "array[1]",
@@ -225,13 +212,9 @@ fn of_any_transition(name: &str) -> &'static str {
     }
 }
 
-/// Messages here have no media, those that are imported are written by a statement of their own, and nothing
-/// is taken back.
+/// Messages here have no media, and those that are imported are written by a statement of their own.
 fn is_needed(transition: &str, statement: &str) -> bool {
-    let takes_back = statement.starts_with("store::rollback::");
-    statement != MEDIA
-        && !takes_back
-        && (transition, statement) != ("import", "store::rows::messages")
+    statement != MEDIA && (transition, statement) != ("import", "store::rows::messages")
 }
 
 /// What is looked at: a statement by itself, or one of a transition, which runs after those before

@@ -4,13 +4,11 @@ use contextd::{
     model::{CancelCause, CompactionId},
     session::{
         SessionState,
-        counters::{Counter, Shift},
-    },
-    store::{
         compaction::{Cost, Replacement},
-        prune::Marks,
-        take::Take,
+        counters::{Counter, Shift},
+        marks::Marking,
     },
+    store::take::Take,
 };
 use proptest::{prelude::*, test_runner::TestRunner};
 
@@ -307,12 +305,9 @@ impl Driver<'_> {
             kept: &[],
             hides_pinned: false,
             shift,
-            summary: Some(&summary),
-            estimator: ESTIMATOR,
+            rows: &payloads::compacted_rows(&id, ESTIMATOR, Some(summary)),
             info: b"",
-            completed: &payloads::compacted(&id),
             cost: &Cost::default(),
-            accounts: Vec::new(),
         };
         let id = CompactionId::new(id);
         self.world
@@ -337,7 +332,13 @@ impl Driver<'_> {
             let reverted = self
                 .world
                 .store
-                .revert_compaction(&self.key, &id, seen, b"", &unremembered())
+                .revert_compaction(
+                    &self.key,
+                    &id,
+                    seen,
+                    &payloads::compaction_reverted(id.as_str()),
+                    &unremembered(),
+                )
                 .await;
             reverted.unwrap().moved.unwrap();
         }
@@ -352,39 +353,25 @@ impl Driver<'_> {
                 .filter(|(_, part)| {
                     matches!(part.part.content, Content::ToolResult(_)) && part.pruned.is_none()
                 })
-                .map(|(position, _)| (message.id.clone(), position))
+                .map(|(position, part)| ((message.id.clone(), position), part.size.tokens))
         });
-        let places: Vec<_> = results.collect();
+        let (places, tokens): (Vec<_>, Vec<u32>) = results.unzip();
+        let saved = tokens.iter().map(|tokens| i64::from(*tokens) - 1).sum();
         let Some(seen) = seen.context_version.filter(|_| !places.is_empty()) else {
             return;
         };
-        let marks = Marks {
+        let marking = Marking {
             seen,
             places: &places,
-            payload: b"",
-            led: "",
-            idempotency: &unremembered(),
+            tokens: saved,
+            event: &payloads::pruned(),
         };
-        self.world
-            .store
-            .prune(&self.key, &marks, 1)
-            .await
-            .unwrap()
-            .unwrap();
-        assert_eq!(
-            self.world.store.prune(&self.key, &marks, 1).await.unwrap(),
-            None,
-            "the context is another one"
-        );
-        let marks = Marks {
-            seen: self.version().await,
-            ..marks
-        };
-        assert_eq!(
-            self.world.store.prune(&self.key, &marks, 1).await.unwrap(),
-            None,
-            "they are cleared"
-        );
+        let store = &self.world.store;
+        let nobody = unremembered();
+        let prune = || store.prune(&self.key, &marking, 1, (&nobody, ""));
+        prune().await.unwrap().unwrap();
+        let again = prune().await.unwrap();
+        assert_eq!(again, None, "the context is another one");
     }
 
     /// Takes the newest prune back, as far as the model would see what it cleared.
@@ -398,22 +385,22 @@ impl Driver<'_> {
             .await
             .unwrap()
             .unwrap();
+        let tokens = found.results.iter().map(|it| i64::from(it.saved)).sum();
         let places: Vec<_> = found
             .results
             .into_iter()
             .map(|result| result.place)
             .collect();
-        let marks = Marks {
+        let marking = Marking {
             seen: found.version,
             places: &places,
-            payload: b"",
-            led: "",
-            idempotency: &unremembered(),
+            tokens,
+            event: &payloads::restored(),
         };
         let moved = self
             .world
             .store
-            .restore(&self.key, &marks, at)
+            .restore(&self.key, &marking, at, &unremembered())
             .await
             .unwrap();
         assert_eq!(moved.is_some(), !places.is_empty());

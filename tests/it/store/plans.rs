@@ -3,10 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use contextd::{
-    model::CancelCause,
-    store::{named_parameters::Named, prune::Marks},
-};
+use contextd::{model::CancelCause, store::named_parameters::Named};
 use serde_json::Value;
 use tokio_postgres::{Client, SimpleQueryMessage};
 
@@ -27,6 +24,7 @@ pub(super) fn tail(session: &str) -> Vec<&str> {
         "array[2]::smallint[]",
         "array[1]",
         "array[4]",
+        "array[false]",
         "array[false]",
         "array['']::bytea[]",
         "array['new-message']",
@@ -49,9 +47,6 @@ fn with<'a>(mut arguments: Vec<&'a str>, more: &[&'a str]) -> Vec<&'a str> {
     arguments
 }
 
-/// What a call measured.
-pub(super) const MEASURED: &str = "array[0, 100, 10, 20, 50, 98, 4]::bigint[]";
-
 fn in_session(session: &'static str, more: &[&'static str]) -> Vec<&'static str> {
     with(vec!["'t'", session], more)
 }
@@ -60,7 +55,7 @@ fn in_session(session: &'static str, more: &[&'static str]) -> Vec<&'static str>
 pub(super) fn arguments(statement: &str) -> Vec<&'static str> {
     let keys = |more: &[&'static str]| with(vec!["array['t']", "array['run']"], more);
     match statement {
-        "lock_run" | "last_role" => in_session("'run'", &[]),
+        "last_role" => in_session("'run'", &[]),
         "revision_at" => in_session("'long'", &["100"]),
         "since" => in_session("'long'", &["'m100'"]),
         "head" => in_session("'run'", &["'r'"]),
@@ -110,21 +105,9 @@ fn arguments_beside_turns(statement: &str) -> Vec<&'static str> {
         "doomed" => in_session("'run'", &["'r'"]),
         "renew_compaction" => in_session("'compacting'", &["'k'", "30"]),
         "event" => in_session("'long'", &["100"]),
-        "compaction_outcome" => in_session("'compacting'", &["'k'"]),
-        "compaction_spend" => in_session(
-            "'compacting'",
-            &[
-                "'k'",
-                "1",
-                "true",
-                "9",
-                "9",
-                "0",
-                "0",
-                "0",
-                "'scripted/demo'",
-            ],
-        ),
+        "standing" => in_session("'compacted'", &["'k'"]),
+        "added_by_turn" => in_session("'run'", &["'run-t1'"]),
+        "compactions_over_turn" => in_session("'compacted'", &["'compacted-t1'"]),
         "compactions" => in_session("'compacted'", &["null", "10"]),
         "compaction" => in_session("'compacted'", &["'k'"]),
         "compaction_in_force" | "newest_compaction" => in_session("'compacted'", &[]),
@@ -215,25 +198,6 @@ async fn scenes(world: &World, client: &Client) {
         .await
         .moved
         .unwrap();
-    for session in ["cleared", "pruned"] {
-        let call = format!("{session}-call");
-        world.waiting(session, &[&call]).await;
-        submit(store, &key(session), &[&call], &none).await;
-    }
-    let places = [(MessageId::new("pruned-results"), 0)];
-    let marks = Marks {
-        seen: 0,
-        places: &places,
-        payload: b"",
-        led: "",
-        idempotency: &none,
-    };
-    let pruned = store
-        .prune(&key("pruned"), &marks, 1)
-        .await
-        .unwrap()
-        .unwrap();
-    assert_eq!(pruned.last_seq, Seq(8));
     world.idle("imported").await;
     client.batch_execute(IMPORTED).await.unwrap();
     client.batch_execute(QUEUES).await.unwrap();
@@ -443,7 +407,7 @@ type Pages = BTreeMap<(String, &'static str), i64>;
 
 /// Statements that change a compaction that is being made. In the sessions of this test there is none.
 const WITHOUT_COMPACTION: [&str; 2] = [
-    "store::commit::compaction",
+    "store::commit::fail_compaction",
     "store::import::import_compaction",
 ];
 

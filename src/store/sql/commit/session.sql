@@ -7,7 +7,8 @@ update session_run r
        next_seq = :next_seq, context_version = :context_version, ctx_tokens = :context_tokens, anchor_model = :anchor_model, anchor_version = :anchor_version,
        anchor_input = :anchor_input, anchor_output = :anchor_output, anchor_tokens = :anchor_tokens, anchor_cached = :anchor_cached,
        anchor_estimated = :anchor_estimated, anchor_basis = :anchor_basis,
-       anchor_at = case when :measured::boolean then now() else r.anchor_at end, growth = :growth,
+       anchor_at = case when :measured::boolean then now() else coalesce(:measured_at::timestamptz, r.anchor_at) end, growth = :growth,
+       revision = :revision::bigint,
        turn_deadline = coalesce(now() + make_interval(secs => :turn_ends_within::float8), r.turn_deadline),
        lease_until = coalesce(now() + make_interval(secs => :lease::float8), r.lease_until),
        tool_deadline = least(:wake_at::timestamptz, now() + make_interval(secs => :wake_within::float8))

@@ -4,6 +4,6 @@ update turns t
        request = coalesce(:turn_request::bytea, t.request), model = coalesce(:turn_model::text, t.model),
        state = coalesce(:turn_state::smallint, t.state), outcome = coalesce(:outcome::bytea, t.outcome),
        ended_at = case when :turn_state::smallint is null then t.ended_at else now() end,
-       last_seq = case when :turn_state::smallint is null then t.last_seq else :next_seq::bigint - 1 end,
+       last_seq = coalesce(:turn_last_seq::bigint, t.last_seq),
        {turn_spent}
  where t.tenant_id = :tenant and t.session_id = :session and t.turn_id = :turn and {accepted}

@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use crate::{
-    codec,
     model::{
         Compaction, CompactionState, Payload, SessionKey, TenantId, TokenCount,
         command::RevertCompaction,
@@ -66,7 +65,7 @@ impl Engine {
             reverted_at: Some(self.now()),
             ..found
         };
-        let reverted = codec::event::encode(&Payload::CompactionReverted(Box::new(told))).payload;
+        let reverted = Payload::CompactionReverted(Box::new(told));
         let seen = session.context_version;
         let answer = match self
             .store

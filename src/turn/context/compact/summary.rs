@@ -26,7 +26,7 @@ use crate::{
         registry::Resolved,
     },
     quota::TokenReservation,
-    store::compaction::Cost,
+    session::compaction::Cost,
     telemetry::{
         Trace,
         metrics::{CallOutcome, ModelCall},

@@ -1,0 +1,61 @@
+//! Results that the model sees no longer, or again, as parameters of their commit.
+
+use crate::{
+    session::marks::{Mark, Marks},
+    store::{pipeline::Param, rows::signed},
+};
+
+/// All columns of them.
+#[derive(Default)]
+pub(super) struct MarkColumns<'a> {
+    mark: Option<Mark>,
+    messages: Vec<&'a str>,
+    positions: Vec<i32>,
+    placeholder: i32,
+    pruned_at: i64,
+}
+
+impl<'a> From<Option<Marks<'a>>> for MarkColumns<'a> {
+    fn from(marks: Option<Marks<'a>>) -> Self {
+        let Some(Marks { places, mark }) = marks else {
+            return Self::default();
+        };
+        let mut columns = Self {
+            mark: Some(mark),
+            ..Self::default()
+        };
+        for (message, position) in places {
+            columns.messages.push(message.as_str());
+            columns
+                .positions
+                .push(i32::try_from(*position).unwrap_or(i32::MAX));
+        }
+        match mark {
+            Mark::Cleared { placeholder } => columns.placeholder = signed(placeholder),
+            Mark::Returned { pruned_at } => columns.pruned_at = pruned_at.0,
+        }
+        columns
+    }
+}
+
+impl MarkColumns<'_> {
+    pub(super) fn values(&self) -> [(&'static str, Param<'_>); 4] {
+        [
+            ("marked_messages", &self.messages),
+            ("marked_positions", &self.positions),
+            ("placeholder", &self.placeholder),
+            ("pruned_at", &self.pruned_at),
+        ]
+    }
+
+    /// Whether a statement of that name has something to write. `None`: it is another one's.
+    pub(super) fn need(&self, statement: &str) -> Option<bool> {
+        match statement {
+            "store::commit::prune" => Some(matches!(self.mark, Some(Mark::Cleared { .. }))),
+            "store::commit::past_prune" | "store::commit::restore" => {
+                Some(matches!(self.mark, Some(Mark::Returned { .. })))
+            }
+            _ => None,
+        }
+    }
+}

@@ -1,4 +1,0 @@
--- store::update::session_used
-update session_activity a
-   set updated_at = now(), ttl = make_interval(secs => :ttl)
- where a.tenant_id = :tenant and a.session_id = :session and {accepted}
