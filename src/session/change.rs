@@ -6,13 +6,13 @@ use jiff::Timestamp;
 
 use super::{
     Session,
-    compaction::CompactionChange,
+    compaction_rows::CompactionChange,
+    config_rows::NewConfig,
     cost::{self, StepCost},
     counters::{Counter, Shift},
-    marks::Marks,
+    mark_rows::Marks,
     new_calls::Batch,
     queue_rows::{QueueChange, Withdrawal},
-    revision::NewConfig,
     rows::Rows,
 };
 use crate::model::{

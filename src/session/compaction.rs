@@ -6,26 +6,14 @@ use std::time::Duration;
 use super::{
     Session, SessionState,
     change::{Change, Event, Spent},
+    compaction_rows::{CompactionChange, Cost, Replacement, Running},
     counters::Shift,
     rows::Rows,
 };
-use crate::model::{
-    CompactionId, MessageId, Payload, Seq, StepPosition, Usage, UsagePurpose, UsageTotals,
-};
+use crate::model::{CompactionId, Payload, StepPosition, UsagePurpose};
 
 #[cfg(test)]
 mod tests;
-
-/// The compaction that is being made.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Running {
-    /// Its id.
-    pub id: CompactionId,
-    /// The version of the context that it is made from, moved by messages that were added behind all of it.
-    pub context_version: i64,
-    /// Nobody makes it any more.
-    pub lease_is_over: bool,
-}
 
 /// A compaction in force, or one that a newer one builds on.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -51,27 +39,6 @@ pub struct Beginning<'a> {
     pub lease: Duration,
 }
 
-/// What stands in the transcript's place from now on.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Replacement<'a> {
-    /// The seq of the first message that it stands for.
-    pub from: Seq,
-    /// The seq of the last one.
-    pub to: Seq,
-    /// Messages in between that stay; beside those that are pinned, unless such are hidden.
-    pub kept: &'a [Seq],
-    /// Pinned messages that are not among `kept` are hidden too.
-    pub hides_pinned: bool,
-    /// What changes in the counters, the summary included.
-    pub shift: Shift,
-    /// Its event first, with the summary if there is one, then how its calls are reported.
-    pub rows: &'a Rows,
-    /// The encoded compaction.
-    pub info: &'a [u8],
-    /// What it cost.
-    pub cost: &'a Cost,
-}
-
 /// A compaction that is given up.
 #[derive(Debug, Clone, Copy)]
 pub struct GivenUp<'a> {
@@ -81,70 +48,6 @@ pub struct GivenUp<'a> {
     pub info: &'a [u8],
     /// What was spent on it.
     pub cost: &'a Cost,
-}
-
-/// What was spent on a compaction: by the turn that is live when it ends, if one is.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Cost {
-    /// The model that was called.
-    pub model: String,
-    /// The calls, those that failed too. `None` means it is not known.
-    pub calls: Vec<Option<Usage>>,
-}
-
-impl Cost {
-    /// All calls together.
-    pub fn totals(&self) -> UsageTotals {
-        let calls = self.calls.iter();
-        calls.fold(UsageTotals::default(), |sum, usage| {
-            sum.plus(usage.as_ref())
-        })
-    }
-}
-
-/// What becomes of a compaction.
-#[derive(Debug, Clone, PartialEq)]
-pub enum CompactionChange<'a> {
-    /// It is being made.
-    Begins {
-        /// Which.
-        compaction: &'a CompactionId,
-        /// It, encoded.
-        info: &'a [u8],
-        /// For how long it has its lease.
-        lease: Duration,
-    },
-    /// It is given up. The context stays as it is.
-    Fails {
-        /// Which.
-        compaction: CompactionId,
-        /// It, encoded. `None`: as it is.
-        info: Option<&'a [u8]>,
-    },
-    /// It is in force.
-    Applies {
-        /// Which.
-        compaction: CompactionId,
-        /// The one that it builds on.
-        predecessor: Option<CompactionId>,
-        /// What it stands for.
-        replacement: Replacement<'a>,
-    },
-    /// It is in force no more.
-    Reverts {
-        /// Which.
-        compaction: CompactionId,
-        /// The seq that says so.
-        at: Seq,
-    },
-}
-
-impl<'a> Replacement<'a> {
-    /// The message that stands for what is left out. `None`: messages are only left out.
-    pub fn summary(&self) -> Option<&'a MessageId> {
-        let mut messages = self.rows.messages.iter();
-        messages.next().map(|placed| &placed.message.id)
-    }
 }
 
 /// Begins a compaction. One that nobody makes any more is given up first. `None`: another one is being made,

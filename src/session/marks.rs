@@ -5,14 +5,12 @@ use super::{
     Session, SessionState,
     change::Change,
     counters::{Counter, Shift},
+    mark_rows::{Mark, Marks, Place},
 };
-use crate::model::{MessageId, Payload, Seq};
+use crate::model::{Payload, Seq};
 
 #[cfg(test)]
 mod tests;
-
-/// Where a result stands: its message, and its position in it.
-pub type Place = (MessageId, usize);
 
 /// Results to be cleared, or to come back.
 #[derive(Debug, Clone, Copy)]
@@ -25,30 +23,6 @@ pub struct Marking<'a> {
     pub tokens: i64,
     /// The event.
     pub event: &'a Payload,
-}
-
-/// What becomes of the results at these places.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Marks<'a> {
-    /// The places.
-    pub places: &'a [Place],
-    /// What becomes of them.
-    pub mark: Mark,
-}
-
-/// What becomes of a result.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Mark {
-    /// The model sees a placeholder in its place, of so many tokens.
-    Cleared {
-        /// How many.
-        placeholder: u32,
-    },
-    /// The model sees it again, which the prune with this seq had cleared.
-    Returned {
-        /// Which.
-        pruned_at: Seq,
-    },
 }
 
 /// Clears results. `None`: the context is another one than they were chosen from, there are none, or the

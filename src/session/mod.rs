@@ -7,10 +7,13 @@ pub mod append;
 pub mod cancel;
 pub mod change;
 pub mod compaction;
+pub mod compaction_rows;
+pub mod config_rows;
 pub mod cost;
 pub mod counters;
 pub mod deletion;
 pub mod ending;
+pub mod mark_rows;
 pub mod marks;
 pub mod new_calls;
 pub mod ownership;
@@ -29,6 +32,8 @@ pub mod take;
 pub mod usage;
 
 use jiff::Timestamp;
+
+use compaction_rows::Running;
 
 use crate::model::{Anchor, CancelCause, Delivery, Fence, MessageId, Seq, TurnId};
 
@@ -145,7 +150,7 @@ pub struct Session {
     /// The version of its context. Compactions, and messages that are added outside of turns, raise it.
     pub context_version: i64,
     /// The compaction that is being made.
-    pub compaction: Option<compaction::Running>,
+    pub compaction: Option<Running>,
     /// The messages that wait, in their order.
     pub queue: Vec<Waiting>,
 }

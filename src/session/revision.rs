@@ -1,22 +1,11 @@
 //! A new configuration of a session: a revision that is in force for whatever begins from now on, also in a
 //! turn that runs.
 
-use super::{Session, SessionState, change::Change};
-use crate::model::{Payload, SessionConfig};
+use super::{Session, SessionState, change::Change, config_rows::NewConfig};
+use crate::model::Payload;
 
 #[cfg(test)]
 mod tests;
-
-/// A configuration to be stored, with the size of its tools.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct NewConfig<'a> {
-    /// The configuration.
-    pub config: &'a SessionConfig,
-    /// Tokens of its tool definitions.
-    pub tools_tokens: u32,
-    /// Which estimator counted them.
-    pub estimator: &'a str,
-}
 
 /// A configuration that is to come in force.
 #[derive(Debug, Clone, Copy)]

@@ -5,7 +5,8 @@ use jiff::Timestamp;
 
 use super::{
     change::{Change, Event, Measured},
-    compaction::{Applied, CompactionChange},
+    compaction::Applied,
+    compaction_rows::CompactionChange,
     counters::Shift,
 };
 use crate::model::{Anchor, StepPosition};

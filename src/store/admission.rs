@@ -26,7 +26,7 @@ use crate::{
     session::{
         Session, SessionState,
         change::TurnRow,
-        revision::NewConfig,
+        config_rows::NewConfig,
         rows::Rows,
         start::{self, NewTurn, Opening},
     },

@@ -21,7 +21,8 @@ use crate::{
     session::{
         Session, SessionState,
         change::Change,
-        compaction::{self, Applied, Beginning, CompactionChange, GivenUp, Replacement},
+        compaction::{self, Applied, Beginning, GivenUp},
+        compaction_rows::{CompactionChange, Replacement},
         counters::Shift,
     },
 };

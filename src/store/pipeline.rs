@@ -205,8 +205,8 @@ impl Database {
     }
 }
 
-/// What a transaction is for: the name of its first statement that does more than lock, as its first
-/// line has it.
+/// What a transaction is for: the name of its first statement, as its first line has it, that does more than
+/// raise the version of the session.
 fn operation(statements: impl IntoIterator<Item = &'static str>) -> &'static str {
     let name = |sql: &'static str| {
         let name = sql.trim_start().strip_prefix("-- store::")?;
@@ -218,7 +218,7 @@ fn operation(statements: impl IntoIterator<Item = &'static str>) -> &'static str
         Some(&name[..end.map_or(name.len(), |(at, _)| at)])
     };
     let names: Vec<_> = statements.into_iter().filter_map(name).collect();
-    let acts = |name: &&&str| !name.starts_with("lock::");
+    let acts = |name: &&&str| **name != "idempotency::Request::raise";
     names
         .iter()
         .find(acts)
@@ -310,7 +310,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_transaction_is_named_after_its_first_statement_that_does_more_than_lock() {
+    fn a_transaction_is_named_after_its_first_statement_that_does_more_than_raise_a_version() {
         let check = |statements: &[&'static str], expected| {
             assert_eq!(operation(statements.iter().copied()), expected);
         };
@@ -321,12 +321,13 @@ mod tests {
         );
         check(
             &[
-                "-- store::lock::run\nselect 1",
+                "-- store::idempotency::Request::raise\nselect 1",
                 "-- store::commit::turn: all\nselect 1",
             ],
             "commit::turn",
         );
-        check(&["-- store::lock::run"], "lock::run");
+        let alone = "idempotency::Request::raise";
+        check(&["-- store::idempotency::Request::raise"], alone);
         check(&["select 1"], "other");
     }
 }

@@ -17,7 +17,8 @@ use crate::{
     model::{CallId, MessageId, Seq, SessionKey, command::Idempotency},
     session::{
         Session,
-        marks::{self, Marking, Place},
+        mark_rows::Place,
+        marks::{self, Marking},
     },
 };
 

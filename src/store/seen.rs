@@ -22,7 +22,9 @@ use crate::{
         CallId, CancelCause, CompactionId, Fence, MessageId, Seq, SessionKey, TurnId,
         command::Idempotency,
     },
-    session::{CancelRequest, Session, Version, Waiting, answers::OpenCall, compaction::Running},
+    session::{
+        CancelRequest, Session, Version, Waiting, answers::OpenCall, compaction_rows::Running,
+    },
 };
 
 /// A session, and which write left it so.

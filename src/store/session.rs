@@ -22,7 +22,7 @@ use crate::{
         Anchor, RequestId, Seq, SessionConfig, SessionId, SessionKey, TenantId, ToolSet, TurnId,
         command::Idempotency, ledger::ModelDependent,
     },
-    session::{SessionState, revision::NewConfig},
+    session::{SessionState, config_rows::NewConfig},
 };
 
 /// A session with its configuration in force.

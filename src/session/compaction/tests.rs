@@ -1,9 +1,12 @@
 //! One compaction at a time, in force only for the context that it was made from, and taken back as it came.
 
 use super::*;
-use crate::session::{
-    counters::Counter,
-    samples::{answer_rows, compaction, running, waiting, words},
+use crate::{
+    model::{Seq, Usage},
+    session::{
+        counters::Counter,
+        samples::{answer_rows, compaction, running, waiting, words},
+    },
 };
 
 fn making(id: &str, context_version: i64, lease_is_over: bool) -> Session {

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::{
-    model::PruneReport,
+    model::{MessageId, PruneReport},
     session::samples::{running, words},
 };
 

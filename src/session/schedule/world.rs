@@ -11,7 +11,9 @@ use super::{
         append,
         cancel::{self, Before, Cancel},
         change::{Answer, AnswerKind, Change, Synthetic},
-        compaction::{self, Applied, Beginning, Replacement, Running},
+        compaction::{self, Applied, Beginning},
+        compaction_rows::{Cost, Replacement, Running},
+        config_rows::NewConfig,
         cost::StepCost,
         counters::Shift,
         deletion::{self, Deletion},
@@ -21,7 +23,7 @@ use super::{
         ownership::{self, Heir},
         queue::{self, Which},
         queue_rows::{Joining, Withdrawal},
-        revision::{self, NewConfig, NewRevision},
+        revision::{self, NewRevision},
         rows::Rows,
         samples::{answer_rows, at, compaction as sample},
         start::{self, NewTurn, Opening},
@@ -641,7 +643,7 @@ impl World {
         }
         let mut shift = Shift::default();
         shift.messages(-1, -4);
-        let cost = compaction::Cost::default();
+        let cost = Cost::default();
         let replacement = Replacement {
             from: Seq(1),
             to: Seq(2),

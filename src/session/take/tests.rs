@@ -7,7 +7,7 @@ use crate::{
     model::{CancelCause, CompactionId, Delivery},
     session::{
         CancelRequest,
-        compaction::Running,
+        compaction_rows::Running,
         samples::{answer_rows, asap, measured, running, waiting, when_idle},
     },
 };

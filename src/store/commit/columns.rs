@@ -260,6 +260,7 @@ struct EventColumns {
     sizes: Vec<Option<i64>>,
     steps: Vec<i32>,
     attempts: Vec<i32>,
+    of_turn: Vec<bool>,
     refs: Vec<String>,
     /// The event that each reference belongs to, the first is 1.
     ref_events: Vec<i32>,
@@ -274,6 +275,7 @@ impl From<&Change<'_>> for EventColumns {
             sizes: Vec::new(),
             steps: Vec::new(),
             attempts: Vec::new(),
+            of_turn: Vec::new(),
             refs: Vec::new(),
             ref_events: Vec::new(),
         };
@@ -298,6 +300,10 @@ impl From<&Change<'_>> for EventColumns {
         for (at, event) in &change.events {
             columns.push(*at, written(event));
         }
+        // What comes after the end of a turn is not the turn's.
+        let end = change.seq_of_end().map(|end| end.0);
+        let last = |at: i64| end.is_none_or(|end| columns.first_seq + at <= end);
+        columns.of_turn = (0..).map(last).take(columns.kinds.len()).collect();
         columns
     }
 }
@@ -323,7 +329,7 @@ impl EventColumns {
         self.refs.extend(refs);
     }
 
-    fn values(&self) -> [(&'static str, Param<'_>); 8] {
+    fn values(&self) -> [(&'static str, Param<'_>); 9] {
         [
             ("first_seq", &self.first_seq),
             ("event_kinds", &self.kinds),
@@ -331,6 +337,7 @@ impl EventColumns {
             ("event_sizes", &self.sizes),
             ("event_steps", &self.steps),
             ("event_attempts", &self.attempts),
+            ("event_of_turn", &self.of_turn),
             ("refs", &self.refs),
             ("ref_events", &self.ref_events),
         ]

@@ -5,7 +5,7 @@ use crate::{
     session::{
         Session,
         change::Change,
-        compaction::{CompactionChange, Replacement},
+        compaction_rows::{CompactionChange, Replacement},
         counters::Shift,
     },
     store::pipeline::Param,

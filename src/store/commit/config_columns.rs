@@ -2,7 +2,7 @@
 
 use crate::{
     model::TenantId,
-    session::revision::NewConfig,
+    session::config_rows::NewConfig,
     store::{pipeline::Param, session::ConfigParams},
 };
 

@@ -1,7 +1,7 @@
 //! Results that the model sees no longer, or again, as parameters of their commit.
 
 use crate::{
-    session::marks::{Mark, Marks},
+    session::mark_rows::{Mark, Marks},
     store::{pipeline::Param, rows::signed},
 };
 

@@ -35,7 +35,8 @@ use crate::{
     },
     provider::registry::Resolved,
     session::{
-        compaction::{Beginning, Cost, GivenUp, Replacement},
+        compaction::{Beginning, GivenUp},
+        compaction_rows::{Cost, Replacement},
         rows::{NewMessage, Rows},
     },
     store::{

@@ -14,7 +14,7 @@ use crate::{
         event::{Payload, StoredEvent},
         policy::Changeable as _,
     },
-    session::marks::{Marking, Place},
+    session::{mark_rows::Place, marks::Marking},
     store,
     turn::{
         Error,

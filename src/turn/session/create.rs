@@ -11,7 +11,7 @@ use crate::{
         command::{CreateSession, Idempotency, SessionDraft},
         derive,
     },
-    session::revision::NewConfig,
+    session::config_rows::NewConfig,
     store::session::Session,
     turn::{Error, engine::Engine, settings::DEFAULT_POLICY},
 };

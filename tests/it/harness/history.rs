@@ -8,7 +8,8 @@ use contextd::{
     },
     pb::{self, MessageView, part::Content},
     session::{
-        compaction::{Beginning, Cost, Replacement},
+        compaction::Beginning,
+        compaction_rows::{Cost, Replacement},
         counters::{Counter, Shift},
         rows::NewMessage,
     },

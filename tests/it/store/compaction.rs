@@ -4,7 +4,8 @@ use contextd::{
     model::{CompactionId, Seq},
     pb,
     session::{
-        compaction::{Beginning, Cost, GivenUp, Replacement},
+        compaction::{Beginning, GivenUp},
+        compaction_rows::{Cost, Replacement},
         counters::{Counter, Shift},
     },
     store::compaction::{Compacted, CompactionStatus},

@@ -4,7 +4,7 @@ use contextd::{
     model::{CancelCause, CompactionId},
     session::{
         SessionState,
-        compaction::{Cost, Replacement},
+        compaction_rows::{Cost, Replacement},
         counters::{Counter, Shift},
         marks::Marking,
     },

@@ -31,10 +31,10 @@ use contextd::{
     session::{
         answers::{Approval, NextStep},
         change::{Answer, AnswerKind, Synthetic},
+        config_rows::NewConfig,
         cost::StepCost,
         ending::End,
         new_calls::{Batch, CallFate, NewCall},
-        revision::NewConfig,
         rows::{NewMessage, Rows},
         take::{Advance, Taken},
     },

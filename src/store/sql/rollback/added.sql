@@ -3,13 +3,15 @@ with t as (
   select t.first_seq, t.anchor_before as a from turns t where t.tenant_id = :tenant and t.session_id = :session and t.turn_id = :turn),
 m as (
   select m.message_id, m.tokens
-    from t join messages m on m.tenant_id = :tenant and m.session_id = :session and m.seq >= t.first_seq
+    from t
+    join lateral (select * from messages m
+                   where m.tenant_id = :tenant and m.session_id = :session and m.seq >= t.first_seq offset 0) m on true
    where m.turn_id = :turn and m.voided_at_seq is null),
--- Results come before the message that holds them.
+-- Results come before the message that holds them, which comes with the last of its batch.
 i as (
   select m.message_id from m
   union
-  select c.result_message_id from tool_calls c where c.tenant_id = :tenant and c.session_id = :session and c.turn_id = :turn)
+  select c.result_message_id from tool_calls c where c.tenant_id = :tenant and c.session_id = :session and c.turn_id = :turn and c.status < 3)
 select (select count(*) from m)::int as messages, (select coalesce(sum(m.tokens), 0) from m)::bigint as overhead,
        p.category, p.parts, p.tokens, p.pruned, p.saved,
        t.a ->> 'model' as anchor_model, (t.a ->> 'version')::bigint as anchor_version, (t.a ->> 'input')::int as anchor_input,

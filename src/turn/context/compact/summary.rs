@@ -26,7 +26,7 @@ use crate::{
         registry::Resolved,
     },
     quota::TokenReservation,
-    session::compaction::Cost,
+    session::compaction_rows::Cost,
     telemetry::{
         Trace,
         metrics::{CallOutcome, ModelCall},
