@@ -7,7 +7,7 @@ use tokio_postgres::Row;
 
 use super::{
     AdmittedAt, Error, Store,
-    commit::{Committed, Led, Races, Remember},
+    commit::{Committed, Led, Races, Remember, row_of},
     grant::Grant,
     idempotency::Remembered,
     named_parameters::{self, Named},
@@ -72,6 +72,7 @@ pub struct SessionHead {
 /// The second one answers.
 pub(super) static ADMIT_NEW: LazyLock<Vec<Named>> = named![
     "sql/admit_new/session.sql",
+    "sql/admit_new/context.sql",
     "sql/admit_new/run.sql",
     "sql/rows/events.sql",
     "sql/rows/messages.sql",
@@ -82,8 +83,8 @@ pub(super) static ADMIT_NEW: LazyLock<Vec<Named>> = named![
     "sql/rows/toolset.sql",
     "sql/rows/revision.sql",
     "sql/admit_new/session_used.sql",
-    "sql/admit_new/context.sql",
 ];
+const NEW_RUN: &str = "store::admission::admit_new";
 
 /// Who spoke last. A summary stands for older words, wherever it is.
 pub(super) const LAST_ROLE: &str = "-- store::admission::last_role
@@ -221,7 +222,7 @@ impl Store {
         let queries =
             named_parameters::queries(&ADMIT_NEW, &values, |name| admission.need(&rows, name))?;
         match self.database.transact(&queries).await {
-            Ok(answers) => match answers.get(1).and_then(|rows| rows.first()) {
+            Ok(answers) => match row_of(NEW_RUN, &queries, &answers) {
                 Some(row) => self.granted(&key, row).map(Some),
                 None => self.check_tenant(&key.tenant).await.map(|()| None),
             },

@@ -299,7 +299,11 @@ impl Store {
 }
 
 /// The row that a statement of that name gave.
-fn row_of<'r>(name: &str, queries: &[Query<'_>], answers: &'r [Vec<Row>]) -> Option<&'r Row> {
+pub(super) fn row_of<'r>(
+    name: &str,
+    queries: &[Query<'_>],
+    answers: &'r [Vec<Row>],
+) -> Option<&'r Row> {
     let mut both = queries.iter().zip(answers);
     let (_, rows) = both.find(|(query, _)| query.is_named(name))?;
     rows.first()

@@ -284,6 +284,8 @@ impl Seen {
         let session = self.session.as_ref().map(|seen| &seen.session);
         let session = session.filter(|session| session.state != SessionState::Deleted);
         let running = session.and_then(|session| session.compaction.as_ref());
+        // One that nobody makes any more stands in nobody's way: the next one gives it up.
+        let running = running.filter(|running| !running.lease_is_over);
         Compacted {
             moved: None,
             context_version: session.map(|session| session.context_version),
