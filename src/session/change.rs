@@ -10,6 +10,8 @@ use super::{
     config_rows::NewConfig,
     cost::{self, StepCost},
     counters::{Counter, Shift},
+    fork_rows::Forked,
+    import_rows::Imported,
     mark_rows::Marks,
     new_calls::Batch,
     queue_rows::{QueueChange, Withdrawal},
@@ -31,8 +33,8 @@ pub struct Change<'a> {
     pub about: Option<TurnId>,
     /// How long the owner has the lease from the commit on; zero ends it. `None` leaves it as it is.
     pub lease: Option<Duration>,
-    /// Somebody has to look at the open calls no later than this long from the commit on, beside the
-    /// time that the session says.
+    /// The open calls are due to be checked this long after the commit at the latest. The time in the session is
+    /// another bound.
     pub wake_within: Option<Duration>,
     /// How long the turn may take from the commit on. `None` leaves it as it is.
     pub turn_ends_within: Option<Duration>,
@@ -62,16 +64,22 @@ pub struct Change<'a> {
     pub described: Option<(&'a MessageId, &'a [u8])>,
     /// The configuration of a new revision.
     pub config: Option<NewConfig<'a>>,
-    /// Results that the model sees no longer, or again.
+    /// Tool results that are hidden from the model, or shown again.
     pub marks: Option<Marks<'a>>,
-    /// What becomes of compactions.
+    /// Compactions that begin or end.
     pub compactions: Vec<CompactionChange<'a>>,
+    /// Calls, answers and blobs of messages that a host appends.
+    pub imports: Option<Imported<'a>>,
+    /// What a fork gets from its source.
+    pub fork: Option<Forked<'a>>,
     /// What changes in the counters of the context.
     pub shift: Shift,
     /// What was shown of a message before it was written is committed or void.
     pub drops_partial: bool,
     /// It counts as a use of the session, which postpones its expiry.
     pub is_use: bool,
+    /// The session is new.
+    pub creates: bool,
     /// The session is deleted: it is no longer listed, and its last epoch is stored for a later session with
     /// the same id.
     pub deletes: bool,
@@ -106,7 +114,7 @@ pub struct TurnChange<'a> {
 }
 
 impl<'a> Change<'a> {
-    /// None of a session as it was seen.
+    /// A change of this session that changes nothing yet.
     pub(super) fn of(session: &Session) -> Self {
         Self {
             session: session.clone(),
@@ -129,28 +137,31 @@ impl<'a> Change<'a> {
             config: None,
             marks: None,
             compactions: Vec::new(),
+            imports: None,
+            fork: None,
             shift: Shift::default(),
             drops_partial: false,
             is_use: false,
+            creates: false,
             deletes: false,
             takes_back: false,
             next: None,
         }
     }
 
-    /// Adds rows, and what they change in the size of the transcript.
+    /// Adds rows, and counts them in the size of the context.
     pub(super) fn add(&mut self, rows: &'a Rows) {
-        self.tell_rows(rows);
+        self.add_uncounted(rows);
         self.shift_by(&rows.shift());
     }
 
-    /// Adds rows that do not change the size of the transcript by what they are.
-    pub(super) fn tell_rows(&mut self, rows: &'a Rows) {
+    /// Adds rows without counting them in the size of the context.
+    pub(super) fn add_uncounted(&mut self, rows: &'a Rows) {
         self.session.next_seq.0 += rows.count();
         self.rows = Some(rows);
     }
 
-    /// Changes the size of the transcript.
+    /// Changes the size of the context.
     pub(super) fn shift_by(&mut self, shift: &Shift) {
         self.shift = self.shift + *shift;
         self.session.messages += i64::from(shift.messages);
@@ -195,13 +206,14 @@ impl<'a> Change<'a> {
         self.shift_by(&shift);
     }
 
-    /// Adds the next event, which belongs to no step and is told as it is.
-    pub(super) fn tell(&mut self, payload: &Payload, size: Option<i64>) {
-        let told = Event::Told {
+    /// Adds an event that belongs to no step and whose payload is complete. `size`: for a change of the model, how many
+    /// messages there are.
+    pub(super) fn append_event(&mut self, payload: &Payload, size: Option<i64>) {
+        let complete = Event::Complete {
             payload: Box::new(payload.clone()),
             size,
         };
-        self.event_at(StepPosition::default(), told);
+        self.event_at(StepPosition::default(), complete);
     }
 
     /// Adds the next event, of this attempt at a step.
@@ -247,14 +259,14 @@ pub struct Spent<'a> {
     pub totals: UsageTotals,
 }
 
-/// When the session's anchor was measured.
+/// The time that is stored as that of the session's anchor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Measured {
-    /// The change leaves the anchor as it is.
+    /// The stored one stays.
     AsBefore,
-    /// The change measures it.
+    /// The time of the commit.
     Now,
-    /// The change goes back to an earlier one.
+    /// The time of an earlier anchor, which is in force again.
     At(Timestamp),
 }
 
@@ -306,16 +318,16 @@ pub enum Event {
         /// Takeovers since the last committed step.
         takeovers: u32,
     },
-    /// It is told as it is.
-    Told {
-        /// The event.
+    /// An event whose payload is complete.
+    Complete {
+        /// The payload.
         payload: Box<Payload>,
-        /// A number that belongs to it.
+        /// For a change of the model: how many messages there are.
         size: Option<i64>,
     },
-    /// Nobody makes a compaction any more.
+    /// The replica that made this compaction let its lease run out; the compaction has failed.
     CompactionLost(CompactionId),
-    /// A compaction is taken back with the turn whose messages it stands for.
+    /// A rolled-back turn had messages that this compaction stands for; it is reverted with them.
     CompactionReverted(CompactionId),
     /// A message waits no longer.
     Withdrawn {

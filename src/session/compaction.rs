@@ -1,5 +1,5 @@
-//! Compactions: made aside while turns go on, put in force if the context is still the one that they were made
-//! from, and taken back. A compaction that is being made has a lease of its own.
+//! Compactions. A replica makes one while turns go on, and renews its lease meanwhile. The compaction takes effect
+//! only if the context has not changed since, except for messages that were added behind it. It can be reverted.
 
 use std::time::Duration;
 
@@ -24,7 +24,7 @@ pub struct Applied {
     pub shift: Shift,
 }
 
-/// What a compaction is begun with.
+/// How a compaction begins.
 #[derive(Debug, Clone, Copy)]
 pub struct Beginning<'a> {
     /// Its id.
@@ -35,11 +35,11 @@ pub struct Beginning<'a> {
     pub info: &'a [u8],
     /// The event.
     pub started: &'a Payload,
-    /// For how long it has its lease.
+    /// How long the first lease lasts.
     pub lease: Duration,
 }
 
-/// A compaction that is given up.
+/// How a compaction fails.
 #[derive(Debug, Clone, Copy)]
 pub struct GivenUp<'a> {
     /// Its event first, then how its calls are reported.
@@ -50,8 +50,8 @@ pub struct GivenUp<'a> {
     pub cost: &'a Cost,
 }
 
-/// Begins a compaction. One that nobody makes any more is given up first. `None`: another one is being made,
-/// the context is another one than it is to be made from, or the session is deleted.
+/// Begins a compaction. A running one whose lease is over fails first. `None`: one is running and has its lease, the
+/// context has changed since it was read, or the session is deleted.
 pub fn begin<'a>(session: &Session, beginning: &Beginning<'a>) -> Option<Change<'a>> {
     let is_seen = session.context_version == beginning.seen;
     if session.state == SessionState::Deleted || !is_seen {
@@ -72,11 +72,12 @@ pub fn begin<'a>(session: &Session, beginning: &Beginning<'a>) -> Option<Change<
         context_version: session.context_version,
         lease_is_over: false,
     });
-    change.tell(beginning.started, None);
+    change.append_event(beginning.started, None);
     Some(change)
 }
 
-/// Gives up the compaction that nobody makes any more. `None`: there is no such compaction.
+/// Fails the running compaction if its lease is over. `None`: none is running, it still has its lease, or the session
+/// is deleted.
 pub fn expire(session: &Session) -> Option<Change<'static>> {
     let running = session.compaction.as_ref();
     let lost = running.filter(|running| running.lease_is_over)?;
@@ -94,7 +95,7 @@ pub fn expire(session: &Session) -> Option<Change<'static>> {
     Some(change)
 }
 
-/// Gives a compaction up. `None`: it is not being made.
+/// Fails a compaction. `None`: it is not running.
 pub fn fail<'a>(
     session: &Session,
     compaction: &CompactionId,
@@ -105,13 +106,13 @@ pub fn fail<'a>(
         compaction: compaction.clone(),
         info: Some(given_up.info),
     });
-    change.tell_rows(given_up.rows);
+    change.add_uncounted(given_up.rows);
     spend(&mut change, given_up.cost);
     Some(change)
 }
 
-/// Puts a compaction in force. Messages that were added meanwhile are no hindrance. `None`: it is not being
-/// made, or the context is another one than it was made from.
+/// Lets a compaction take effect. Messages may have been added meanwhile. `None`: it is not running, or the context
+/// has changed in another way since it began.
 pub fn swap<'a>(
     session: &Session,
     in_force: Option<&Applied>,
@@ -129,14 +130,14 @@ pub fn swap<'a>(
         predecessor: in_force.map(|applied| applied.id.clone()),
         replacement: *replacement,
     });
-    change.tell_rows(replacement.rows);
+    change.add_uncounted(replacement.rows);
     change.shift_by(&replacement.shift);
     spend(&mut change, replacement.cost);
     Some(change)
 }
 
-/// Takes the compaction in force back, and what it changed in the counters with it. `None`: another one is in
-/// force, the context is another one than was seen, or the session is deleted.
+/// Reverts the compaction in force, with its effect on the counters. `None`: another one is in force, the context has
+/// changed since it was read, or the session is deleted.
 pub fn revert(
     session: &Session,
     in_force: Option<&Applied>,
@@ -151,7 +152,7 @@ pub fn revert(
     let mut change = Change::of(session);
     change.session.context_version += 1;
     change.shift_by(&-applied.shift);
-    change.tell(reverted, None);
+    change.append_event(reverted, None);
     change.compactions.push(CompactionChange::Reverts {
         compaction: compaction.clone(),
         at: change.session.last_seq(),
@@ -159,7 +160,7 @@ pub fn revert(
     Some(change)
 }
 
-/// A change in which the compaction that is being made ends. `None`: it is not this one.
+/// The running compaction ends. `None`: it is not this one.
 fn end(session: &Session, compaction: &CompactionId) -> Option<Change<'static>> {
     let running = session.compaction.as_ref()?;
     if session.state == SessionState::Deleted || running.id != *compaction {

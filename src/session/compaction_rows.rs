@@ -1,33 +1,34 @@
-//! What a change does to compactions.
+//! The rows of compactions that a change writes.
 
 use std::time::Duration;
 
 use super::{counters::Shift, rows::Rows};
 use crate::model::{CompactionId, MessageId, Seq, Usage, UsageTotals};
 
-/// The compaction that is being made.
+/// A compaction that is running.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Running {
     /// Its id.
     pub id: CompactionId,
-    /// The version of the context that it is made from, moved by messages that were added behind all of it.
+    /// The version of the context that it is made from. Messages that are added behind it raise this version as well
+    /// as the session's.
     pub context_version: i64,
-    /// Nobody makes it any more.
+    /// The replica that made it let its lease run out.
     pub lease_is_over: bool,
 }
 
-/// What stands in the transcript's place from now on.
+/// What a compaction puts in the place of messages.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Replacement<'a> {
     /// The seq of the first message that it stands for.
     pub from: Seq,
     /// The seq of the last one.
     pub to: Seq,
-    /// Messages in between that stay; beside those that are pinned, unless such are hidden.
+    /// Messages in between that stay, beside pinned ones.
     pub kept: &'a [Seq],
-    /// Pinned messages that are not among `kept` are hidden too.
+    /// Pinned messages that are not among `kept` are left out too.
     pub hides_pinned: bool,
-    /// What changes in the counters, the summary included.
+    /// The change of the counters, the summary included.
     pub shift: Shift,
     /// Its event first, with the summary if there is one, then how its calls are reported.
     pub rows: &'a Rows,
@@ -37,12 +38,12 @@ pub struct Replacement<'a> {
     pub cost: &'a Cost,
 }
 
-/// What was spent on a compaction: by the turn that is live when it ends, if one is.
+/// What the model calls of a compaction cost.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Cost {
     /// The model that was called.
     pub model: String,
-    /// The calls, those that failed too. `None` means it is not known.
+    /// The usage of each call, also of those that failed. `None`: it is not known.
     pub calls: Vec<Option<Usage>>,
 }
 
@@ -56,45 +57,45 @@ impl Cost {
     }
 }
 
-/// What becomes of a compaction.
+/// A change of a compaction's row.
 #[derive(Debug, Clone, PartialEq)]
 pub enum CompactionChange<'a> {
-    /// It is being made.
+    /// A compaction begins.
     Begins {
         /// Which.
         compaction: &'a CompactionId,
-        /// It, encoded.
+        /// The encoded compaction.
         info: &'a [u8],
-        /// For how long it has its lease.
+        /// How long its first lease lasts.
         lease: Duration,
     },
-    /// It is given up. The context stays as it is.
+    /// It has failed.
     Fails {
         /// Which.
         compaction: CompactionId,
-        /// It, encoded. `None`: as it is.
+        /// The encoded compaction. `None`: the stored one stays.
         info: Option<&'a [u8]>,
     },
-    /// It is in force.
+    /// It takes effect.
     Applies {
         /// Which.
         compaction: CompactionId,
-        /// The one that it builds on.
+        /// The one that was in force before it.
         predecessor: Option<CompactionId>,
-        /// What it stands for.
+        /// What it puts in the place of which messages.
         replacement: Replacement<'a>,
     },
-    /// It is in force no more.
+    /// It is reverted.
     Reverts {
         /// Which.
         compaction: CompactionId,
-        /// The seq that says so.
+        /// The seq of the event.
         at: Seq,
     },
 }
 
 impl<'a> Replacement<'a> {
-    /// The message that stands for what is left out. `None`: messages are only left out.
+    /// The summary. `None`: messages are left out without one.
     pub fn summary(&self) -> Option<&'a MessageId> {
         let mut messages = self.rows.messages.iter();
         messages.next().map(|placed| &placed.message.id)

@@ -1,30 +1,30 @@
-//! What a change does to results that the model sees.
+//! The marks of pruning that a change writes.
 
 use crate::model::{MessageId, Seq};
 
 /// Where a result stands: its message, and its position in it.
 pub type Place = (MessageId, usize);
 
-/// What becomes of the results at these places.
+/// A mark on the results at these places.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Marks<'a> {
     /// The places.
     pub places: &'a [Place],
-    /// What becomes of them.
+    /// The mark.
     pub mark: Mark,
 }
 
-/// What becomes of a result.
+/// A mark on a tool result.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Mark {
-    /// The model sees a placeholder in its place, of so many tokens.
+    /// It is hidden: the model sees a placeholder.
     Cleared {
-        /// How many.
+        /// Tokens of the placeholder.
         placeholder: u32,
     },
-    /// The model sees it again, which the prune with this seq had cleared.
+    /// It is shown again.
     Returned {
-        /// Which.
+        /// The seq of the prune that had hidden it.
         pruned_at: Seq,
     },
 }

@@ -1,5 +1,5 @@
-//! Tool results that the model no longer sees, and their return. Anyone may write this beside a running turn:
-//! its owner is not refused anything, and sees that the version of the context moved.
+//! Pruning: tool results are hidden from the model, and shown again. It may happen while a turn runs. The owner of the
+//! turn then notices the new version of the context.
 
 use super::{
     Session, SessionState,
@@ -12,12 +12,12 @@ use crate::model::{Payload, Seq};
 #[cfg(test)]
 mod tests;
 
-/// Results to be cleared, or to come back.
+/// Tool results to be hidden, or to be shown again.
 #[derive(Debug, Clone, Copy)]
 pub struct Marking<'a> {
-    /// The version of the context that they were chosen from.
+    /// The version of the context in which they were chosen.
     pub seen: i64,
-    /// Where they stand.
+    /// Their places.
     pub places: &'a [Place],
     /// The tokens by which the transcript shrinks or grows.
     pub tokens: i64,
@@ -25,7 +25,7 @@ pub struct Marking<'a> {
     pub event: &'a Payload,
 }
 
-/// Clears results. `None`: the context is another one than they were chosen from, there are none, or the
+/// Hides results behind placeholders. `None`: the context has changed since they were chosen, there are none, or the
 /// session is deleted.
 pub fn prune<'a>(session: &Session, marking: &Marking<'a>, placeholder: u32) -> Option<Change<'a>> {
     let mut change = apply(session, marking, Mark::Cleared { placeholder })?;
@@ -33,7 +33,7 @@ pub fn prune<'a>(session: &Session, marking: &Marking<'a>, placeholder: u32) -> 
     Some(change)
 }
 
-/// Lets the model see results again that one prune had cleared. `None` as above.
+/// Shows results again that one prune had hidden. `None`: as above.
 pub fn restore<'a>(session: &Session, marking: &Marking<'a>, pruned_at: Seq) -> Option<Change<'a>> {
     let mut change = apply(session, marking, Mark::Returned { pruned_at })?;
     shift(&mut change, marking, -1);
@@ -51,7 +51,7 @@ fn apply<'a>(session: &Session, marking: &Marking<'a>, mark: Mark) -> Option<Cha
         places: marking.places,
         mark,
     });
-    change.tell(marking.event, None);
+    change.append_event(marking.event, None);
     Some(change)
 }
 

@@ -154,7 +154,7 @@ pub(super) fn words(events: &[(StepPosition, Event)]) -> Vec<String> {
             Event::MessageCommitted(message) => format!("committed {message}"),
             Event::StepStarted { prompt_tokens, .. } => format!("step of {prompt_tokens}"),
             Event::TurnRecovered { .. } => "recovered".to_owned(),
-            Event::Told { payload, size } => told(payload, *size),
+            Event::Complete { payload, size } => told(payload, *size),
             Event::CompactionLost(compaction) => format!("lost {compaction}"),
             Event::CompactionReverted(compaction) => format!("reverted {compaction}"),
             Event::Withdrawn { message, .. } => format!("withdrawn {message}"),

@@ -48,6 +48,6 @@ pub fn record<'a>(session: &Session, report: &Report<'a>) -> Option<Change<'a>> 
     }
     change.described = report.message;
     change.is_use = true;
-    change.tell(report.event, None);
+    change.append_event(report.event, None);
     Some(change)
 }

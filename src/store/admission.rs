@@ -1,24 +1,20 @@
 //! Admission: an idle session, or one that is made with it, gets a turn, its lease and its first
 //! events in one transaction.
 
-use std::{sync::LazyLock, time::Duration};
+use std::time::Duration;
 
 use tokio_postgres::Row;
 
 use super::{
-    AdmittedAt, Error, Store,
-    commit::{Committed, Led, Races, Remember, row_of},
+    Error, Store,
+    commit::{Committed, Led, Races, Remember},
     grant::Grant,
     idempotency::Remembered,
-    named_parameters::{self, Named},
-    pipeline::Param,
     row::{get, role, session_state},
-    rows::{Key, RowColumns},
+    rows::Key,
     seen::SeenSession,
-    session::ConfigParams,
 };
 use crate::{
-    codec,
     model::{
         MessageId, RequestId, Role, Seq, SessionKey, TurnId,
         command::{Idempotency, TurnRequest},
@@ -27,10 +23,10 @@ use crate::{
         Session, SessionState,
         change::TurnRow,
         config_rows::NewConfig,
+        creation,
         rows::Rows,
         start::{self, NewTurn, Opening},
     },
-    telemetry::Trace,
 };
 
 /// A turn to be admitted.
@@ -69,23 +65,6 @@ pub struct SessionHead {
     pub remembered: Option<Remembered>,
 }
 
-/// The second one answers.
-pub(super) static ADMIT_NEW: LazyLock<Vec<Named>> = named![
-    "sql/admit_new/session.sql",
-    "sql/admit_new/context.sql",
-    "sql/admit_new/run.sql",
-    "sql/rows/events.sql",
-    "sql/rows/messages.sql",
-    "sql/rows/parts.sql",
-    "sql/rows/media.sql",
-    "sql/admit_new/request.sql",
-    "sql/admit_new/turn.sql",
-    "sql/rows/toolset.sql",
-    "sql/rows/revision.sql",
-    "sql/admit_new/session_used.sql",
-];
-const NEW_RUN: &str = "store::admission::admit_new";
-
 /// Who spoke last. A summary stands for older words, wherever it is.
 pub(super) const LAST_ROLE: &str = "-- store::admission::last_role
     select m.role from messages m
@@ -96,16 +75,6 @@ pub(super) const HEAD: &str = "-- store::admission::head
       from session_run r
       left join idempotency i on i.tenant_id = $1 and i.session_id = $2 and i.request_id = $3
      where r.tenant_id = $1 and r.session_id = $2 and r.state <> 3";
-
-impl Admission<'_> {
-    /// Whether a statement of that name has something to write.
-    fn need(&self, rows: &RowColumns<'_>, statement: &str) -> bool {
-        match statement {
-            "store::admission::request" => self.idempotency.request.is_some(),
-            name => rows.need(name),
-        }
-    }
-}
 
 impl Store {
     /// Starts a turn in an existing, idle session. `None` means it is not idle, the request is
@@ -198,38 +167,13 @@ impl Store {
         &self,
         key: &SessionKey,
         admission: &Admission<'_>,
-        new: &NewConfig<'_>,
+        config: NewConfig<'_>,
     ) -> Result<Option<Grant>, Error> {
-        let config = ConfigParams::new(&key.tenant, new);
-        let key = Key::from(key);
-        let bound = AdmissionParams::new(self, admission);
-        let known_at = AdmittedAt::current();
-        let rows = RowColumns::from(admission.rows);
-        let mut values = rows.values(&key);
-        values.extend(bound.values());
-        values.extend([
-            ("toolset", &config.toolset_id as Param<'_>),
-            ("tools", &config.tools),
-            ("ttl", &config.ttl),
-        ]);
-        values.extend([
-            ("tools_tokens", &config.tokens as Param<'_>),
-            ("config", &config.config),
-            ("labels", &config.labels),
-            ("title", &config.title),
-            ("known_at", &known_at),
-        ]);
-        let queries =
-            named_parameters::queries(&ADMIT_NEW, &values, |name| admission.need(&rows, name))?;
-        match self.database.transact(&queries).await {
-            Ok(answers) => match row_of(NEW_RUN, &queries, &answers) {
-                Some(row) => self.granted(&key, row).map(Some),
-                None => self.check_tenant(&key.tenant).await.map(|()| None),
-            },
-            // A deleted session got this id at the same time.
-            Err(Error::Duplicate(_)) => Ok(None),
-            Err(error) => Err(error),
-        }
+        let turn = new_turn(admission);
+        let request = (admission.idempotency, admission.turn.as_str());
+        let admit = |new| creation::admit(&new, &turn, self.heir());
+        let made = Box::pin(self.make_session(key, config, request, admit));
+        Ok(made.await?.as_ref().and_then(Grant::of))
     }
 
     /// Where a session stands and the outcome of a request. `None` means there is no such session.
@@ -262,55 +206,6 @@ pub(super) fn new_turn<'a>(admission: &Admission<'a>) -> NewTurn<'a> {
             request: admission.request,
             model: admission.model,
         },
-    }
-}
-
-struct AdmissionParams<'a> {
-    turn: &'a str,
-    owner: &'a str,
-    lease: f64,
-    timeout: f64,
-    revision: i64,
-    request_id: Option<&'a str>,
-    hash: &'a str,
-    request: Vec<u8>,
-    model: &'a str,
-    trace: Option<String>,
-}
-
-impl<'a> AdmissionParams<'a> {
-    fn new(store: &'a Store, admission: &Admission<'a>) -> Self {
-        Self {
-            turn: admission.turn.as_str(),
-            owner: &store.replica,
-            lease: store.lease.as_secs_f64(),
-            timeout: admission.timeout.as_secs_f64(),
-            revision: admission.revision,
-            request_id: admission
-                .idempotency
-                .request
-                .as_ref()
-                .map(RequestId::as_str),
-            hash: &admission.idempotency.hash,
-            request: codec::turn::encode_request(admission.request),
-            model: admission.model,
-            trace: Trace::current().stored(),
-        }
-    }
-
-    fn values(&self) -> [(&'static str, Param<'_>); 10] {
-        [
-            ("turn", &self.turn),
-            ("owner", &self.owner),
-            ("lease", &self.lease),
-            ("timeout", &self.timeout),
-            ("revision", &self.revision),
-            ("request_id", &self.request_id),
-            ("request_hash", &self.hash),
-            ("request", &self.request),
-            ("model", &self.model),
-            ("trace", &self.trace),
-        ]
     }
 }
 

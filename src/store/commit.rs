@@ -7,7 +7,7 @@ use jiff::Timestamp;
 use tokio_postgres::Row;
 
 use super::{
-    Error, Store,
+    AdmittedAt, Error, Store,
     named_parameters::{self, Named},
     pipeline::{Param, Query},
     row::get,
@@ -23,6 +23,8 @@ use crate::{
 mod columns;
 mod compaction_columns;
 mod config_columns;
+mod fork_columns;
+mod import_columns;
 mod mark_columns;
 mod queue_columns;
 
@@ -104,13 +106,16 @@ pub(super) struct Landed {
     pub(super) joined: Option<(Timestamp, Option<Timestamp>)>,
 }
 
+const NEW_RUN: &str = "store::commit::new_run";
 const QUEUED: &str = "store::commit::queued";
 const REQUEST: &str = "store::commit::request";
 const SESSION: &str = "store::commit::session";
 
-/// The first one compares the version.
+/// The first one compares the version, or finds that there is no such session.
 pub(super) static COMMIT: LazyLock<Vec<Named>> = named![
     "sql/commit/session.sql",
+    "sql/commit/new_run.sql",
+    "sql/commit/new_session.sql",
     "sql/commit/request.sql",
     "sql/commit/events.sql",
     "sql/commit/messages.sql",
@@ -125,7 +130,16 @@ pub(super) static COMMIT: LazyLock<Vec<Named>> = named![
     "sql/commit/leave_queue.sql",
     "sql/commit/hurry.sql",
     "sql/commit/calm.sql",
+    "sql/commit/copy_messages.sql",
+    "sql/commit/copy_parts.sql",
+    "sql/commit/copy_prunes.sql",
+    "sql/commit/copy_blobs.sql",
+    "sql/commit/copy_calls.sql",
+    "sql/commit/copy_compactions.sql",
+    "sql/commit/import_calls.sql",
+    "sql/commit/import_answers.sql",
     "sql/commit/context.sql",
+    "sql/commit/new_context.sql",
     "sql/commit/spend.sql",
     "sql/commit/message_info.sql",
     "sql/commit/drop_partial.sql",
@@ -141,6 +155,7 @@ pub(super) static COMMIT: LazyLock<Vec<Named>> = named![
     "sql/commit/toolset.sql",
     "sql/commit/revision.sql",
     "sql/commit/session_used.sql",
+    "sql/commit/new_activity.sql",
     "sql/commit/gone.sql",
     "sql/commit/unlist.sql",
     "sql/commit/last_epoch.sql",
@@ -223,6 +238,22 @@ impl Store {
         Ok(landed.await?.map(|landed| (change, landed)))
     }
 
+    /// Writes what makes a session. `None`: it exists, or a deleted one with its id got further than was reckoned
+    /// with; the request is known, or the tenant is no more. Nothing was written then.
+    pub(super) async fn commit_new(
+        &self,
+        key: &SessionKey,
+        empty: &Session,
+        change: &Change<'_>,
+        commit: &Committed<'_>,
+    ) -> Result<Option<Landed>, Error> {
+        match Box::pin(self.write(key, (None, empty), change, commit)).await {
+            // A deleted session got this id at the same time.
+            Err(Error::Duplicate(_)) => Ok(None),
+            written => written,
+        }
+    }
+
     /// Writes a change of the session as it was seen. `None`: the session was written meanwhile, or
     /// another request has this one's key. Nothing was written then.
     pub(super) async fn commit(
@@ -232,6 +263,8 @@ impl Store {
         change: &Change<'_>,
         commit: &Committed<'_>,
     ) -> Result<Option<Landed>, Error> {
+        let (version, session) = seen;
+        let seen = (Some(version), session);
         let written = Box::pin(self.write(key, seen, change, commit)).await;
         if !matches!(written, Ok(Some(_))) {
             self.own.forget(key);
@@ -242,12 +275,12 @@ impl Store {
     async fn write(
         &self,
         key: &SessionKey,
-        (version, seen): (&Version, &Session),
+        seen: (Option<&Version>, &Session),
         change: &Change<'_>,
         commit: &Committed<'_>,
     ) -> Result<Option<Landed>, Error> {
         let following = change.next.as_deref();
-        let bound = Bound::new(key, (Some(version), seen), change, *commit);
+        let bound = Bound::new(key, seen, change, *commit);
         let not_asked = Committed {
             request: None,
             ..*commit
@@ -263,7 +296,8 @@ impl Store {
         let (own_queries, next_queries) = queries.split_at(own);
         let (answers, next_answers) = answers.split_at(own.min(answers.len()));
         let row = |name| row_of(name, own_queries, answers);
-        let Some(written) = row(SESSION) else {
+        let first = if change.creates { NEW_RUN } else { SESSION };
+        let Some(written) = row(first) else {
             return Ok(None);
         };
         let landed = Landed {
@@ -299,11 +333,7 @@ impl Store {
 }
 
 /// The row that a statement of that name gave.
-pub(super) fn row_of<'r>(
-    name: &str,
-    queries: &[Query<'_>],
-    answers: &'r [Vec<Row>],
-) -> Option<&'r Row> {
+fn row_of<'r>(name: &str, queries: &[Query<'_>], answers: &'r [Vec<Row>]) -> Option<&'r Row> {
     let mut both = queries.iter().zip(answers);
     let (_, rows) = both.find(|(query, _)| query.is_named(name))?;
     rows.first()
@@ -327,6 +357,7 @@ struct Bound<'a> {
     led: Option<Cow<'a, str>>,
     is_new: bool,
     trace: Option<String>,
+    known_at: Option<Timestamp>,
     columns: Columns<'a>,
 }
 
@@ -351,6 +382,7 @@ impl<'a> Bound<'a> {
             led: asked.map(|it| it.led.text(change)),
             is_new: asked.is_some_and(|it| it.is_new),
             trace,
+            known_at: change.creates.then(AdmittedAt::current).flatten(),
             columns: Columns::new(&key.tenant, seen, change),
         }
     }
@@ -372,6 +404,7 @@ impl<'a> Bound<'a> {
             ("submission", &self.commit.id),
             ("estimator", &self.commit.estimator),
             ("trace", &self.trace),
+            ("known_at", &self.known_at),
         ];
         values.extend(self.columns.values());
         let is_needed = |name: &str| match name {

@@ -10,7 +10,7 @@ use super::{
     idempotency::{Remembered, Request, remembered},
     named_parameters::Named,
     pipeline::{Param, Query},
-    row::get,
+    row::{get, shift},
     rows::Key,
     seen::{SESSION, SeenSession, seen_session},
 };
@@ -23,7 +23,6 @@ use crate::{
         change::Change,
         compaction::{self, Applied, Beginning, GivenUp},
         compaction_rows::{CompactionChange, Replacement},
-        counters::Shift,
     },
 };
 
@@ -305,15 +304,7 @@ fn in_force(row: &Row) -> Result<Option<Applied>, Error> {
 
 /// A compaction with what it changed in the counters.
 pub(super) fn applied(id: CompactionId, row: &Row) -> Result<Applied, Error> {
-    let corrupt = || Error::Corrupt("a compaction with other counters".to_owned());
-    let tokens: Vec<i64> = get(row, "delta_tokens")?;
-    let parts: Vec<i32> = get(row, "delta_parts")?;
-    let shift = Shift {
-        messages: get(row, "delta_messages")?,
-        overhead: get(row, "delta_overhead")?,
-        tokens: tokens.try_into().map_err(|_| corrupt())?,
-        parts: parts.try_into().map_err(|_| corrupt())?,
-    };
+    let shift = shift(row)?;
     Ok(Applied { id, shift })
 }
 

@@ -15,7 +15,7 @@ use super::{
 use crate::{
     codec,
     model::{Fence, RequestId, Seq, SessionKey, TurnId, command::Idempotency},
-    session::{SessionState, deletion, ending::End},
+    session::{SessionState, deletion, ending::End, fork},
 };
 
 /// What an idempotency key led to that ended a session. No id looks like it.
@@ -69,8 +69,7 @@ pub(super) const DOOMED: &str = "-- store::delete::doomed
 static PURGEABLE: LazyLock<Named> = named_alone!("sql/purgeable.sql");
 
 /// Removes a batch of a session's rows from one table. The rows and the state are one snapshot: an
-/// id that was set free and taken again meanwhile is left alone. The lock makes a fork that is
-/// being copied and the removal of an abandoned one exclude each other.
+/// id that was set free and taken again meanwhile is left alone.
 macro_rules! purge {
     ($($table:literal $(, $kept:literal)?);+ $(;)?) => {
         [$(concat!(
@@ -228,7 +227,8 @@ impl Store {
     }
 
     /// Removes what a deleted session left, in batches, each a transaction of its own, and sets its
-    /// id free at the end. Whoever does so at the same time is no hindrance.
+    /// id free at the end. A fork that was never completed is given up first. Whoever does so at the same time is no
+    /// hindrance.
     pub async fn purge(&self, key: &SessionKey) -> Result<(), Error> {
         const FREE: &str = "-- store::delete::free
             with free as (
@@ -237,6 +237,8 @@ impl Store {
             counted as (
               update tenant_deletions d set sessions = d.sessions + 1 from free where d.tenant_id = $1 and d.done_at is null)
             delete from session_activity a using free where a.tenant_id = $1 and a.session_id = $2";
+        let abandon = |seen: &SeenSession| fork::abandon(&seen.session);
+        Box::pin(self.change(key, abandon, &Committed::default())).await?;
         let key = Key::from(key);
         for batch in PURGE {
             let batch = Query::new(batch, vec![&key.tenant as Param<'_>, &key.session, &BATCH]);

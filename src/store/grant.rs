@@ -1,8 +1,8 @@
-//! Grants: the right to write for a session, as a statement returned it.
+//! Grants: the right to write for a session, as a commit or a row has it.
 
 use tokio_postgres::Row;
 
-use super::{Error, Store, row::get, rows::Key, seen::session_row};
+use super::{Error, row::get};
 use crate::{
     model::{Fence, Seq, TurnFence, TurnId},
     session::Session,
@@ -38,15 +38,7 @@ impl Grant {
     }
 }
 
-impl Store {
-    /// A turn that was granted to this replica, by the row that the statement left.
-    pub(super) fn granted(&self, key: &Key, row: &Row) -> Result<Grant, Error> {
-        let (version, session) = session_row(row)?;
-        self.own.keep(&key.into(), version, session);
-        grant(row)
-    }
-}
-
+/// That of the owner of a live turn, by its row.
 pub(super) fn grant(row: &Row) -> Result<Grant, Error> {
     let next_seq: i64 = get(row, "next_seq")?;
     Ok(Grant {

@@ -3,26 +3,29 @@
 
 use std::sync::LazyLock;
 
-use jiff::Timestamp;
 use tokio_postgres::Row;
 
 use super::{
     Error, Store,
     anchor::anchor,
+    commit::Led,
     idempotency::Remembered,
-    named_parameters::{self, Named},
+    named_parameters::Named,
     pipeline::Param,
-    row::{count, get, role_number, session_state},
-    rows::{Key, RowColumns, message_info, signed},
+    row::{count, get, session_state},
+    rows::Key,
     stats::model_dependent,
     version::{Version, version},
 };
 use crate::{
     model::{
-        Anchor, BlobId, CallId, MessageId, Payload, RequestId, Seq, SessionKey, TurnId,
-        append::OpenCall, command::Idempotency, event::StepPosition, ledger::ModelDependent,
+        Anchor, CallId, RequestId, Seq, SessionKey, TurnId, append::OpenCall, command::Idempotency,
+        ledger::ModelDependent,
     },
-    session::{SessionState, counters::Shift, rows::NewMessage},
+    session::{
+        Session, SessionState,
+        import::{self, Import},
+    },
 };
 
 /// The turn of calls that were appended: none.
@@ -51,63 +54,7 @@ pub struct Tail {
     pub remembered: Option<Remembered>,
 }
 
-/// Where a part stands.
-pub type PartPlace = (MessageId, usize);
-
-/// A call that an appended message makes.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ImportedCall {
-    /// Its id.
-    pub id: CallId,
-    /// The tool.
-    pub name: String,
-    /// Where it is made.
-    pub made: PartPlace,
-    /// Where it is answered. `None` means it stays open.
-    pub answered: Option<PartPlace>,
-}
-
-/// Messages to be appended, with what they do to the session's calls.
-#[derive(Debug, Clone)]
-pub struct Import<'a> {
-    /// What the transcript was when it was looked at.
-    pub seen: Version,
-    /// The messages in order.
-    pub messages: &'a [NewMessage],
-    /// Calls that they make.
-    pub calls: &'a [ImportedCall],
-    /// Calls that were open, and where they are answered.
-    pub answers: &'a [(CallId, PartPlace)],
-    /// What results refer to: outputs that were cut, whole, and media.
-    pub blobs: &'a [(PartPlace, BlobId)],
-    /// Calls that are open after them.
-    pub open: usize,
-    /// Idempotency.
-    pub idempotency: &'a Idempotency,
-    /// What the request led to, for its repetition.
-    pub result: &'a str,
-    /// Which estimator counted.
-    pub estimator: &'a str,
-}
-
-/// The first one answers.
-pub(super) static IMPORT: LazyLock<Vec<Named>> = named![
-    "sql/import/run.sql",
-    "sql/import/compaction.sql",
-    "sql/rows/events.sql",
-    "sql/rows/messages.sql",
-    "sql/rows/parts.sql",
-    "sql/rows/media.sql",
-    "sql/rows/request.sql",
-    "sql/import/messages.sql",
-    "sql/import/calls.sql",
-    "sql/import/answers.sql",
-    "sql/import/blobs.sql",
-    "sql/commit/context.sql",
-    "sql/rows/session_used.sql",
-];
-
-pub(super) static TAIL: LazyLock<Named> = named_alone!("sql/import/tail.sql");
+pub(super) static TAIL: LazyLock<Named> = named_alone!("sql/tail.sql");
 
 pub(super) const APPENDED_CALLS: &str = "-- store::import::appended_calls
     select c.call_id, c.tool_name, m.pinned
@@ -152,180 +99,18 @@ impl Store {
     }
 
     /// Appends messages to an idle session. `None` means a turn runs, the transcript is not what
-    /// was seen, or the request is known; [`Store::tail`] tells. Else the newest seq.
+    /// was seen, or the request is known; [`Store::tail`] tells. Else the newest seq. The request led to `result`.
     pub async fn import(
         &self,
         key: &SessionKey,
         import: &Import<'_>,
+        (idempotency, result): (&Idempotency, &str),
     ) -> Result<Option<Seq>, Error> {
-        let key = Key::from(key);
-        let columns = Columns::from(import);
-        let rows = rows(import);
-        let mut shift = Shift::default();
-        for message in import.messages {
-            message.count(&mut shift);
-        }
-        let Version {
-            context,
-            epoch,
-            op,
-            revision: _,
-        } = import.seen;
-        let request = import.idempotency.request.as_ref().map(RequestId::as_str);
-        let open = i32::try_from(import.open).unwrap_or(i32::MAX);
-        let tokens = shift.tokens.as_slice();
-        let parts = shift.parts.as_slice();
-        let mut values = rows.values(&key);
-        values.extend([
-            ("context", &context as Param<'_>),
-            ("epoch", &epoch),
-            ("op", &op),
-            ("request_id", &request),
-            ("request_hash", &import.idempotency.hash),
-            ("led", &import.result),
-            ("open_calls", &open),
-        ]);
-        values.extend(columns.values());
-        values.extend([
-            ("shift_messages", &shift.messages as Param<'_>),
-            ("shift_overhead", &shift.overhead),
-            ("shift_tokens", &tokens),
-            ("shift_parts", &parts),
-        ]);
-        let queries = named_parameters::queries(&IMPORT, &values, |name| match name {
-            "store::rows::request" => request.is_some(),
-            name => rows.need(name) && columns.need(name),
-        })?;
-        match self.database.transact(&queries).await {
-            Ok(answers) => answers
-                .first()
-                .and_then(|rows| rows.first())
-                .map(|row| Ok(Seq(get::<i64>(row, "next_seq")? - 1)))
-                .transpose(),
-            // The same request at the same time was faster.
-            Err(Error::Duplicate(_)) => Ok(None),
-            Err(error) => Err(error),
-        }
-    }
-}
-
-/// An event for each message, and the parts; the messages themselves are written by the statement,
-/// with their times.
-fn rows<'a>(import: &Import<'a>) -> RowColumns<'a> {
-    let mut rows = RowColumns::new(import.estimator);
-    for message in import.messages {
-        let committed = Payload::MessageCommitted {
-            message: message.id.clone(),
-        };
-        rows.event(StepPosition::default(), &committed);
-        rows.parts_of(message);
-    }
-    rows
-}
-
-#[derive(Default)]
-struct Columns<'a> {
-    events: Vec<i32>,
-    ids: Vec<&'a str>,
-    roles: Vec<i16>,
-    overheads: Vec<i32>,
-    pinned: Vec<bool>,
-    infos: Vec<Vec<u8>>,
-    times: Vec<Option<Timestamp>>,
-    call_ids: Vec<&'a str>,
-    call_names: Vec<&'a str>,
-    made: Places<'a>,
-    results: Places<'a>,
-    answered: Vec<&'a str>,
-    answers: Places<'a>,
-    blob_places: Places<'a>,
-    blobs: Vec<&'a str>,
-}
-
-/// Places as columns.
-#[derive(Default)]
-struct Places<'a> {
-    messages: Vec<&'a str>,
-    parts: Vec<i32>,
-}
-
-impl<'a> Places<'a> {
-    fn push(&mut self, place: Option<&'a PartPlace>) {
-        let (message, part) = place.map_or(("", 0), |(message, part)| (message.as_str(), *part));
-        self.messages.push(message);
-        self.parts.push(i32::try_from(part).unwrap_or(i32::MAX));
-    }
-}
-
-impl<'a> From<&Import<'a>> for Columns<'a> {
-    fn from(import: &Import<'a>) -> Self {
-        let mut columns = Self::default();
-        for (event, message) in (1..).zip(import.messages) {
-            columns.events.push(event);
-            columns.ids.push(message.id.as_str());
-            columns.roles.push(role_number(message.role));
-            columns.overheads.push(signed(message.overhead));
-            columns.pinned.push(message.pinned);
-            columns.infos.push(message_info(message));
-            columns.times.push(message.created_at);
-        }
-        for ImportedCall {
-            id,
-            name,
-            made,
-            answered,
-        } in import.calls
-        {
-            columns.call_ids.push(id.as_str());
-            columns.call_names.push(name);
-            columns.made.push(Some(made));
-            columns.results.push(answered.as_ref());
-        }
-        for (id, answered) in import.answers {
-            columns.answered.push(id.as_str());
-            columns.answers.push(Some(answered));
-        }
-        for (place, blob) in import.blobs {
-            columns.blob_places.push(Some(place));
-            columns.blobs.push(blob.as_str());
-        }
-        columns
-    }
-}
-
-impl Columns<'_> {
-    fn values(&self) -> [(&'static str, Param<'_>); 19] {
-        [
-            ("appended_events", &self.events),
-            ("appended_ids", &self.ids),
-            ("appended_roles", &self.roles),
-            ("appended_tokens", &self.overheads),
-            ("appended_pinned", &self.pinned),
-            ("appended_infos", &self.infos),
-            ("appended_times", &self.times),
-            ("call_ids", &self.call_ids),
-            ("call_names", &self.call_names),
-            ("call_messages", &self.made.messages),
-            ("call_parts", &self.made.parts),
-            ("result_messages", &self.results.messages),
-            ("result_parts", &self.results.parts),
-            ("answered_ids", &self.answered),
-            ("answered_messages", &self.answers.messages),
-            ("answered_parts", &self.answers.parts),
-            ("blob_messages", &self.blob_places.messages),
-            ("blob_parts", &self.blob_places.parts),
-            ("blobs", &self.blobs),
-        ]
-    }
-
-    /// Whether a statement of that name has something to write.
-    fn need(&self, statement: &str) -> bool {
-        match statement {
-            "store::import::import_calls" => !self.call_ids.is_empty(),
-            "store::import::import_answers" => !self.answered.is_empty(),
-            "store::import::import_blobs" => !self.blobs.is_empty(),
-            _ => true,
-        }
+        let append = |session: &Session| import::import(session, import);
+        let request = (idempotency, Led::To(result));
+        let estimator = &import.rows.estimator;
+        let appended = self.change_for(key, request, estimator, append).await?;
+        Ok(appended.map(|session| session.last_seq()))
     }
 }
 

@@ -1,5 +1,6 @@
-//! The rows of one write: events, messages and parts as columns, the way the shared tail of the
-//! statements takes them.
+//! Messages and parts as columns, and a session's key.
+
+use jiff::Timestamp;
 
 use super::{
     pipeline::Param,
@@ -7,136 +8,12 @@ use super::{
 };
 use crate::{
     codec,
-    model::{
-        Counted, MessageId, Part, Payload, Role, SessionId, SessionKey, TenantId,
-        event::StepPosition, message::StoredPart,
-    },
+    model::{Counted, MessageId, Part, Role, SessionKey, message::StoredPart},
     session::{
         change::ResultMessage,
         rows::{NewMessage, Placed, Rows},
     },
 };
-
-/// The names of the parameters that the rows of a write are.
-pub const PARAMETERS: [&str; 27] = [
-    "tenant",
-    "session",
-    "kinds",
-    "payloads",
-    "refs",
-    "steps",
-    "attempts",
-    "message_events",
-    "message_ids",
-    "message_roles",
-    "message_steps",
-    "message_tokens",
-    "message_pinned",
-    "message_summaries",
-    "message_infos",
-    "part_messages",
-    "part_positions",
-    "part_kinds",
-    "part_calls",
-    "part_names",
-    "part_outcomes",
-    "part_bodies",
-    "part_rests",
-    "part_tokens",
-    "part_categories",
-    "estimator",
-    "offset",
-];
-
-/// The rows of a write as columns.
-#[derive(Debug, Default)]
-pub(super) struct RowColumns<'a> {
-    kinds: Vec<&'static str>,
-    payloads: Vec<Vec<u8>>,
-    refs: Vec<String>,
-    steps: Vec<i32>,
-    attempts: Vec<i32>,
-    messages: MessageColumns<'a>,
-    parts: PartColumns<'a>,
-    estimator: &'a str,
-    offset: i64,
-}
-
-impl<'a> From<&'a Rows> for RowColumns<'a> {
-    fn from(rows: &'a Rows) -> Self {
-        let mut columns = Self::new(&rows.estimator);
-        columns.offset = rows.offset;
-        for (at, payload) in &rows.events {
-            columns.event(*at, payload);
-        }
-        columns.messages.add(rows);
-        columns.parts.add(rows);
-        columns
-    }
-}
-
-impl<'a> RowColumns<'a> {
-    /// No rows yet, of sizes that `estimator` counted.
-    pub(super) fn new(estimator: &'a str) -> Self {
-        Self {
-            estimator,
-            ..Self::default()
-        }
-    }
-
-    /// Adds an event.
-    pub(super) fn event(&mut self, at: StepPosition, payload: &Payload) {
-        let codec::event::Encoded {
-            kind,
-            refs,
-            payload,
-        } = codec::event::encode(payload);
-        self.kinds.push(kind);
-        self.payloads.push(payload);
-        self.refs.push(refs.into_iter().next().unwrap_or_default());
-        self.steps.push(signed(at.step));
-        self.attempts.push(signed(at.attempt));
-    }
-
-    /// Adds the parts of a message whose own row another statement writes.
-    pub(super) fn parts_of(&mut self, message: &'a NewMessage) {
-        for (position, part) in message.parts.iter().enumerate() {
-            self.parts.stored(&message.id, position, part);
-        }
-    }
-
-    /// The values of [`PARAMETERS`].
-    pub(super) fn values<'v>(&'v self, key: &'v Key) -> Vec<(&'static str, Param<'v>)> {
-        let mut values: Vec<(&'static str, Param<'v>)> = vec![
-            ("tenant", &key.tenant),
-            ("session", &key.session),
-            ("kinds", &self.kinds),
-            ("payloads", &self.payloads),
-            ("refs", &self.refs),
-            ("steps", &self.steps),
-            ("attempts", &self.attempts),
-        ];
-        values.extend(self.messages.values());
-        values.extend(self.parts.values());
-        values.extend([
-            ("estimator", &self.estimator as Param<'v>),
-            ("offset", &self.offset),
-        ]);
-        values
-    }
-
-    /// Whether a statement of that name has a row to write.
-    pub(super) fn need(&self, statement: &str) -> bool {
-        match statement {
-            "store::rows::events" => !self.kinds.is_empty(),
-            "store::rows::messages" => !self.messages.is_empty(),
-            "store::rows::parts" => !self.parts.is_empty(),
-            "store::rows::context" => !self.messages.is_empty() || !self.parts.is_empty(),
-            "store::rows::media" => self.parts.has_media(),
-            _ => true,
-        }
-    }
-}
 
 /// Messages as columns.
 #[derive(Debug, Default)]
@@ -149,12 +26,14 @@ pub(super) struct MessageColumns<'a> {
     tokens: Vec<i32>,
     pinned: Vec<bool>,
     summaries: Vec<bool>,
+    times: Vec<Option<Timestamp>>,
     infos: Vec<Vec<u8>>,
+    behind: Vec<Option<i64>>,
 }
 
 impl<'a> MessageColumns<'a> {
-    /// The messages of these rows.
-    pub(super) fn add(&mut self, rows: &'a Rows) {
+    /// The messages of these rows. `behind`: the version of the transcript that the first one was appended to.
+    pub(super) fn add(&mut self, rows: &'a Rows, mut behind: Option<i64>) {
         for Placed {
             event,
             step,
@@ -165,6 +44,8 @@ impl<'a> MessageColumns<'a> {
             self.push(*event, &message.id, message.role, (*step, message.overhead));
             self.pinned.push(message.pinned);
             self.summaries.push(*is_summary);
+            self.times.push(message.created_at);
+            self.behind.push(behind.take());
             self.infos.push(message_info(message));
         }
     }
@@ -175,6 +56,8 @@ impl<'a> MessageColumns<'a> {
         self.push(event, id, Role::Tool, (*step, *overhead));
         self.pinned.push(false);
         self.summaries.push(false);
+        self.times.push(None);
+        self.behind.push(None);
         self.infos.push(Vec::new());
     }
 
@@ -191,7 +74,7 @@ impl<'a> MessageColumns<'a> {
         self.ids.is_empty()
     }
 
-    pub(super) fn values(&self) -> [(&'static str, Param<'_>); 8] {
+    pub(super) fn values(&self) -> [(&'static str, Param<'_>); 10] {
         [
             ("message_events", &self.events),
             ("message_ids", &self.ids),
@@ -200,6 +83,8 @@ impl<'a> MessageColumns<'a> {
             ("message_tokens", &self.tokens),
             ("message_pinned", &self.pinned),
             ("message_summaries", &self.summaries),
+            ("message_times", &self.times),
+            ("message_behind", &self.behind),
             ("message_infos", &self.infos),
         ]
     }
@@ -262,10 +147,6 @@ impl<'a> PartColumns<'a> {
         self.messages.is_empty()
     }
 
-    fn has_media(&self) -> bool {
-        self.kinds.iter().any(|kind| kind == codec::part::MEDIA)
-    }
-
     /// The media among them, by message and place: a medium's body is the blob that holds its content.
     pub(super) fn media(&self) -> impl Iterator<Item = (&'a str, i32, &str)> {
         let places = self.messages.iter().zip(&self.positions);
@@ -316,15 +197,6 @@ impl From<&SessionKey> for Key {
             tenant: key.tenant.as_str().to_owned(),
             session: key.session.as_str().to_owned(),
         }
-    }
-}
-
-impl From<&Key> for SessionKey {
-    fn from(key: &Key) -> Self {
-        Self::new(
-            TenantId::new(key.tenant.as_str()),
-            SessionId::new(key.session.as_str()),
-        )
     }
 }
 

@@ -6,23 +6,27 @@ use jiff::Timestamp;
 use tokio_postgres::Row;
 
 use super::{
-    AdmittedAt, Error, Store,
+    Error, Store,
     anchor::anchor,
+    commit::{Committed, Led, Races, Remember},
     named_parameters::Named,
     pipeline::Param,
     row::{get, session_state},
-    rows::{Key, signed},
-    session_labels::Labels,
+    rows::Key,
     stats::model_dependent,
-    version::FIRST_REVISION,
 };
 use crate::{
     codec,
     model::{
-        Anchor, RequestId, Seq, SessionConfig, SessionId, SessionKey, TenantId, ToolSet, TurnId,
-        command::Idempotency, ledger::ModelDependent,
+        Anchor, Seq, SessionConfig, SessionId, SessionKey, ToolSet, TurnId, command::Idempotency,
+        ledger::ModelDependent,
     },
-    session::{SessionState, config_rows::NewConfig},
+    session::{
+        self, SessionState,
+        change::Change,
+        config_rows::NewConfig,
+        creation::{self, NewSession},
+    },
 };
 
 /// A session with its configuration in force.
@@ -91,39 +95,8 @@ impl Session {
     }
 }
 
-/// The configuration as it is bound to parameters.
-#[derive(Default)]
-pub(super) struct ConfigParams {
-    pub(super) toolset_id: String,
-    pub(super) config: Vec<u8>,
-    pub(super) tools: Vec<u8>,
-    pub(super) tokens: i32,
-    /// The session's time to live, in seconds.
-    pub(super) ttl: Option<f64>,
-    /// What the session is found by.
-    pub(super) labels: Vec<Vec<u8>>,
-    pub(super) title: Option<String>,
-}
-
-impl ConfigParams {
-    pub(super) fn new(tenant: &TenantId, new: &NewConfig<'_>) -> Self {
-        let found_by = Labels::of(tenant, new.config);
-        let tools = codec::tools::encode(&new.config.tools);
-        Self {
-            toolset_id: codec::tools::content_id(&tools),
-            config: codec::config::encode(new.config),
-            tools,
-            tokens: signed(new.tools_tokens),
-            ttl: new.config.ttl.map(|ttl| ttl.as_secs_f64()),
-            labels: found_by.labels,
-            title: found_by.title,
-        }
-    }
-}
-
 pub(super) static SESSION: LazyLock<Named> = named_alone!("sql/sessions/one.sql");
 
-static CREATE: LazyLock<Named> = named_alone!("sql/sessions/create.sql");
 pub(super) static REVISION_AT: LazyLock<Named> = named_alone!("sql/sessions/revision_at.sql");
 
 impl Store {
@@ -131,37 +104,66 @@ impl Store {
     pub async fn create_session(
         &self,
         key: &SessionKey,
-        new: &NewConfig<'_>,
+        config: NewConfig<'_>,
         idempotency: &Idempotency,
     ) -> Result<bool, Error> {
-        let config = ConfigParams::new(&key.tenant, new);
-        let key = Key::from(key);
-        let request = idempotency.request.as_ref().map(RequestId::as_str);
-        let known_at = AdmittedAt::current();
-        let create = CREATE.query(&[
-            ("tenant", &key.tenant as Param<'_>),
-            ("session", &key.session),
-            ("revision", &FIRST_REVISION),
-            ("toolset", &config.toolset_id),
-            ("config", &config.config),
-            ("tools", &config.tools),
-            ("tools_tokens", &config.tokens),
-            ("estimator", &new.estimator),
-            ("request_id", &request),
-            ("request_hash", &idempotency.hash),
-            ("ttl", &config.ttl),
-            ("labels", &config.labels),
-            ("title", &config.title),
-            ("known_at", &known_at),
-        ])?;
-        match self.database.write(&create).await {
-            Ok(rows) if rows.is_empty() => self.check_tenant(&key.tenant).await.map(|()| false),
-            Ok(_) => Ok(true),
-            // A deleted session keeps its id until it is purged; a request_id may have ended one
-            // that had this id before.
-            Err(Error::Duplicate(_)) => Ok(false),
-            Err(error) => Err(error),
+        let request = (idempotency, key.session.as_str());
+        let create = |new| Some(creation::create(&new));
+        let made = Box::pin(self.make_session(key, config, request, create));
+        Ok(made.await?.is_some())
+    }
+
+    /// Makes a session, for a request that led to this. `None`: one with this id exists, or a deleted one has it until
+    /// it is purged; or the request is known.
+    pub(super) async fn make_session<'a>(
+        &self,
+        key: &SessionKey,
+        config: NewConfig<'a>,
+        (request, led): (&Idempotency, &str),
+        make: impl Fn(NewSession<'a>) -> Option<Change<'a>>,
+    ) -> Result<Option<session::Session>, Error> {
+        let commit = Committed {
+            estimator: config.estimator,
+            request: Some(Remember {
+                request,
+                led: Led::To(led),
+                is_new: true,
+            }),
+            ..Committed::default()
+        };
+        let mut last_epoch = 0;
+        let mut races = Races::over("a new session");
+        loop {
+            let new = NewSession { config, last_epoch };
+            let Some(change) = make(new) else {
+                return Ok(None);
+            };
+            let empty = new.empty();
+            let made = self.commit_new(key, &empty, &change, &commit).await?;
+            if made.is_some() {
+                return Ok(Some(change.session));
+            }
+            self.check_tenant(key.tenant.as_str()).await?;
+            match self.last_epoch(key).await? {
+                Some(epoch) if epoch != last_epoch => last_epoch = epoch,
+                Some(_) | None => return Ok(None),
+            }
+            races.lost()?;
         }
+    }
+
+    /// How far the epoch of a deleted session with this id got. `None`: the id is taken.
+    async fn last_epoch(&self, key: &SessionKey) -> Result<Option<i64>, Error> {
+        const SQL: &str = "-- store::session::last_epoch
+            select coalesce((select i.result::bigint from idempotency i
+                              where i.tenant_id = $1 and i.session_id = $2 and i.request_id = ''), 0) as epoch
+             where not exists (select from session_run r where r.tenant_id = $1 and r.session_id = $2)";
+        let key = Key::from(key);
+        let rows = self
+            .database
+            .read(SQL, &[&key.tenant, &key.session])
+            .await?;
+        rows.first().map(|row| get(row, "epoch")).transpose()
     }
 
     /// The session with its configuration. `None` means there is no such session.

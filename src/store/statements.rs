@@ -17,9 +17,8 @@ pub fn hot_statements() -> Vec<(&'static str, &'static str)> {
 /// sent. A transaction takes the locks that the transition needs before them.
 pub fn hot_transitions() -> Vec<(&'static str, &'static [Named])> {
     vec![
-        ("admit_new", &admission::ADMIT_NEW),
-        ("import", &import::IMPORT),
         ("commit", &commit::COMMIT),
+        ("create", &commit::COMMIT),
         ("beat", from_ref(&lease::BEAT)),
         ("queue_outcome", from_ref(&queue::OUTCOME)),
         ("open_at", from_ref(&fork::OPEN_AT)),
@@ -79,7 +78,7 @@ fn context_statements() -> Vec<(&'static str, &'static str)> {
     vec![
         ("stats", &stats::STATS.sql),
         ("beginnings", blob::BEGINNINGS),
-        ("fork", &fork::FORK.sql),
+        ("next_piece", &fork::NEXT_PIECE.sql),
         ("tail", &import::TAIL.sql),
         ("since", &usage::SINCE.sql),
         ("appended_calls", import::APPENDED_CALLS),

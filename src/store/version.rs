@@ -3,9 +3,7 @@
 use tokio_postgres::Row;
 
 use super::{Error, row::get};
-
-/// The first revision of a session's configuration.
-pub const FIRST_REVISION: i64 = 1;
+use crate::{model::Fence, session::creation::FIRST_REVISION};
 
 /// Bits of a version's number for the transcript. Those above are for the configuration.
 const TRANSCRIPT_BITS: u32 = 32;
@@ -29,6 +27,14 @@ impl Version {
     /// nor configuration has changed.
     pub fn number(self) -> i64 {
         ((self.revision - FIRST_REVISION) << TRANSCRIPT_BITS) + self.transcript()
+    }
+
+    /// The fence: owners and their writes.
+    pub fn fence(self) -> Fence {
+        Fence {
+            epoch: self.epoch,
+            op: self.op,
+        }
     }
 
     /// The transcript's part: a sum that is the same only where none of the three has moved.

@@ -6,9 +6,10 @@ use std::{
 };
 
 use contextd::{
-    model::{RequestId, Seq, SessionId, SessionKey, TenantId, command::Idempotency},
+    model::{RequestId, SessionId, SessionKey, TenantId, command::Idempotency},
     pb::{self, MessageView, event::Payload, part::Content},
-    store::fork::{Batch, Copying, Piece, Source},
+    session::config_rows::NewConfig,
+    store::fork::{Copied, Copying, Most, NewFork, Source},
 };
 use serde_json::json;
 use tonic::{Code, Status};
@@ -586,13 +587,7 @@ async fn a_fork_that_fails_midway_leaves_nothing_and_can_be_retried() {
     assert_eq!(host.try_fork(request).await.unwrap(), forked, "repeated");
 }
 
-/// What a test copies at once.
-const PIECE: Piece = Piece {
-    messages: 100,
-    bytes: 1 << 20,
-};
-
-/// The beginning of a copy of `chat` in batches.
+/// The beginning of a copy of `chat` in pieces of 100 messages.
 async fn claim(host: &Host, idempotency: &Idempotency) -> Copying {
     let key = SessionKey::new(TenantId::new("default"), SessionId::new("chat"));
     let store = host.replica.engine.store();
@@ -602,9 +597,21 @@ async fn claim(host: &Host, idempotency: &Idempotency) -> Copying {
         created: seen.created_at,
         at: seen.last_seq,
     };
-    let new = SessionId::new("fork");
-    let lease = Duration::from_secs(60);
-    let claimed = as_worker(store.claim_fork(source, &new, "a", lease, idempotency)).await;
+    let new = NewFork {
+        id: &SessionId::new("fork"),
+        config: NewConfig {
+            config: &seen.config,
+            tools_tokens: 0,
+            estimator: "test",
+        },
+        claim: "a",
+        lease: Duration::from_secs(60),
+        most: Most {
+            messages: 100,
+            bytes: 1 << 20,
+        },
+    };
+    let claimed = as_worker(store.claim_fork(source, &new, idempotency)).await;
     claimed.unwrap().unwrap()
 }
 
@@ -619,9 +626,8 @@ async fn an_abandoned_fork_is_invisible_and_purged() {
         hash: "other".to_owned(),
     };
     let mut copying = claim(&host, &idempotency).await;
-    let piece = PIECE;
-    let first = as_worker(store.copy_messages(&mut copying, Seq(0), piece)).await;
-    assert!(matches!(first, Ok(Batch::UpTo(_))), "{first:?}");
+    let next = as_worker(store.copy_piece(&mut copying)).await;
+    assert_eq!(next.unwrap(), Copied::Part);
     let get = pb::GetSessionRequest {
         session_id: "fork".to_owned(),
     };
@@ -652,17 +658,13 @@ async fn an_abandoned_fork_is_invisible_and_purged() {
         .await
         .unwrap();
     assert!(
-        as_worker(store.copy_messages(&mut copying, Seq(100), piece))
-            .await
-            .is_err(),
+        as_worker(store.copy_piece(&mut copying)).await.is_err(),
         "its lease ran out"
     );
     as_worker(host.replica.engine.purge()).await.unwrap();
     assert_eq!(rows_of(&client, "fork").await, []);
     assert!(
-        as_worker(store.copy_messages(&mut copying, Seq(100), piece))
-            .await
-            .is_err(),
+        as_worker(store.copy_piece(&mut copying)).await.is_err(),
         "it is gone"
     );
     assert!(!as_worker(store.open_fork(&copying)).await.unwrap());
@@ -714,8 +716,8 @@ async fn a_fork_copies_nothing_of_a_session_that_took_the_id_of_its_source() {
     long_session(&host).await;
     let store = host.replica.engine.store();
     let mut copying = claim(&host, &Idempotency::none()).await;
-    let first = as_worker(store.copy_messages(&mut copying, Seq(0), PIECE)).await;
-    assert!(matches!(first, Ok(Batch::UpTo(_))), "{first:?}");
+    let next = as_worker(store.copy_piece(&mut copying)).await;
+    assert_eq!(next.unwrap(), Copied::Part);
     let delete = pb::DeleteSessionRequest {
         session_id: "chat".to_owned(),
         ..pb::DeleteSessionRequest::default()
@@ -726,10 +728,8 @@ async fn a_fork_copies_nothing_of_a_session_that_took_the_id_of_its_source() {
     as_worker(host.replica.engine.purge()).await.unwrap();
     long_session(&host).await;
 
-    let next = as_worker(store.copy_messages(&mut copying, Seq(100), PIECE)).await;
-    assert_eq!(next.unwrap(), Batch::SourceGone);
-    let calls = as_worker(store.copy_calls(&copying, "", 100)).await;
-    assert_eq!(calls.unwrap(), Batch::SourceGone);
+    let next = as_worker(store.copy_piece(&mut copying)).await;
+    assert_eq!(next.unwrap(), Copied::SourceGone);
     assert!(!as_worker(store.open_fork(&copying)).await.unwrap());
 }
 

@@ -88,7 +88,7 @@ fn a_compaction_begins_unless_one_is_being_made_or_the_context_is_another() {
     check("a turn waits", &waiting(1), 3, &[begins]);
     check("one is being made", &making("k", 3, false), 3, &[]);
     check(
-        "nobody makes it",
+        "its lease is over",
         &making("k", 3, true),
         3,
         &["lost k at 0.0", begins],
@@ -156,7 +156,11 @@ fn a_compaction_comes_in_force_in_the_context_that_it_was_made_from() {
         assert_eq!(spent(&change), Some(expected), "{what}");
     };
     check("as it began", &making("k", 3, false), true);
-    check("late, but nobody gave it up", &making("k", 3, true), true);
+    check(
+        "its lease is over, and nothing has failed it",
+        &making("k", 3, true),
+        true,
+    );
     check("another context", &making("k", 2, false), false);
     check(
         "another one is being made",

@@ -292,7 +292,7 @@ fn of_turn(stored: &Stored, act: &Act, change: &Change<'_>) -> Option<&'static s
         | Event::CallCancelled { .. }
         | Event::MessageCommitted(_)
         | Event::StepStarted { .. }
-        | Event::Told { .. }
+        | Event::Complete { .. }
         | Event::CompactionLost(_)
         | Event::CompactionReverted(_)
         | Event::Withdrawn { .. }

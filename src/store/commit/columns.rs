@@ -22,7 +22,8 @@ use crate::{
         anchor::AnchorColumns,
         commit::{
             compaction_columns::CompactionColumns, config_columns::ConfigColumns,
-            mark_columns::MarkColumns, queue_columns::QueueColumns,
+            fork_columns::ForkColumns, import_columns::ImportColumns, mark_columns::MarkColumns,
+            queue_columns::QueueColumns,
         },
         pipeline::Param,
         queue_numbers::withdrawn_kind,
@@ -52,6 +53,8 @@ pub(super) struct Columns<'a> {
     config: ConfigColumns<'a>,
     marks: MarkColumns<'a>,
     compactions: CompactionColumns<'a>,
+    imports: ImportColumns<'a>,
+    fork: ForkColumns<'a>,
     described: Option<&'a str>,
     description: &'a [u8],
     shift: &'a Shift,
@@ -59,6 +62,7 @@ pub(super) struct Columns<'a> {
     shift_parts: &'a [i32],
     drops_partial: bool,
     is_use: bool,
+    creates: bool,
     deletes: bool,
     takes_back: bool,
 }
@@ -83,6 +87,8 @@ impl<'a> Columns<'a> {
             config: ConfigColumns::new(tenant, change.config),
             marks: MarkColumns::from(change.marks),
             compactions: CompactionColumns::new(seen, change),
+            imports: ImportColumns::from(change.imports),
+            fork: ForkColumns::from(change.fork),
             described: described.map(MessageId::as_str),
             description: description.unwrap_or_default(),
             shift: &change.shift,
@@ -90,6 +96,7 @@ impl<'a> Columns<'a> {
             shift_parts: &change.shift.parts,
             drops_partial: change.drops_partial,
             is_use: change.is_use,
+            creates: change.creates,
             deletes: change.deletes,
             takes_back: change.takes_back,
         }
@@ -112,6 +119,8 @@ impl Columns<'_> {
         values.extend(self.config.values());
         values.extend(self.marks.values());
         values.extend(self.compactions.values());
+        values.extend(self.imports.values());
+        values.extend(self.fork.values());
         values.extend([
             ("described", &self.described as Param<'_>),
             ("description", &self.description),
@@ -134,10 +143,15 @@ impl Columns<'_> {
             "store::commit::ask_calls" => !self.asked.calls.is_empty(),
             "store::commit::new_calls" => !self.calls.ids.is_empty(),
             "store::commit::turn" => self.turn.changes,
-            "store::commit::context" => *self.shift != Shift::default(),
+            "store::commit::session" => !self.creates,
+            "store::commit::new_run"
+            | "store::commit::new_context"
+            | "store::commit::new_activity" => self.creates,
+            "store::commit::new_session" => self.creates && !self.fork.is_fork || self.fork.opens,
+            "store::commit::context" => !self.creates && *self.shift != Shift::default(),
             "store::commit::spend" => self.turn.totals.calls > 0,
             "store::commit::drop_partial" => self.drops_partial,
-            "store::commit::session_used" => self.is_use,
+            "store::commit::session_used" => self.is_use && !self.creates,
             "store::commit::new_turn" => self.new_turn.begins,
             "store::commit::message_info" => self.described.is_some(),
             "store::commit::toolset" | "store::commit::revision" => self.config.changes,
@@ -148,9 +162,9 @@ impl Columns<'_> {
             name => {
                 let queue = self.queue.need(name);
                 let marks = queue.or_else(|| self.marks.need(name));
-                marks
-                    .or_else(|| self.compactions.need(name))
-                    .unwrap_or(true)
+                let compactions = marks.or_else(|| self.compactions.need(name));
+                let imports = compactions.or_else(|| self.imports.need(name));
+                imports.or_else(|| self.fork.need(name)).unwrap_or(true)
             }
         }
     }
@@ -418,7 +432,7 @@ fn written(event: &Event) -> Written {
             Written::new(kind::TURN_RECOVERED, vec![why.to_owned()], Vec::new())
                 .sized(Some(i64::from(*takeovers)))
         }
-        Event::Told { payload, size } => {
+        Event::Complete { payload, size } => {
             let codec::event::Encoded {
                 kind,
                 refs,
@@ -509,6 +523,10 @@ fn parts<'a>(change: &'a Change<'_>) -> (PartColumns<'a>, BlobColumns<'a>) {
         };
         parts.push((&closed.message, position), row, size);
     }
+    for ((message, position), blob) in change.imports.map_or(&[][..], |it| it.blobs) {
+        let position = i32::try_from(*position).unwrap_or(i32::MAX);
+        blobs.push(message.as_str(), position, blob.as_str());
+    }
     if let Some(joining) = change.queue.joins {
         for (position, blob) in (1..).zip(joining.blobs) {
             blobs.push(joining.message.as_str(), position, blob);
@@ -532,7 +550,7 @@ fn without_a_result(call: &CallId, words: &str) -> Part {
 fn messages<'a>(change: &'a Change<'_>) -> MessageColumns<'a> {
     let mut messages = MessageColumns::default();
     if let Some(rows) = change.rows {
-        messages.add(rows);
+        messages.add(rows, change.imports.map(|imported| imported.behind));
     }
     if let Some((at, message)) = &change.message {
         let before = change.rows.map_or(0, |rows| rows.events.len());

@@ -1,17 +1,26 @@
 //! The configuration of a new revision, as parameters of its commit.
 
 use crate::{
+    codec,
     model::TenantId,
     session::config_rows::NewConfig,
-    store::{pipeline::Param, session::ConfigParams},
+    store::{pipeline::Param, rows::signed, session_labels::Labels},
 };
 
 /// All columns of it.
 #[derive(Default)]
 pub(super) struct ConfigColumns<'a> {
     pub(super) changes: bool,
-    params: ConfigParams,
+    toolset: String,
+    config: Vec<u8>,
+    tools: Vec<u8>,
+    tools_tokens: i32,
     estimator: &'a str,
+    /// The session's time to live, in seconds.
+    ttl: Option<f64>,
+    /// What the session is found by.
+    labels: Vec<Vec<u8>>,
+    title: Option<String>,
 }
 
 impl<'a> ConfigColumns<'a> {
@@ -19,33 +28,32 @@ impl<'a> ConfigColumns<'a> {
         let Some(new) = config else {
             return Self::default();
         };
+        let found_by = Labels::of(tenant, new.config);
+        let tools = codec::tools::encode(&new.config.tools);
         Self {
             changes: true,
-            params: ConfigParams::new(tenant, &new),
+            toolset: codec::tools::content_id(&tools),
+            config: codec::config::encode(new.config),
+            tools,
+            tools_tokens: signed(new.tools_tokens),
             estimator: new.estimator,
+            ttl: new.config.ttl.map(|ttl| ttl.as_secs_f64()),
+            labels: found_by.labels,
+            title: found_by.title,
         }
     }
 
     pub(super) fn values(&self) -> [(&'static str, Param<'_>); 9] {
-        let ConfigParams {
-            toolset_id,
-            config,
-            tools,
-            tokens,
-            ttl,
-            labels,
-            title,
-        } = &self.params;
         [
             ("configures", &self.changes),
-            ("toolset", toolset_id),
-            ("config", config),
-            ("tools", tools),
-            ("tools_tokens", tokens),
+            ("toolset", &self.toolset),
+            ("config", &self.config),
+            ("tools", &self.tools),
+            ("tools_tokens", &self.tools_tokens),
             ("tools_estimator", &self.estimator),
-            ("expires_after", ttl),
-            ("labels", labels),
-            ("title", title),
+            ("expires_after", &self.ttl),
+            ("labels", &self.labels),
+            ("title", &self.title),
         ]
     }
 }

@@ -11,9 +11,8 @@ use crate::{
         size::{ContextSize, Counters, ReportedCall, Size},
     },
     model::{
-        Anchor, Content, Fence, FinishReason, Message, ModelResponse, Recorded, Role, Seq,
-        SessionConfig, SessionKey, TenantId, Usage, UsagePurpose, command::RecordUsage,
-        ledger::ModelDependent,
+        Anchor, Content, FinishReason, Message, ModelResponse, Recorded, Role, Seq, SessionConfig,
+        SessionKey, TenantId, Usage, UsagePurpose, command::RecordUsage, ledger::ModelDependent,
     },
     provider::registry::Resolved,
     session::usage::Report,
@@ -126,10 +125,7 @@ impl Engine {
             .as_ref()
             .map(|message| codec::message::encode_info(&info(message, reference, &command.usage)));
         let report = Report {
-            fence: Fence {
-                epoch: tail.version.epoch,
-                op: tail.version.op,
-            },
+            fence: tail.version.fence(),
             context_version: tail.version.context,
             purpose: command.purpose,
             model: reference,

@@ -480,7 +480,7 @@ impl Engine {
         let mut asked = self.request_start(key)?;
         let created = session.is_none();
         let granted = if created {
-            self.store.admit_new(key, &admission, &sized(config)).await
+            self.store.admit_new(key, &admission, sized(config)).await
         } else {
             self.store.admit(key, &admission).await
         };

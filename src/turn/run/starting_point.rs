@@ -3,10 +3,10 @@
 use crate::{
     context::size::Counters,
     model::SessionConfig,
+    session::creation::FIRST_REVISION,
     store::{
         session::Session,
         turn_read::{Owned, Revision},
-        version::FIRST_REVISION,
     },
 };
 

@@ -17,13 +17,15 @@ use crate::{
         append::{Fit, Misfit, OpenCall, Place, fit, with_unique_calls},
         command::AppendMessages,
         derive,
+        event::StepPosition,
     },
-    session::rows::NewMessage,
-    store::{
-        idempotency::Remembered,
-        import::{Import, ImportedCall, PartPlace, Tail},
-        version::transcript_of,
+    session::{
+        import::Import,
+        import_rows::{Imported, ImportedCall},
+        mark_rows,
+        rows::{NewMessage, Rows},
     },
+    store::{idempotency::Remembered, import::Tail, version::transcript_of},
     turn::{
         Error,
         context::{
@@ -132,7 +134,7 @@ impl Engine {
             tokens: context.of_transcript(),
             size: Some(size),
         };
-        let place = |place: Place| -> PartPlace {
+        let place = |place: Place| -> mark_rows::Place {
             (derive::appended(&led.append, place.message), place.part)
         };
         let made = fit.made.iter().map(|made| ImportedCall {
@@ -145,22 +147,26 @@ impl Engine {
             .answered
             .iter()
             .map(|answer| (answer.call.id.clone(), place(answer.answered)));
+        let rows = rows_of(messages, estimator);
         let import = Import {
-            seen: tail.version,
-            messages: &messages,
-            calls: &made.collect::<Vec<_>>(),
-            answers: &answers.collect::<Vec<_>>(),
-            blobs: &blobs,
-            open: fit.open,
-            idempotency: &command.idempotency,
-            result: &led.to_string(),
-            estimator: &estimator.name(),
+            fence: tail.version.fence(),
+            context_version: tail.version.context,
+            rows: &rows,
+            with: Imported {
+                calls: &made.collect::<Vec<_>>(),
+                answers: &answers.collect::<Vec<_>>(),
+                blobs: &blobs,
+                behind: tail.version.transcript(),
+            },
+            open_calls: u32::try_from(fit.open).unwrap_or(u32::MAX),
         };
-        let Some(last) = self.store.import(key, &import).await? else {
+        let result = led.to_string();
+        let request = (&command.idempotency, result.as_str());
+        let Some(last) = self.store.import(key, &import, request).await? else {
             return Ok(None);
         };
         self.nudge(key, last);
-        Ok(Some(self.receipt(&led, messages.len(), &config)))
+        Ok(Some(self.receipt(&led, rows.messages.len(), &config)))
     }
 
     /// The calls of the session that matter for these messages.
@@ -317,7 +323,16 @@ impl CallsBefore {
 #[derive(Default)]
 struct Prepared {
     messages: Vec<NewMessage>,
-    blobs: Vec<(PartPlace, BlobId)>,
+    blobs: Vec<(mark_rows::Place, BlobId)>,
+}
+
+/// The rows of messages that belong to no step.
+fn rows_of(messages: Vec<NewMessage>, estimator: Estimator) -> Rows {
+    let mut rows = Rows::new(&estimator.name(), 0);
+    for message in messages {
+        rows.message(message, StepPosition::default());
+    }
+    rows
 }
 
 /// What stands in the way, whatever the messages are.

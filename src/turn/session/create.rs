@@ -35,7 +35,7 @@ impl Engine {
             } = command;
             let mut config = engine.complete(draft)?;
             engine.resolve_tools(&tenant, &mut config.tools).await?;
-            let (new, idempotency, engine) = (&sized(&config), &idempotency, &engine);
+            let (new, idempotency, engine) = (sized(&config), &idempotency, &engine);
             let request = idempotency.request.as_ref();
             in_unused_session(&tenant, session.as_ref(), request, |key| async move {
                 if let Err(exceeded) = engine.quotas.check_storage(&key.tenant) {

@@ -12,19 +12,21 @@ use crate::{
     },
     store::{
         self,
-        fork::{Batch, Claimed, Copying, Piece, Source},
+        fork::{Claimed, Copied, Copying, Most, NewFork, Source},
         session::Session,
     },
-    turn::{Error, engine::Engine, session::create::in_unused_session},
+    turn::{
+        Error,
+        engine::Engine,
+        session::create::{in_unused_session, sized},
+    },
 };
 
-/// What is copied in one statement. A longer session is copied in batches of this size.
-const PIECE: Piece = Piece {
+/// What is copied in one transaction.
+const MOST: Most = Most {
     messages: 500,
     bytes: 8 << 20,
 };
-/// Calls that are copied in one statement.
-const CALLS: u32 = 2_000;
 /// How long a repeated request waits for the copy that the first one makes, beyond the time after which
 /// one whose replica is gone counts as abandoned; and how often it looks.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -123,30 +125,24 @@ impl Engine {
         if !open.is_empty() {
             return Err(Error::TranscriptOpen(open));
         }
-        let is_longer = self.store.is_longer(source, at, PIECE).await?;
         // What was looked at so far was of this session.
         let source = Source {
             key: source,
             created: seen.created_at,
             at,
         };
-        if !is_longer {
-            let forked = self.store.fork(source, &fork.session, idempotency).await?;
-            if forked {
-                self.quotas.copied(&fork.tenant, bytes);
-            }
-            return Ok(forked);
-        }
-        let claim = Uuid::now_v7().to_string();
-        let lease = self.store.fork_lease();
-        let claimed = self
-            .store
-            .claim_fork(source, &fork.session, &claim, lease, idempotency)
-            .await?;
+        let new = NewFork {
+            id: &fork.session,
+            config: sized(&seen.config),
+            claim: &Uuid::now_v7().to_string(),
+            lease: self.store.fork_lease(),
+            most: MOST,
+        };
+        let claimed = self.store.claim_fork(source, &new, idempotency).await?;
         let Some(mut copying) = claimed else {
             return Ok(false);
         };
-        let copied = self.copy_in_batches(&mut copying).await;
+        let copied = self.copy_rest(&mut copying).await;
         if matches!(copied, Ok(true)) {
             self.quotas.copied(&fork.tenant, bytes);
         } else {
@@ -168,24 +164,15 @@ impl Engine {
         Ok(bytes)
     }
 
-    async fn copy_in_batches(&self, copying: &mut Copying) -> Result<bool, store::Error> {
-        let mut copied = Seq(0);
+    /// Copies what is left, and opens the fork. False: the source is gone.
+    async fn copy_rest(&self, copying: &mut Copying) -> Result<bool, store::Error> {
         loop {
-            match self.store.copy_messages(copying, copied, PIECE).await? {
-                Batch::UpTo(last) => copied = last,
-                Batch::Done => break,
-                Batch::SourceGone => return Ok(false),
+            match self.store.copy_piece(copying).await? {
+                Copied::Part => {}
+                Copied::Whole => return self.store.open_fork(copying).await,
+                Copied::SourceGone => return Ok(false),
             }
         }
-        let mut call = String::new();
-        loop {
-            match self.store.copy_calls(copying, &call, CALLS).await? {
-                Batch::UpTo(last) => call = last,
-                Batch::Done => break,
-                Batch::SourceGone => return Ok(false),
-            }
-        }
-        self.store.open_fork(copying).await
     }
 
     /// Removes what was copied of a fork that failed, so that its id is free for the next try. What

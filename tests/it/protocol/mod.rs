@@ -239,6 +239,7 @@ async fn missed(guard: Guard) {
         };
         let found: Vec<String> = found.into_iter().filter(its).collect();
         if !found.is_empty() {
+            eprintln!("found in round {round}");
             return;
         }
     }

@@ -5,8 +5,9 @@ use std::time::Duration;
 use contextd::{
     model::{
         CallId, CancelCause, CancelOutcome, Category, CompactionId, Ending, MessageId, Payload,
-        Role, Seq, SessionId, SessionKey, TurnId, TurnResult, command::TurnRequest,
-        event::CallCancelReason,
+        Role, Seq, SessionId, SessionKey, TurnId, TurnResult,
+        command::TurnRequest,
+        event::{CallCancelReason, StepPosition},
     },
     session::{
         SessionState,
@@ -17,16 +18,18 @@ use contextd::{
         config_rows::NewConfig,
         counters::{Counter, Shift},
         ending::End,
+        import::Import,
+        import_rows::Imported,
         queue::Which,
         queue_rows::Withdrawal,
         revision::NewRevision,
+        rows::Rows,
     },
     store::{
         answers::Submission,
         compaction::CompactionStatus,
         delete::Deletion,
-        fork::Source,
-        import::Import,
+        fork::{Copied, Most, NewFork, Source},
         queue::{Delivery, Enqueued, NewQueued, QueueState},
     },
 };
@@ -73,7 +76,7 @@ impl Actor {
             Visit::Revert => self.revert(session).await,
             Visit::Update => self.update(session).await,
             Visit::Import => Box::pin(self.import(session)).await,
-            Visit::Fork => self.fork(session).await,
+            Visit::Fork => Box::pin(self.fork(session)).await,
             // The end of everything: in a few rounds only.
             Visit::Delete if self.dice.chance(20) => self.delete(session).await,
             Visit::Delete => {}
@@ -116,7 +119,7 @@ impl Actor {
                 let admission = words::admission(&turn, &rows, &idempotency, &asked, revision);
                 match head {
                     Some(_) => store.admit(&key, &admission).await,
-                    None => store.admit_new(&key, &admission, &new).await,
+                    None => store.admit_new(&key, &admission, new).await,
                 }
             })
             .await;
@@ -185,7 +188,7 @@ impl Actor {
             let first = place.message == message;
             self.tell(Told::Queued(Queueing {
                 session: key.session.to_string(),
-                request,
+                request: request.clone(),
                 message: place.message.to_string(),
                 pending: matches!(place.state, QueueState::Pending { .. }),
                 asap: delivery == Delivery::Asap,
@@ -195,7 +198,10 @@ impl Actor {
             if let Some(grant) = place.grant {
                 self.granted(session, grant, "started");
             }
-            return;
+            // The answer may be lost on its way to the client, who then asks again.
+            if !self.dice.chance(self.habits.missed) {
+                return;
+            }
         }
     }
 
@@ -393,24 +399,30 @@ impl Actor {
                 vec![words::text("by hand", 6, Category::User)],
             )
         };
-        let messages = [said(1), said(2)];
+        let mut rows = Rows::new(ESTIMATOR, 0);
+        for n in [1, 2] {
+            rows.message(said(n), StepPosition::default());
+        }
         let idempotency = words::request(&request);
         let import = Import {
-            seen: tail.version,
-            messages: &messages,
-            calls: &[],
-            answers: &[],
-            blobs: &[],
-            open: 0,
-            idempotency: &idempotency,
-            result: "appended",
-            estimator: ESTIMATOR,
+            fence: tail.version.fence(),
+            context_version: tail.version.context,
+            rows: &rows,
+            with: Imported {
+                calls: &[],
+                answers: &[],
+                blobs: &[],
+                behind: tail.version.transcript(),
+            },
+            open_calls: 0,
         };
+        let request = (&idempotency, "appended");
         if let Some(Some(_)) = self
-            .insist(async || store.import(&key, &import).await)
+            .insist(async || store.import(&key, &import, request).await)
             .await
         {
-            let messages = messages.iter().map(|it| it.id.to_string()).collect();
+            let messages = rows.messages.iter();
+            let messages = messages.map(|it| it.message.id.to_string()).collect();
             self.tell(Told::Imported {
                 session: key.session.to_string(),
                 messages,
@@ -438,10 +450,30 @@ impl Actor {
             created: seen.created_at,
             at,
         };
+        let config = words::config("");
+        let fork = NewFork {
+            id: &new,
+            config: NewConfig {
+                config: &config,
+                tools_tokens: 0,
+                estimator: ESTIMATOR,
+            },
+            claim: new.as_str(),
+            lease: Duration::from_secs(30),
+            most: Most {
+                messages: 3,
+                bytes: 1 << 20,
+            },
+        };
+        let make = async || {
+            let Some(mut copying) = store.claim_fork(source, &fork, &idempotency).await? else {
+                return Ok(false);
+            };
+            while store.copy_piece(&mut copying).await? == Copied::Part {}
+            store.open_fork(&copying).await
+        };
         if open.is_empty()
-            && let Some(true) = self
-                .insist(async || store.fork(source, &new, &idempotency).await)
-                .await
+            && let Some(true) = self.insist(make).await
         {
             let from = key.session.to_string();
             self.tell(Told::Forked {

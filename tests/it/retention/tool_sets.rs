@@ -137,7 +137,7 @@ async fn a_session_whose_tool_set_was_removed_concurrently_stores_it_again() {
     });
     crate::harness::host::until("the session waits for the removal", || async {
         let waiting =
-            "select count(*) from pg_stat_activity where wait_event_type = 'Lock' and query like '%create_session%'
+            "select count(*) from pg_stat_activity where wait_event_type = 'Lock' and query like '%store::commit::toolset%'
                           and datname = current_database()";
         client.query_one(waiting, &[]).await.unwrap().get::<_, i64>(0) > 0
     })

@@ -4,7 +4,13 @@
 use contextd::{
     model::{Access, BlobId, CancelCause, CancelOutcome, TenantLimits},
     session::steps::NewStep,
-    store::{AdmittedAt, Error, api_key::NewKey, delete::Deletion, fork::Source, step::Begun},
+    store::{
+        AdmittedAt, Error,
+        api_key::NewKey,
+        delete::Deletion,
+        fork::{Most, NewFork, Source},
+        step::Begun,
+    },
 };
 
 use super::*;
@@ -215,7 +221,7 @@ async fn an_owner_from_before_a_deletion_is_fenced_in_the_session_that_takes_the
     assert!(
         world
             .store
-            .create_session(&key, &new_config, &unremembered())
+            .create_session(&key, new_config, &unremembered())
             .await
             .unwrap()
     );
@@ -235,23 +241,27 @@ enum Creation {
     Session,
     Turn,
     Fork,
-    LongFork,
     Blob,
     Upload,
     ApiKey,
     Limits,
 }
 
-const CREATIONS: [Creation; 8] = [
+const CREATIONS: [Creation; 7] = [
     Creation::Session,
     Creation::Turn,
     Creation::Fork,
-    Creation::LongFork,
     Creation::Blob,
     Creation::Upload,
     Creation::ApiKey,
     Creation::Limits,
 ];
+
+/// What a fork copies at once.
+const MOST: Most = Most {
+    messages: 100,
+    bytes: 1 << 20,
+};
 
 /// A session that can be forked.
 async fn source_of(store: &Store) -> (SessionKey, contextd::store::session::Session) {
@@ -273,30 +283,31 @@ async fn create(store: &Store, what: Creation) -> Result<(), Error> {
     };
     match what {
         Creation::Session => store
-            .create_session(&key("created"), &new, &request("created"))
+            .create_session(&key("created"), new, &request("created"))
             .await
             .map(drop),
         Creation::Turn => {
             let (turn, rows) = (TurnId::new("turn"), opening("with-turn"));
             let (idempotency, request) = (unremembered(), TurnRequest::default());
             let admission = admission(&turn, &rows, &idempotency, &request);
-            let admitted = store.admit_new(&key("with-turn"), &admission, &new).await;
+            let admitted = store.admit_new(&key("with-turn"), &admission, new).await;
             admitted.map(drop)
         }
-        Creation::Fork | Creation::LongFork => {
+        Creation::Fork => {
             let (key, seen) = source_of(store).await;
             let source = Source {
                 key: &key,
                 created: seen.created_at,
                 at: seen.last_seq,
             };
-            let none = unremembered();
-            if matches!(what, Creation::Fork) {
-                let forked = store.fork(source, &SessionId::new("fork"), &none).await;
-                return forked.map(drop);
-            }
-            let new = SessionId::new("long-fork");
-            let claimed = store.claim_fork(source, &new, "a", LEASE, &none).await;
+            let fork = NewFork {
+                id: &SessionId::new("fork"),
+                config: new,
+                claim: "a",
+                lease: LEASE,
+                most: MOST,
+            };
+            let claimed = store.claim_fork(source, &fork, &unremembered()).await;
             claimed.map(drop)
         }
         Creation::Blob => {

@@ -1,21 +1,17 @@
 //! The statements whose plans are looked at: those that stand alone, and those of transitions,
 //! which run after the ones before them.
 
-use contextd::store::{hot_statements, hot_transitions, named_parameters::Named, rows::PARAMETERS};
+use contextd::store::{hot_statements, hot_transitions, named_parameters::Named};
 
-use super::plans::{arguments, tail};
-
-/// The statement that writes which media a message has.
-const MEDIA: &str = "store::rows::media";
+use super::plans::arguments;
 
 /// The session and the turn that a transition is tried on.
 fn place(transition: &str) -> (&'static str, &'static str) {
     match transition {
-        "admit_new" => ("new", "new-turn"),
+        "create" => ("new", "new-turn"),
         "commit" => ("turns", "turns-t1"),
         "queue_outcome" => ("queue", "queue-t1"),
         "open_at" => ("long", "long-t1"),
-        "import" => ("imported", ""),
         _ => ("run", "run-t1"),
     }
 }
@@ -40,12 +36,26 @@ fn named_arguments(transition: &str, statement: &Named, (session, turn): (&str, 
 /// What a transition takes otherwise than the others.
 fn of_transition(transition: &str, name: &str) -> Option<&'static str> {
     let argument = match (transition, name) {
-        ("import", "op") => "1",
+        ("create", name) => return of_creation(name).or_else(|| of_commit(name)),
         ("commit", name) => return of_commit(name),
         ("queue_outcome", "message") => "'q1'",
-        ("import", "call_ids") => "array['n1']",
-        ("import", "call_names") => "array['look']",
-        ("import", "call_parts") => "array[0]",
+        _ => return None,
+    };
+    Some(argument)
+}
+
+/// A commit that makes a session.
+fn of_creation(name: &str) -> Option<&'static str> {
+    let argument = match name {
+        "epoch" | "op" | "new_op" => "0",
+        "first_seq" => "1",
+        "new_turn" => "'new-turn'",
+        "known_at" => "null",
+        // It is a fork.
+        "source" => "'long'",
+        "at" | "copied_up_to" => "400",
+        "copied_after" => "390",
+        "is_hidden" => "false",
         _ => return None,
     };
     Some(argument)
@@ -189,34 +199,71 @@ fn of_any_transition(name: &str) -> &'static str {
         "epochs" => "array[1]",
         "turns" => "array['run-t1']",
         "at" => "399",
-        // A message with a call that is answered, an answer to a call that was open, and an output
-        // that was cut.
-        "appended_events" => "array[1]",
-        "appended_ids" | "call_messages" | "blob_messages" => "array['appended']",
-        "appended_roles" => "array[3]::smallint[]",
-        "appended_tokens" => "array[4]",
-        "appended_pinned" => "array[false]",
-        "appended_infos" => "array['']::bytea[]",
-        "appended_times" => "array[null]::timestamptz[]",
-        "result_messages" | "answered_messages" => "array['new-results']",
-        "result_parts" | "blob_parts" => "array[0]",
-        "answered_ids" => "array['i1']",
-        "answered_parts" => "array[1]",
+        // A call that is appended with its result, an answer to a call that was open, and an output that was cut.
+        "imported_calls" => "array['imported']",
+        "imported_names" => "array['look']",
+        "imported_messages" | "answered_messages" => "array['new-message']",
+        "imported_parts" | "imported_positions" | "answered_positions" => "array[0]",
+        "imported_results" => "array['new-results']",
+        "answered_calls" => "array['d1']",
+        "blob_messages" => "array['new-message']",
         "blobs" => "array['blob']",
         "shift_messages" => "1",
         "shift_overhead" => "4",
         "shift_tokens" => "array_fill(0::bigint, array[9])",
         "shift_parts" => "array_fill(0, array[9])",
-        other => {
-            let at = PARAMETERS.iter().position(|known| *known == other);
-            tail("")[at.unwrap_or_else(|| panic!("no argument for {other}"))]
-        }
+        // A message with a part.
+        "tenant" => "'t'",
+        "message_events" => "array[1]",
+        "message_ids" | "part_messages" => "array['new-message']",
+        "message_roles" => "array[2]::smallint[]",
+        "message_steps" => "array[1]",
+        "message_tokens" => "array[4]",
+        "message_pinned" | "message_summaries" => "array[false]",
+        "message_times" => "array[null]::timestamptz[]",
+        "message_infos" => "array['']::bytea[]",
+        "message_behind" => "array[null]::bigint[]",
+        "part_positions" => "array[0]",
+        "part_kinds" => "array['text']",
+        "part_calls" | "part_names" => "array[null]::text[]",
+        "part_outcomes" => "array[null]::smallint[]",
+        "part_bodies" => "array['words']",
+        "part_rests" => "array[null]::bytea[]",
+        "part_tokens" => "array[9]",
+        "part_categories" => "array[1]::smallint[]",
+        "estimator" => "'test'",
+        other => panic!("no argument for {other}"),
     }
 }
 
-/// Messages here have no media, and those that are imported are written by a statement of their own.
+/// What makes a session, and what changes one.
 fn is_needed(transition: &str, statement: &str) -> bool {
-    statement != MEDIA && (transition, statement) != ("import", "store::rows::messages")
+    const CREATES: [&str; 10] = [
+        "store::commit::new_session",
+        "store::commit::new_run",
+        "store::commit::new_context",
+        "store::commit::new_activity",
+        "store::commit::copy_messages",
+        "store::commit::copy_parts",
+        "store::commit::copy_prunes",
+        "store::commit::copy_blobs",
+        "store::commit::copy_calls",
+        "store::commit::copy_compactions",
+    ];
+    const BOTH: [&str; 7] = [
+        "store::commit::events",
+        "store::commit::messages",
+        "store::commit::parts",
+        "store::commit::new_turn",
+        "store::commit::toolset",
+        "store::commit::revision",
+        "store::commit::request",
+    ];
+    match transition {
+        "create" => CREATES.contains(&statement) || BOTH.contains(&statement),
+        "commit" => !CREATES.contains(&statement),
+        _ => true,
+    }
 }
 
 /// What is looked at: a statement by itself, or one of a transition, which runs after those before

@@ -372,6 +372,12 @@ impl Driver<'_> {
         prune().await.unwrap().unwrap();
         let again = prune().await.unwrap();
         assert_eq!(again, None, "the context is another one");
+        let seen = store.transcript(&self.key).await.unwrap();
+        let mut parts = seen.messages.iter().flat_map(|message| &message.parts);
+        let are_cleared = parts.all(|part| {
+            part.pruned.is_some() || !matches!(part.part.content, Content::ToolResult(_))
+        });
+        assert!(are_cleared);
     }
 
     /// Takes the newest prune back, as far as the model would see what it cleared.

@@ -347,7 +347,7 @@ async fn admit_new(store: &Store, key: &SessionKey) -> Option<Grant> {
     let idempotency = unremembered();
     let request = TurnRequest::default();
     store
-        .admit_new(key, &admission(&turn, &rows, &idempotency, &request), &new)
+        .admit_new(key, &admission(&turn, &rows, &idempotency, &request), new)
         .await
         .unwrap()
 }

@@ -9,39 +9,6 @@ use tokio_postgres::{Client, SimpleQueryMessage};
 
 use super::{hot::Hot, *};
 
-/// The arguments of the shared tail: a message with a part and two events.
-pub(super) fn tail(session: &str) -> Vec<&str> {
-    vec![
-        "'t'",
-        session,
-        "array['message_committed', 'step_started']",
-        "array['', '']::bytea[]",
-        "array['new-message', '']",
-        "array[1, 2]",
-        "array[1, 1]",
-        "array[1]",
-        "array['new-message']",
-        "array[2]::smallint[]",
-        "array[1]",
-        "array[4]",
-        "array[false]",
-        "array[false]",
-        "array['']::bytea[]",
-        "array['new-message']",
-        "array[0]",
-        "array['text']",
-        "array[null]::text[]",
-        "array[null]::text[]",
-        "array[null]::smallint[]",
-        "array['words']",
-        "array[null]::bytea[]",
-        "array[9]",
-        "array[1]::smallint[]",
-        "'test'",
-        "10",
-    ]
-}
-
 fn with<'a>(mut arguments: Vec<&'a str>, more: &[&'a str]) -> Vec<&'a str> {
     arguments.extend(more);
     arguments
@@ -119,10 +86,7 @@ fn arguments_beside_turns(statement: &str) -> Vec<&'static str> {
 fn transcript_arguments(statement: &str) -> Vec<&'static str> {
     let in_session = |session, more: &[&'static str]| with(vec!["'t'", session], more);
     match statement {
-        "fork" => in_session(
-            "'long'",
-            &["400", "'2026-01-01'", "null", "'new'", "1", "'r'", "'hash'"],
-        ),
+        "next_piece" => in_session("'long'", &["400", "300", "50", "1000000", "'2026-01-01'"]),
         "call_ids" => in_session("'long'", &[]),
         "tail" => in_session("'idle'", &["'r'"]),
         "appended_calls" => in_session("'imported'", &[]),
@@ -244,6 +208,9 @@ const LONG: &str = "
                              summary_message, delta_messages, delta_overhead, delta_tokens, delta_parts, info, ended_at)
     values ('t', 'long', 'k', 2, 0, 10, 60, 61, 'm61', 0, 0, array_fill(0, array[9]), array_fill(0, array[9]), '', now());
     update messages set is_summary = true where session_id = 'long' and message_id = 'm61';
+    insert into past_prunes (tenant_id, session_id, message_id, idx, pruned_at_seq, restored_at_seq, tokens)
+    values ('t', 'long', 'm395', 0, 396, 398, 2);
+    insert into part_blobs (tenant_id, session_id, message_id, idx, blob_id) values ('t', 'long', 'm395', 0, 'blob');
     update parts set kind = 'media', rest = '' where session_id = 'long' and message_id = 'm150';
     update parts set kind = 'reasoning' where session_id = 'long' and message_id = 'm250';
     update sessions set created_at = '2026-01-01' where session_id = 'long';
@@ -402,14 +369,14 @@ fn did_something(plan: &Value) -> bool {
     some(plan) || text(plan, "Node Type") == "ModifyTable" && children(plan).any(some)
 }
 
-/// Pages by statement and kind of plan.
-type Pages = BTreeMap<(String, &'static str), i64>;
+/// Pages by statement and kind of plan, and the plan.
+type Pages = BTreeMap<(String, &'static str), (i64, Value)>;
 
-/// Statements that change a compaction that is being made. In the sessions of this test there is none.
-const WITHOUT_COMPACTION: [&str; 2] = [
-    "store::commit::fail_compaction",
-    "store::import::import_compaction",
-];
+/// How plans are made that serve any arguments.
+const GENERIC: &str = "force_generic_plan";
+
+/// It gives up a compaction that is being made, of which there is none here.
+const IDLE: &str = "store::commit::fail_compaction";
 
 /// Runs them all; fails on a plan that reaches too far or a statement that did nothing.
 async fn measure(client: &Client) -> Pages {
@@ -425,29 +392,36 @@ async fn measure(client: &Client) -> Pages {
         client.batch_execute(&roomy).await.unwrap();
     }
     client.batch_execute("vacuum full analyze").await.unwrap();
-    for mode in ["force_custom_plan", "force_generic_plan"] {
+    for mode in ["force_custom_plan", GENERIC] {
         client
             .batch_execute(&format!("set plan_cache_mode = {mode}"))
             .await
             .unwrap();
         for hot in Hot::all() {
-            // Versions that others left behind are pages too.
-            client.batch_execute("vacuum").await.unwrap();
+            // Versions that others left behind are pages too, and so are the entries of indexes that lead to them, which stay
+            // where few pages have some.
+            client
+                .batch_execute("vacuum (index_cleanup on)")
+                .await
+                .unwrap();
             let name = hot.name();
             explain(client, hot).await;
-            let mut fewest = i64::MAX;
+            let mut fewest = (i64::MAX, Value::Null);
             // More than once: now and then an entry comes to a page of an index that is full and is
             // split.
             for _ in 0..3 {
                 let plan = explain(client, hot).await;
-                let is_idle = WITHOUT_COMPACTION.iter().any(|it| name.ends_with(it));
+                let is_idle = name.ends_with(IDLE);
                 assert!(did_something(&plan) != is_idle, "{name}: {plan:#}");
                 found.extend(
                     complaints(&plan)
                         .into_iter()
                         .map(|complaint| format!("{name}, {mode}: {complaint}")),
                 );
-                fewest = fewest.min(buffers(&plan));
+                let pages = buffers(&plan);
+                if pages < fewest.0 {
+                    fewest = (pages, plan);
+                }
             }
             touched.insert((name, mode), fewest);
         }
@@ -475,9 +449,16 @@ async fn prepared(database: &TestDatabase) -> Client {
     client
 }
 
-/// Pages more that a statement may touch among many sessions: each index that a row is written to may be a level
-/// deeper.
-const DEEPER: i64 = 6;
+/// Pages more that a statement may touch among many sessions: an index may be a level deeper.
+const DEEPER: i64 = 2;
+
+/// Statements that two indexes serve alike, of which a generic plan takes one among few sessions and the other among many,
+/// and the pages more of that.
+const EITHER_INDEX: [&str; 2] = [
+    "store::commit::apply_compaction",
+    "store::commit::revert_compactions",
+];
+const OTHER_INDEX: i64 = 6;
 
 #[tokio::test]
 async fn the_cost_of_hot_statements_is_independent_of_session_count_and_age() {
@@ -516,12 +497,21 @@ async fn the_cost_of_hot_statements_is_independent_of_session_count_and_age() {
 /// more: with more sessions an index is a level deeper, or another one is taken; in an old session
 /// two keys are two walks, and versions that earlier runs left behind lie on other pages.
 fn grown(before: &Pages, after: &Pages, slack: i64) -> Vec<String> {
-    before
-        .iter()
-        .map(|((name, mode), pages)| (name, mode, pages, after[&(name.clone(), *mode)]))
-        .filter(|(_, _, before, after)| after * 2 > **before * 3 && *after > **before + slack)
-        .map(|(name, mode, before, after)| format!("{name}, {mode}: {before} pages, then {after}"))
-        .collect()
+    let mut found = Vec::new();
+    for ((name, mode), (pages, plan)) in before {
+        let (then, plan_then) = &after[&(name.clone(), *mode)];
+        let is_either = *mode == GENERIC && EITHER_INDEX.iter().any(|it| name.ends_with(it));
+        let slack = if is_either {
+            slack.max(OTHER_INDEX)
+        } else {
+            slack
+        };
+        if then * 2 > pages * 3 && *then > pages + slack {
+            eprintln!("{name}, {mode}: {plan:#}\nthen\n{plan_then:#}");
+            found.push(format!("{name}, {mode}: {pages} pages, then {then}"));
+        }
+    }
+    found
 }
 
 /// The indexes by which rows of a table are read, each with the rows that it has for the statement:

@@ -9,7 +9,7 @@ use tokio_postgres::{Client, Row};
 use super::{Call, Compaction, Event, Message, Part, Queued, QueuedStatus, RunState, Stored, Turn};
 
 /// The rows of a session, with the counters. Each statement's first column is the session, and `$1`
-/// is the session that is asked for, or null for all.
+/// is the session that is asked for, or null for all. A fork that is still being copied is no session.
 const RUNS: &str = "
     select r.session_id, r.state, coalesce(r.turn_id, ''), r.next_seq, r.open_calls::bigint, r.ctx_tokens,
            r.revision, coalesce(s.forked_at_seq, 0),
@@ -18,7 +18,7 @@ const RUNS: &str = "
                  reasoning_parts, tool_call_parts, tool_result_parts, media_parts, summary_parts, pinned_parts]::bigint[]
       from session_run r join session_context c using (tenant_id, session_id)
       left join sessions s using (tenant_id, session_id)
-     where $1::text is null or session_id = $1";
+     where ($1::text is null or session_id = $1) and (r.state <> 3 or starts_with(r.turn_id, 'fork:') is not true)";
 const EVENTS: &str = "
     select session_id, seq, epoch, coalesce(turn_id, ''), kind, refs, payload from events
      where $1::text is null or session_id = $1 order by seq";

@@ -1,0 +1,77 @@
+//! A session is made: empty, or with its first turn.
+
+use super::{
+    Session, SessionState,
+    change::Change,
+    config_rows::NewConfig,
+    ownership::Heir,
+    start::{self, NewTurn, Opening},
+};
+use crate::model::{Fence, Seq};
+
+#[cfg(test)]
+mod tests;
+
+/// The revision of the configuration that a session begins with.
+pub const FIRST_REVISION: i64 = 1;
+
+/// A session that is about to be made.
+#[derive(Debug, Clone, Copy)]
+pub struct NewSession<'a> {
+    /// Its configuration.
+    pub config: NewConfig<'a>,
+    /// How far the epoch of a deleted session with this id got; 0 if there was none. The new one begins after it, so
+    /// that the fence of an owner of the deleted one is never in force again.
+    pub last_epoch: i64,
+}
+
+impl NewSession<'_> {
+    /// The session before anything happens in it.
+    pub fn empty(&self) -> Session {
+        Session {
+            state: SessionState::Idle,
+            fence: Fence {
+                epoch: self.last_epoch,
+                op: 0,
+            },
+            written_by: None,
+            owner: None,
+            lease_is_over: true,
+            takeovers: 0,
+            cancel: None,
+            turn: None,
+            step: 0,
+            attempt: 0,
+            open_calls: 0,
+            wake_at: None,
+            turn_deadline: None,
+            next_seq: Seq(1),
+            revision: FIRST_REVISION,
+            messages: 0,
+            context_tokens: 0,
+            anchor: None,
+            growth: None,
+            context_version: 0,
+            compaction: None,
+            queue: Vec::new(),
+        }
+    }
+}
+
+/// Makes a session.
+pub fn create<'a>(new: &NewSession<'a>) -> Change<'a> {
+    creating(Change::of(&new.empty()), new)
+}
+
+/// Makes a session with its first turn. `None`: the turn was made for another configuration than the first.
+pub fn admit<'a>(new: &NewSession<'a>, turn: &NewTurn<'a>, heir: Heir<'_>) -> Option<Change<'a>> {
+    let admitted = start::admit(&new.empty(), turn, Opening::Input, heir)?;
+    Some(creating(admitted, new))
+}
+
+fn creating<'a>(mut change: Change<'a>, new: &NewSession<'a>) -> Change<'a> {
+    change.creates = true;
+    change.is_use = true;
+    change.config = Some(new.config);
+    change
+}
