@@ -83,7 +83,7 @@ pub fn open<'a>(session: &Session, forking: &Forking<'a>) -> Option<Change<'a>> 
     Some(change)
 }
 
-/// Gives up a fork: what was copied may be purged at once. `None`: it is open, or another call's.
+/// Gives up a fork, so that it may be purged at once. `None`: it is complete, or another call has claimed it.
 pub fn give_up(session: &Session, claim: &TurnId) -> Option<Change<'static>> {
     let mut change = claimed(session, claim)?;
     change.lease = Some(Duration::ZERO);
@@ -92,8 +92,8 @@ pub fn give_up(session: &Session, claim: &TurnId) -> Option<Change<'static>> {
     Some(change)
 }
 
-/// Gives up a fork whose claim has run out, so that whoever still copies it writes nothing more. `None`: it is no such
-/// fork.
+/// Gives up a fork whose lease is over. A call that still copies it can then write nothing more, because the session has
+/// changed. `None`: the session is no such fork.
 pub fn abandon(session: &Session) -> Option<Change<'static>> {
     let claim = session.turn.as_ref()?;
     let is_abandoned = claim.as_str().starts_with(CLAIM) && session.lease_is_over;

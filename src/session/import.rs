@@ -22,7 +22,8 @@ pub struct Import<'a> {
     pub open_calls: u32,
 }
 
-/// Appends messages. Fence and turn are left alone. `None`: a turn runs, or the transcript is not what was seen.
+/// Appends messages. The fence and the turn stay as they are. `None`: a turn is running, or the session has changed since it
+/// was read.
 pub fn import<'a>(session: &Session, import: &Import<'a>) -> Option<Change<'a>> {
     let unmoved =
         session.context_version == import.context_version && session.fence == import.fence;

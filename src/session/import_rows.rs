@@ -25,6 +25,6 @@ pub struct Imported<'a> {
     pub answers: &'a [(CallId, Place)],
     /// What results refer to: outputs that were cut, whole, and media.
     pub blobs: &'a [(Place, BlobId)],
-    /// The version of the transcript that they were appended to.
+    /// The version of the transcript before them.
     pub behind: i64,
 }

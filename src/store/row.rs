@@ -117,7 +117,7 @@ pub(super) fn turn_state(turn: i16, run: i16) -> Result<TurnState, Error> {
 
 /// A change of the counters, as compactions store theirs.
 pub(super) fn shift(row: &Row) -> Result<Shift, Error> {
-    let corrupt = || Error::Corrupt("counters of another number".to_owned());
+    let corrupt = || Error::Corrupt("counters that are not nine".to_owned());
     let tokens: Vec<i64> = get(row, "delta_tokens")?;
     let parts: Vec<i32> = get(row, "delta_parts")?;
     Ok(Shift {
