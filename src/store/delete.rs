@@ -76,7 +76,7 @@ macro_rules! purge {
             "-- store::delete::purge ", $table, "
              delete from ", $table, " where ctid = any(array(
                select x.ctid from session_run r join ", $table, " x on x.tenant_id = $1 and x.session_id = $2", $(" and ", $kept,)? "
-                where r.tenant_id = $1 and r.session_id = $2 and r.state = 3 and r.lease_until < now() limit $3 for share of r))
+                where r.tenant_id = $1 and r.session_id = $2 and r.state = 3 and r.lease_until < now() limit $3))
              returning 1"
         )),+]
     };

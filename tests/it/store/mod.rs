@@ -4,6 +4,7 @@ mod compaction;
 mod delete;
 mod failover;
 mod fence;
+mod fork;
 mod gate;
 mod handing;
 mod hot;
