@@ -1,7 +1,8 @@
 //! A stream of events: what is stored after a cursor, then what comes, without gap and without
 //! double.
 //!
-//! Durable events are always read from the database, in order of seq. Deltas come from the hub;
+//! Durable events come in order of seq, from the database, or from this replica's memory where it has just committed them and the
+//! stream has all that were before. Deltas come from the hub;
 //! each says which durable event it follows, so that it is shown after that event, and never once
 //! the message it belongs to is settled. A reader that is slow gets more text at a time: all of it before
 //! the commit of its message, or, where the hub has forgotten it by then, with the commit.
@@ -31,7 +32,7 @@ use crate::{
     pb::{self, event::Payload},
     store::{
         Reach,
-        event::{Follow, Most},
+        event_page::{Follow, Most},
         lost_commits::Mark,
     },
     turn::{
@@ -108,6 +109,8 @@ impl Reader {
                 last_sent: Instant::now(),
             };
             let unknown_before = self.cursor;
+            // A turn that was just admitted has no past.
+            let waits = self.admitted.is_some();
             Reading {
                 reader: self,
                 client,
@@ -116,6 +119,7 @@ impl Reader {
                 written_at: None,
                 state: None,
                 nearly_full: false,
+                waits,
             }
             .run()
             .await;
@@ -223,6 +227,8 @@ struct Reading<T> {
     state: Option<&'static str>,
     /// The notice that the context is nearly full was sent for the newest step.
     nearly_full: bool,
+    /// It has everything that was there when it began, and waits for what comes.
+    waits: bool,
 }
 
 impl<T: Send + 'static> Reading<T> {
@@ -258,6 +264,7 @@ impl<T: Send + 'static> Reading<T> {
         // Where the state is told, it tells the open message.
         let shows = (!self.reader.sync).then_some(&mut news);
         Box::pin(self.catch_up(shows)).await?;
+        self.waits = true;
         if self.reader.sync {
             Box::pin(self.sync(&mut news)).await?;
         }
@@ -313,12 +320,16 @@ impl<T: Send + 'static> Reading<T> {
                 overhead: OVERHEAD,
                 or_one: bytes == self.client.bytes,
             };
-            let page = self
-                .reader
-                .engine
-                .store()
-                .follow(&self.reader.key, self.reader.cursor, most)
-                .await?;
+            let (store, key, cursor) = (
+                self.reader.engine.store(),
+                &self.reader.key,
+                self.reader.cursor,
+            );
+            let known = self.waits.then(|| store.just_committed(key, cursor, most));
+            let page = match known.flatten() {
+                Some(page) => page,
+                None => store.follow(key, cursor, most).await?,
+            };
             if page.is_gone {
                 let deleted = self.reader.key.session.clone();
                 return Err(Error::SessionNotFound(deleted).into());

@@ -23,7 +23,7 @@ use crate::{
         command::{AnswerStatus, Watch},
     },
     pb::{self, turn_service_server::TurnService},
-    store::{event::Most, turn_read::Turn},
+    store::{event_page::Most, turn_read::Turn},
     turn::{
         Engine, Error,
         run::{

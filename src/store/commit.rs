@@ -1,15 +1,17 @@
 //! The commit of a change of a session: its row, compared with the version that was seen, and the rows
 //! that come with it, in one transaction and one round trip.
 
-use std::{borrow::Cow, sync::LazyLock};
+use std::{borrow::Cow, sync::LazyLock, time::Instant};
 
 use jiff::Timestamp;
 use tokio_postgres::Row;
 
 use super::{
     AdmittedAt, Error, Store,
+    event::totals,
     named_parameters::{self, Named},
     pipeline::{Param, Query},
+    recent_events::RecentEvent,
     row::get,
     rows::Key,
     seen::SeenSession,
@@ -23,10 +25,12 @@ use crate::{
 mod columns;
 mod compaction_columns;
 mod config_columns;
+mod event_columns;
 mod fork_columns;
 mod import_columns;
 mod mark_columns;
 mod queue_columns;
+mod recent_events;
 
 use columns::Columns;
 
@@ -110,6 +114,7 @@ const NEW_RUN: &str = "store::commit::new_run";
 const QUEUED: &str = "store::commit::queued";
 const REQUEST: &str = "store::commit::request";
 const SESSION: &str = "store::commit::session";
+const TURN: &str = "store::commit::turn";
 
 /// The first one compares the version, or finds that there is no such session.
 pub(super) static COMMIT: LazyLock<Vec<Named>> = named![
@@ -304,6 +309,15 @@ impl Store {
             last_seq: change.session.last_seq(),
             joined: row(QUEUED).map(joined).transpose()?,
         };
+        if change.creates {
+            self.recent.forget(key);
+        }
+        let mut events = Vec::new();
+        bound.add_events(&mut events, change, written, row(TURN))?;
+        if let Some((bound, change)) = next.as_ref().zip(following) {
+            bound.add_events(&mut events, change, written, None)?;
+        }
+        self.recent.keep(key, events, Instant::now());
         let written = row_of(SESSION, next_queries, next_answers).unwrap_or(written);
         if change.deletes {
             self.own.forget(key);
@@ -385,6 +399,21 @@ impl<'a> Bound<'a> {
             known_at: change.creates.then(AdmittedAt::current).flatten(),
             columns: Columns::new(&key.tenant, seen, change),
         }
+    }
+
+    /// Adds the events of the change, by the rows that its commit returned: that of the session, and that of the turn.
+    fn add_events(
+        &self,
+        events: &mut Vec<RecentEvent>,
+        change: &Change<'_>,
+        session: &Row,
+        turn: Option<&Row>,
+    ) -> Result<(), Error> {
+        let spent = turn.map(|row| totals(get(row, "totals")?)).transpose()?;
+        let written = (get(session, "written_at")?, spent);
+        let estimator = self.commit.estimator;
+        self.columns.add_events(events, change, estimator, written);
+        Ok(())
     }
 
     /// The statements that have something to write.

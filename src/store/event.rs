@@ -1,11 +1,17 @@
 //! The clients' log: read after a cursor, with the content that its events refer to.
 
-use std::{collections::BTreeMap, sync::LazyLock, time::Duration};
+use std::{
+    collections::BTreeMap,
+    sync::LazyLock,
+    time::{Duration, Instant},
+};
 
 use tokio_postgres::Row;
 
 use super::{
-    Error, Store, message,
+    Error, Store,
+    event_page::{Follow, Most},
+    message,
     named_parameters::Named,
     pipeline::Param,
     row::{count, get},
@@ -17,32 +23,6 @@ use crate::{
         CallId, Content as PartContent, Seq, SessionKey, TurnId, UsageTotals, event::StoredEvent,
     },
 };
-
-/// A run of events with everything needed to show them, read at one time.
-#[derive(Debug, Clone)]
-pub struct Follow {
-    /// The events in order, without gaps.
-    pub events: Vec<StoredEvent>,
-    /// The messages and results they refer to.
-    pub content: Content,
-    /// Bytes of the event after them, if there is one that was left out for its size.
-    pub next: Option<u64>,
-    /// The session is deleted and its rows are being removed: these are the last events.
-    pub is_gone: bool,
-}
-
-/// How much is read at once.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Most {
-    /// Events.
-    pub events: u32,
-    /// Bytes of them with their content.
-    pub bytes: u64,
-    /// Bytes that each event counts for beside its payload and content.
-    pub overhead: u32,
-    /// One event is read however large it is.
-    pub or_one: bool,
-}
 
 /// The events that fit, and the size of the first that does not. Sizes are known without the
 /// content: of values that are stored out of line, octet_length reads the header only.
@@ -67,6 +47,12 @@ pub(super) const RESULTS: &str = "-- store::event::results
                      where p.tenant_id = $1 and p.session_id = $2 and p.message_id = c.result_message_id and p.idx = c.ord offset 0) p on true";
 
 impl Store {
+    /// The same as [`Store::follow`] for who waits for new events, where this replica has just committed them. `None`: they
+    /// are not known here.
+    pub fn just_committed(&self, key: &SessionKey, after: Seq, most: Most) -> Option<Follow> {
+        self.recent.follow(key, after, most, Instant::now())
+    }
+
     /// The events after `after` in order, as many as fit; an error if retention has removed some of
     /// them. What a snapshot shows is always a prefix: a seq is taken and its row written under
     /// one row lock.
@@ -247,7 +233,8 @@ fn event(row: &Row) -> Result<StoredEvent, Error> {
     })
 }
 
-fn totals(columns: Vec<i64>) -> Result<UsageTotals, Error> {
+/// What a turn has spent, as statements return it.
+pub(super) fn totals(columns: Vec<i64>) -> Result<UsageTotals, Error> {
     let corrupt = |columns: Vec<i64>| {
         Error::Corrupt(format!(
             "the totals of a turn have {} columns",

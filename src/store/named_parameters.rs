@@ -77,6 +77,7 @@ const FRAGMENTS: &[(&str, &str)] = &fragments![
     "tokens_at",
     "turn_columns",
     "turn_spent",
+    "turn_totals",
     "usage_added",
     "used_in_time",
 ];

@@ -2,7 +2,10 @@
 
 use std::time::Duration;
 
-use super::{Database, Error, own_sessions::OwnSessions, pool::PING, written_bytes::WrittenBytes};
+use super::{
+    Database, Error, own_sessions::OwnSessions, pool::PING, recent_events::RecentEvents,
+    written_bytes::WrittenBytes,
+};
 use crate::model::TenantId;
 
 /// The database as one replica uses it.
@@ -12,6 +15,7 @@ pub struct Store {
     pub(super) replica: String,
     pub(super) lease: Duration,
     pub(super) own: OwnSessions,
+    pub(super) recent: RecentEvents,
 }
 
 impl Store {
@@ -23,6 +27,7 @@ impl Store {
             replica: replica.into(),
             lease,
             own: OwnSessions::default(),
+            recent: RecentEvents::new(lease),
         }
     }
 

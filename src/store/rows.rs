@@ -74,6 +74,12 @@ impl<'a> MessageColumns<'a> {
         self.ids.is_empty()
     }
 
+    /// Bytes of a message beside its parts.
+    pub(super) fn bytes_of(&self, message: &str) -> u64 {
+        let at = self.ids.iter().position(|id| *id == message);
+        at.map_or(0, |at| self.infos[at].len() as u64)
+    }
+
     pub(super) fn values(&self) -> [(&'static str, Param<'_>); 10] {
         [
             ("message_events", &self.events),
@@ -89,6 +95,9 @@ impl<'a> MessageColumns<'a> {
         ]
     }
 }
+
+/// What a part counts for beside its content, where pages are bounded in bytes.
+const PART_BYTES: usize = 64;
 
 /// Parts as columns.
 #[derive(Debug, Default)]
@@ -145,6 +154,16 @@ impl<'a> PartColumns<'a> {
 
     pub(super) fn is_empty(&self) -> bool {
         self.messages.is_empty()
+    }
+
+    /// Bytes of the parts of a message.
+    pub(super) fn bytes_of(&self, message: &str) -> u64 {
+        let contents = self.bodies.iter().zip(&self.rests);
+        let parts = self.messages.iter().zip(contents);
+        parts
+            .filter(|(of, _)| **of == message)
+            .map(|(_, (body, rest))| body.len() + rest.as_ref().map_or(0, Vec::len) + PART_BYTES)
+            .sum::<usize>() as u64
     }
 
     /// The media among them, by message and place: a medium's body is the blob that holds its content.

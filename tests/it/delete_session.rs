@@ -7,7 +7,7 @@ use contextd::{
     model::{MessageId, Seq, SessionId, SessionKey, TenantId, command::Idempotency},
     pb::{self, CancelCause, CancelOutcome, ToolCallCancelReason, event::Payload},
     store::{
-        event::Most,
+        event_page::Most,
         queue::{Delivery, NewQueued},
     },
 };

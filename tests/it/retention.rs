@@ -462,7 +462,7 @@ async fn a_reader_overtaken_by_retention_gets_an_error() {
     age(&host.database.client().await, 2 * HOUR).await;
     as_worker(host.replica.engine.retain()).await.unwrap();
     // What a stream reads next after its cursor was looked at.
-    let most = contextd::store::event::Most {
+    let most = contextd::store::event_page::Most {
         events: 32,
         bytes: 1 << 20,
         overhead: 0,

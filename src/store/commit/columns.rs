@@ -3,17 +3,15 @@
 use jiff::Timestamp;
 
 use crate::{
-    codec::{self, event::kind},
+    codec,
     model::{
         CallId, Category, Content, Counted, MessageId, Part, RequestId, TenantId, ToolOutcome,
-        ToolResult, TurnId, UsagePurpose, UsageTotals,
-        event::{StepPosition, WaitsFor},
+        ToolResult, TurnId, UsagePurpose, UsageTotals, event::WaitsFor,
     },
     session::{
         Session,
         change::{
-            AnswerKind, AskedCall, Change, ClosedCall, Closing, Event, Measured, TurnChange,
-            TurnRow,
+            AnswerKind, AskedCall, Change, ClosedCall, Closing, Measured, TurnChange, TurnRow,
         },
         counters::Shift,
         new_calls::{Batch, CallFate, NewCall},
@@ -22,11 +20,11 @@ use crate::{
         anchor::AnchorColumns,
         commit::{
             compaction_columns::CompactionColumns, config_columns::ConfigColumns,
-            fork_columns::ForkColumns, import_columns::ImportColumns, mark_columns::MarkColumns,
-            queue_columns::QueueColumns,
+            event_columns::EventColumns, fork_columns::ForkColumns, import_columns::ImportColumns,
+            mark_columns::MarkColumns, queue_columns::QueueColumns, recent_events,
         },
         pipeline::Param,
-        queue_numbers::withdrawn_kind,
+        recent_events::RecentEvent,
         row::{ended_number, state_number},
         rows::{MessageColumns, PartColumns, part_row, signed},
         seen::cancel_columns,
@@ -132,10 +130,24 @@ impl Columns<'_> {
         values
     }
 
+    /// Adds the events of this change as they are read after its commit at that time.
+    pub(super) fn add_events(
+        &self,
+        recent: &mut Vec<RecentEvent>,
+        change: &Change<'_>,
+        estimator: &str,
+        (at, totals): (Timestamp, Option<UsageTotals>),
+    ) {
+        let events = self.events.stored(change.about.as_ref(), at, totals);
+        recent_events::add(recent, change, events, estimator, |message| {
+            self.messages.bytes_of(message) + self.parts.bytes_of(message)
+        });
+    }
+
     /// Whether a statement of that name has something to write.
     pub(super) fn need(&self, statement: &str) -> bool {
         match statement {
-            "store::commit::events" => !self.events.kinds.is_empty(),
+            "store::commit::events" => !self.events.is_empty(),
             "store::commit::messages" => !self.messages.is_empty(),
             "store::commit::parts" => !self.parts.is_empty(),
             "store::commit::media" => !self.blobs.ids.is_empty(),
@@ -264,204 +276,6 @@ impl SessionColumns<'_> {
             ("revision", &self.revision),
         ]);
         values
-    }
-}
-
-struct EventColumns {
-    first_seq: i64,
-    kinds: Vec<&'static str>,
-    payloads: Vec<Vec<u8>>,
-    sizes: Vec<Option<i64>>,
-    steps: Vec<i32>,
-    attempts: Vec<i32>,
-    of_turn: Vec<bool>,
-    refs: Vec<String>,
-    /// The event that each reference belongs to, the first is 1.
-    ref_events: Vec<i32>,
-}
-
-impl From<&Change<'_>> for EventColumns {
-    fn from(change: &Change<'_>) -> Self {
-        let mut columns = Self {
-            first_seq: change.first_seq().0,
-            kinds: Vec::new(),
-            payloads: Vec::new(),
-            sizes: Vec::new(),
-            steps: Vec::new(),
-            attempts: Vec::new(),
-            of_turn: Vec::new(),
-            refs: Vec::new(),
-            ref_events: Vec::new(),
-        };
-        if let Some(rows) = change.rows {
-            for (at, payload) in &rows.events {
-                let codec::event::Encoded {
-                    kind,
-                    refs,
-                    payload,
-                } = codec::event::encode(payload);
-                let prompt = change.session.context_tokens + rows.offset;
-                let size = (kind == kind::STEP_STARTED).then_some(prompt);
-                let written = Written {
-                    kind,
-                    refs,
-                    size,
-                    payload,
-                };
-                columns.push(*at, written);
-            }
-        }
-        for (at, event) in &change.events {
-            columns.push(*at, written(event));
-        }
-        // What comes after the end of a turn is not the turn's.
-        let end = change.seq_of_end().map(|end| end.0);
-        let last = |at: i64| end.is_none_or(|end| columns.first_seq + at <= end);
-        columns.of_turn = (0..).map(last).take(columns.kinds.len()).collect();
-        columns
-    }
-}
-
-impl EventColumns {
-    fn push(
-        &mut self,
-        at: StepPosition,
-        Written {
-            kind,
-            refs,
-            size,
-            payload,
-        }: Written,
-    ) {
-        self.kinds.push(kind);
-        self.payloads.push(payload);
-        self.sizes.push(size);
-        self.steps.push(signed(at.step));
-        self.attempts.push(signed(at.attempt));
-        let n = i32::try_from(self.kinds.len()).unwrap_or(i32::MAX);
-        self.ref_events.extend(refs.iter().map(|_| n));
-        self.refs.extend(refs);
-    }
-
-    fn values(&self) -> [(&'static str, Param<'_>); 9] {
-        [
-            ("first_seq", &self.first_seq),
-            ("event_kinds", &self.kinds),
-            ("event_payloads", &self.payloads),
-            ("event_sizes", &self.sizes),
-            ("event_steps", &self.steps),
-            ("event_attempts", &self.attempts),
-            ("event_of_turn", &self.of_turn),
-            ("refs", &self.refs),
-            ("ref_events", &self.ref_events),
-        ]
-    }
-}
-
-/// An event as its row has it.
-struct Written {
-    kind: &'static str,
-    refs: Vec<String>,
-    size: Option<i64>,
-    payload: Vec<u8>,
-}
-
-impl Written {
-    fn new(kind: &'static str, refs: Vec<String>, payload: Vec<u8>) -> Self {
-        Self {
-            kind,
-            refs,
-            size: None,
-            payload,
-        }
-    }
-
-    /// With a number that belongs to it.
-    fn sized(self, size: Option<i64>) -> Self {
-        Self { size, ..self }
-    }
-}
-
-fn written(event: &Event) -> Written {
-    match event {
-        Event::CallCompleted(call) => {
-            let refs = vec![call.to_string()];
-            Written::new(kind::TOOL_CALL_COMPLETED, refs, Vec::new())
-        }
-        Event::CallAsked {
-            call,
-            waits_for,
-            request,
-        } => {
-            let kind = match waits_for {
-                WaitsFor::Result { edited: _ } => kind::TOOL_CALL_REQUESTED,
-                WaitsFor::Approval => kind::APPROVAL_REQUESTED,
-            };
-            Written::new(kind, vec![call.to_string()], request.clone())
-        }
-        Event::CallCancelled { call, tool, reason } => {
-            let refs = vec![call.to_string(), tool.clone()];
-            let payload = codec::event::encode_call_cancelled(*reason);
-            Written::new(kind::TOOL_CALL_CANCELLED, refs, payload)
-        }
-        Event::ActionRequired { calls, to_run } => {
-            let refs = calls.iter().map(CallId::to_string).collect();
-            Written::new(kind::ACTION_REQUIRED, refs, Vec::new()).sized(i64::try_from(*to_run).ok())
-        }
-        Event::MessageCommitted(message) => {
-            let refs = vec![message.to_string()];
-            Written::new(kind::MESSAGE_COMMITTED, refs, Vec::new())
-        }
-        Event::StepStarted {
-            revision,
-            prompt_tokens,
-            started,
-        } => {
-            let refs = vec![revision.to_string()];
-            Written::new(kind::STEP_STARTED, refs, started.clone()).sized(Some(*prompt_tokens))
-        }
-        Event::TurnRecovered {
-            handed_over,
-            takeovers,
-        } => {
-            let why = if *handed_over {
-                kind::HANDED_OVER
-            } else {
-                kind::LEASE_EXPIRED
-            };
-            Written::new(kind::TURN_RECOVERED, vec![why.to_owned()], Vec::new())
-                .sized(Some(i64::from(*takeovers)))
-        }
-        Event::Complete { payload, size } => {
-            let codec::event::Encoded {
-                kind,
-                refs,
-                payload,
-            } = codec::event::encode(payload);
-            Written::new(kind, refs, payload).sized(*size)
-        }
-        Event::CompactionLost(compaction) => {
-            let refs = vec![compaction.to_string()];
-            let lost = codec::event::encode_compaction_lost();
-            Written::new(kind::COMPACTION_FAILED, refs, lost)
-        }
-        Event::CompactionReverted(compaction) => {
-            let refs = vec![compaction.to_string()];
-            Written::new(kind::COMPACTION_REVERTED, refs, Vec::new())
-        }
-        Event::Withdrawn {
-            message,
-            why,
-            payload,
-        } => {
-            let refs = vec![message.to_string()];
-            Written::new(withdrawn_kind(*why), refs, payload.clone())
-        }
-        Event::TurnEnded { ended, waiting } => {
-            let codec::event::Encoded { kind, payload, .. } = codec::event::encode(ended);
-            let refs = waiting.iter().map(MessageId::to_string).collect();
-            Written::new(kind, refs, payload)
-        }
     }
 }
 

@@ -10,4 +10,4 @@ select :tenant, :session, :state::smallint, :new_epoch::bigint, :new_op::bigint,
                                    where i.tenant_id = :tenant and i.session_id = :session and i.request_id = ''), 0)
    and not exists (select from idempotency i where i.tenant_id = :tenant and i.session_id = :session and i.request_id = :request_id)
 on conflict do nothing
-returning {accept}, r.xmin::text || {server} as version, r.tool_deadline, r.turn_deadline
+returning {accept}, r.xmin::text || {server} as version, r.tool_deadline, r.turn_deadline, now() as written_at

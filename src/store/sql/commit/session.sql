@@ -16,4 +16,4 @@ update session_run r
    and r.epoch = :epoch and r.op = :op and r.next_seq = :first_seq and r.owner is not distinct from :owner and r.turn_id is not distinct from :seen_turn
    and not exists (select from idempotency i where i.tenant_id = :tenant and i.session_id = :session
                                               and i.request_id = :request_id and (:request_is_new or i.req_hash <> :request_hash))
-returning {accept}, r.xmin::text || {server} as version, r.tool_deadline, r.turn_deadline
+returning {accept}, r.xmin::text || {server} as version, r.tool_deadline, r.turn_deadline, now() as written_at

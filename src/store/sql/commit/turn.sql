@@ -7,3 +7,4 @@ update turns t
        last_seq = coalesce(:turn_last_seq::bigint, t.last_seq),
        {turn_spent}
  where t.tenant_id = :tenant and t.session_id = :session and t.turn_id = :turn and {accepted}
+returning {turn_totals} as totals

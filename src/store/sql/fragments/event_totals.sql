@@ -1,4 +1,4 @@
 -- What the turn spent that the event `e` ends: as its row says, since the owner that wrote the event may have seen less.
 case when e.kind in ('turn_completed', 'turn_cancelled', 'turn_failed')
-     then (select array[t.calls, t.input_tokens, t.output_tokens, t.reasoning_tokens, t.cache_read_tokens, t.cache_write_tokens]
+     then (select {turn_totals}
              from turns t where t.tenant_id = :tenant and t.session_id = :session and t.turn_id = e.turn_id) end as totals

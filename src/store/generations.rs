@@ -1,0 +1,94 @@
+//! A map of sessions with a bound: what was written lately stays.
+
+use std::collections::HashMap;
+
+use crate::model::SessionKey;
+
+/// The newer generation takes what is written. When it is full it becomes the older one, and what was older is
+/// forgotten.
+#[derive(Debug)]
+pub(super) struct Generations<V> {
+    newer: HashMap<SessionKey, (V, usize)>,
+    /// The weight of the newer one.
+    weight: usize,
+    older: HashMap<SessionKey, (V, usize)>,
+    /// The most that each may weigh, beside its last value.
+    most: usize,
+}
+
+impl<V> Generations<V> {
+    /// Empty ones, each of which may weigh this much.
+    pub(super) fn new(most: usize) -> Self {
+        Self {
+            newer: HashMap::new(),
+            weight: 0,
+            older: HashMap::new(),
+            most,
+        }
+    }
+
+    /// What is kept of a session.
+    pub(super) fn get(&self, key: &SessionKey) -> Option<&V> {
+        let kept = self.newer.get(key).or_else(|| self.older.get(key));
+        kept.map(|(value, _)| value)
+    }
+
+    /// Keeps a value in the place of the session's last one.
+    pub(super) fn keep(&mut self, key: &SessionKey, value: V, weight: usize) {
+        self.take(key);
+        self.weight += weight;
+        if self.weight > self.most {
+            self.older = std::mem::take(&mut self.newer);
+            self.weight = weight;
+        }
+        self.newer.insert(key.clone(), (value, weight));
+    }
+
+    /// Takes out what is kept of a session.
+    pub(super) fn take(&mut self, key: &SessionKey) -> Option<V> {
+        let newer = self.newer.remove(key);
+        if let Some((_, weight)) = &newer {
+            self.weight -= weight;
+        }
+        let older = self.older.remove(key);
+        newer.or(older).map(|(value, _)| value)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::{SessionId, TenantId};
+
+    fn key(n: usize) -> SessionKey {
+        SessionKey::new(TenantId::new("t"), SessionId::new(format!("s{n}")))
+    }
+
+    #[test]
+    fn what_was_written_last_is_kept_and_no_more_than_two_generations() {
+        let mut kept = Generations::new(10);
+        for n in 0..30 {
+            kept.keep(&key(n), n, 1);
+        }
+        assert_eq!(kept.get(&key(29)), Some(&29));
+        assert_eq!(kept.get(&key(10)), Some(&10), "the older generation");
+        assert_eq!(kept.get(&key(0)), None, "more than is kept");
+        assert!(kept.newer.len() <= 10 && kept.older.len() <= 10);
+        assert_eq!(kept.take(&key(29)), Some(29));
+        assert_eq!(kept.take(&key(29)), None);
+    }
+
+    #[test]
+    fn a_session_counts_once_with_its_last_weight() {
+        let mut kept = Generations::new(5_000);
+        for n in 0..100 {
+            kept.keep(&key(n % 3), n, 1_001);
+        }
+        assert!((0..3).all(|n| kept.get(&key(n)).is_some()), "written again");
+        for n in 3..20 {
+            kept.keep(&key(n), n, 1_001);
+        }
+        assert_eq!((kept.newer.len(), kept.older.len()), (4, 4));
+        assert_eq!(kept.weight, 4 * 1_001);
+    }
+}
