@@ -15,6 +15,7 @@ mod models;
 mod policies;
 mod rules;
 mod startup;
+pub mod transfer;
 
 use self::startup::{prepared, run_migrations};
 
@@ -347,6 +348,18 @@ async fn first_limits(engine: &Engine) {
 
 /// Brings the database's schema to the version that this program knows.
 pub async fn migrate(config: &Config, progress: &Progress) -> anyhow::Result<()> {
+    let (database, postgres) = open(config, progress).await?;
+    Reach::All
+        .scope(run_migrations(&database, progress))
+        .await?;
+    close(database, postgres).await
+}
+
+/// The database, also while servers run on it; and the embedded PostgreSQL, if it had to be started.
+async fn open(
+    config: &Config,
+    progress: &Progress,
+) -> anyhow::Result<(Database, Option<Postgres>)> {
     let running = match config.database.url {
         Some(_) => None,
         None => postgres::find_running(&cluster_dir(config)).await,
@@ -356,9 +369,10 @@ pub async fn migrate(config: &Config, progress: &Progress) -> anyhow::Result<()>
         None => connect(config, progress).await?,
     };
     let database = Database::new(&database_settings(config, connection))?;
-    Reach::All
-        .scope(run_migrations(&database, progress))
-        .await?;
+    Ok((database, postgres))
+}
+
+async fn close(database: Database, postgres: Option<Postgres>) -> anyhow::Result<()> {
     drop(database);
     if let Some(postgres) = postgres {
         postgres.stop().await?;

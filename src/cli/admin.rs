@@ -1,6 +1,7 @@
-//! `contextd admin`: what operators do, over the same API that everybody uses.
+//! `contextd admin`: what operators do, most of it over the same API that everybody uses.
 
 mod session;
+mod transfer;
 
 use std::{process::ExitCode, time::Duration};
 
@@ -19,8 +20,8 @@ use crate::{
     pb::{self, admin_service_client::AdminServiceClient},
 };
 
-/// Manage API keys, limits of tenants and tenants, find sessions, and show what a server takes its caller
-/// for.
+/// Manage API keys, limits of tenants and tenants, find sessions and move them to another database, and show what a
+/// server takes its caller for.
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
     #[command(subcommand)]
@@ -41,6 +42,8 @@ enum Action {
     /// Tenants.
     #[command(subcommand)]
     Tenant(TenantAction),
+    Export(transfer::ExportArgs),
+    Import(transfer::ImportArgs),
     /// Show the server's version and limits, and what it takes the caller for.
     Info(Server),
 }
@@ -210,6 +213,8 @@ pub(super) async fn run(args: Args) -> anyhow::Result<ExitCode> {
     match args.action {
         Action::Info(server) => info(&server).await?,
         Action::Session(action) => session::run(action).await?,
+        Action::Export(args) => Box::pin(transfer::export(args)).await?,
+        Action::Import(args) => Box::pin(transfer::import(args)).await?,
         Action::Limits(action) => limits(action).await?,
         Action::Tenant(action) => tenant(action).await?,
         Action::Key(KeyAction::Generate {

@@ -379,7 +379,7 @@ impl<'s, 'a> Writing<'s, 'a> {
         }
         session.step += 1;
         session.attempt = 1;
-        let prompt_tokens = session.context_tokens + size_offset;
+        let prompt_tokens = session.context_tokens() + size_offset;
         let step = session.step;
         let event = Event::StepStarted {
             revision: *revision,

@@ -164,8 +164,7 @@ impl<'a> Change<'a> {
     /// Changes the size of the context.
     pub(super) fn shift_by(&mut self, shift: &Shift) {
         self.shift = self.shift + *shift;
-        self.session.messages += i64::from(shift.messages);
-        self.session.context_tokens += shift.growth();
+        self.session.counters = self.session.counters + *shift;
     }
 
     /// Adds what model calls cost.

@@ -58,12 +58,12 @@ impl Counter {
     }
 }
 
-/// A change of the context's counters.
+/// The context's counters, or a change of them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Shift {
-    /// How many messages more.
+    /// Messages.
     pub messages: i32,
-    /// Tokens that those cost beside their parts.
+    /// Tokens of messages beside their parts.
     pub overhead: i64,
     /// Tokens by counter.
     pub tokens: [i64; 9],
@@ -84,7 +84,13 @@ impl Shift {
         self.parts[counter.index()] += parts;
     }
 
-    /// By how much the transcript grows. What was pruned is no part of it.
+    /// Tokens and parts of one counter.
+    pub fn of(&self, counter: Counter) -> (i64, i32) {
+        let index = counter.index();
+        (self.tokens[index], self.parts[index])
+    }
+
+    /// Tokens of the transcript, or by how many it grows. What was pruned is no part of it.
     pub fn growth(&self) -> i64 {
         let pruned = self.tokens[Counter::Pruned.index()];
         self.overhead + self.tokens.iter().sum::<i64>() - pruned

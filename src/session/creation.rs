@@ -4,6 +4,7 @@ use super::{
     Session, SessionState,
     change::Change,
     config_rows::NewConfig,
+    counters::Shift,
     ownership::Heir,
     start::{self, NewTurn, Opening},
 };
@@ -47,8 +48,7 @@ impl NewSession<'_> {
             turn_deadline: None,
             next_seq: Seq(1),
             revision: FIRST_REVISION,
-            messages: 0,
-            context_tokens: 0,
+            counters: Shift::default(),
             anchor: None,
             growth: None,
             context_version: 0,

@@ -39,12 +39,13 @@ pub mod usage;
 use jiff::Timestamp;
 
 use compaction_rows::Running;
+use counters::Shift;
 
 use crate::model::{Anchor, CancelCause, Delivery, Fence, MessageId, Seq, TurnId};
 
-/// Which write left a session as it is. A commit compares it.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Version(pub String);
+/// Which write left a session as it is. A commit compares it. Each is a random number: after a failover that lost commits none comes again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Version(pub i64);
 
 /// Where a session stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -143,10 +144,8 @@ pub struct Session {
     pub next_seq: Seq,
     /// The configuration in force.
     pub revision: i64,
-    /// Messages of the live transcript.
-    pub messages: i64,
-    /// Estimated tokens of it.
-    pub context_tokens: i64,
+    /// What its live transcript is made of.
+    pub counters: Shift,
     /// Its last measured call.
     pub anchor: Option<Anchor>,
     /// By how many tokens its prompts grow from one to the next, the last ones weighing most. `None`
@@ -164,6 +163,11 @@ impl Session {
     /// The live turn.
     pub fn live_turn(&self) -> Option<&TurnId> {
         self.turn.as_ref().filter(|_| self.state.is_live())
+    }
+
+    /// Estimated tokens of the live transcript.
+    pub fn context_tokens(&self) -> i64 {
+        self.counters.growth()
     }
 
     /// The newest seq.

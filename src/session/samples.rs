@@ -7,6 +7,7 @@ use jiff::Timestamp;
 use super::{
     Session, SessionState, Waiting,
     change::Event,
+    counters::Shift,
     rows::{NewMessage, Rows},
 };
 use crate::model::{
@@ -43,8 +44,12 @@ pub(super) fn waiting(open_calls: u32) -> Session {
         turn_deadline: Some(at(TURN_ENDS)),
         next_seq: Seq(40),
         revision: 7,
-        messages: 10,
-        context_tokens: 1_000,
+        counters: Shift {
+            messages: 10,
+            overhead: 40,
+            tokens: [960, 0, 0, 0, 0, 0, 0, 0, 0],
+            parts: [10, 0, 0, 0, 0, 0, 0, 0, 0],
+        },
         compaction: None,
         anchor: None,
         growth: None,

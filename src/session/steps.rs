@@ -86,7 +86,7 @@ pub fn begin(session: &Session, step: &NewStep<'_>, owner: Owner<'_>) -> Option<
     becoming.takeovers = 0;
     let event = Event::StepStarted {
         revision: step.revision,
-        prompt_tokens: session.context_tokens + step.size_offset,
+        prompt_tokens: session.context_tokens() + step.size_offset,
         started: step.started.to_vec(),
     };
     change.event(session.step + 1, event);

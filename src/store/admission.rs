@@ -117,7 +117,7 @@ impl Store {
             let Some(change) = start::admit(&seen.session, &new, opening, self.heir()) else {
                 return Ok(None);
             };
-            let seen = (&seen.version, &seen.session);
+            let seen = (seen.version, &seen.session);
             if self.commit(key, seen, &change, &commit).await?.is_some() {
                 return Ok(Grant::of(&change.session));
             }

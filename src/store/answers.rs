@@ -156,7 +156,7 @@ impl Store {
                 is_new: false,
             }),
         };
-        let before = (&seen.version, &seen.seen.session);
+        let before = (seen.version, &seen.seen.session);
         if self.commit(key, before, &change, &commit).await?.is_none() {
             return Ok(None);
         }

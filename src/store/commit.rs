@@ -5,6 +5,7 @@ use std::{borrow::Cow, sync::LazyLock, time::Instant};
 
 use jiff::Timestamp;
 use tokio_postgres::Row;
+use uuid::Uuid;
 
 use super::{
     AdmittedAt, Error, Store,
@@ -17,7 +18,7 @@ use super::{
     seen::SeenSession,
 };
 use crate::{
-    model::{RequestId, Seq, SessionKey, TurnId, command::Idempotency},
+    model::{RequestId, Seq, SessionKey, command::Idempotency},
     session::{Session, Version, change::Change},
     telemetry::Trace,
 };
@@ -143,8 +144,6 @@ pub(super) static COMMIT: LazyLock<Vec<Named>> = named![
     "sql/commit/copy_compactions.sql",
     "sql/commit/import_calls.sql",
     "sql/commit/import_answers.sql",
-    "sql/commit/context.sql",
-    "sql/commit/new_context.sql",
     "sql/commit/spend.sql",
     "sql/commit/message_info.sql",
     "sql/commit/drop_partial.sql",
@@ -183,7 +182,7 @@ impl Store {
             let Some(change) = decide(&seen) else {
                 return Ok(None);
             };
-            let seen = (&seen.version, &seen.session);
+            let seen = (seen.version, &seen.session);
             if self.commit(key, seen, &change, commit).await?.is_some() {
                 return Ok(Some(change.session));
             }
@@ -217,7 +216,7 @@ impl Store {
             let Some(change) = decide(&seen.session) else {
                 return Ok(None);
             };
-            let seen = (&seen.version, &seen.session);
+            let seen = (seen.version, &seen.session);
             if self.commit(key, seen, &change, &commit).await?.is_some() {
                 return Ok(Some(change.session));
             }
@@ -239,7 +238,7 @@ impl Store {
         let Some(change) = decide(&session) else {
             return Ok(None);
         };
-        let landed = self.commit(key, (&version, &session), &change, commit);
+        let landed = self.commit(key, (version, &session), &change, commit);
         Ok(landed.await?.map(|landed| (change, landed)))
     }
 
@@ -264,7 +263,7 @@ impl Store {
     pub(super) async fn commit(
         &self,
         key: &SessionKey,
-        seen: (&Version, &Session),
+        seen: (Version, &Session),
         change: &Change<'_>,
         commit: &Committed<'_>,
     ) -> Result<Option<Landed>, Error> {
@@ -280,7 +279,7 @@ impl Store {
     async fn write(
         &self,
         key: &SessionKey,
-        seen: (Option<&Version>, &Session),
+        seen: (Option<Version>, &Session),
         change: &Change<'_>,
         commit: &Committed<'_>,
     ) -> Result<Option<Landed>, Error> {
@@ -290,7 +289,7 @@ impl Store {
             request: None,
             ..*commit
         };
-        let left = (None, &change.session);
+        let left = (Some(bound.becomes), &change.session);
         let next = following.map(|next| Bound::new(key, left, next, not_asked));
         let mut queries = bound.queries()?;
         let own = queries.len();
@@ -319,10 +318,16 @@ impl Store {
         }
         self.recent.keep(key, events, Instant::now());
         let written = row_of(SESSION, next_queries, next_answers).unwrap_or(written);
+        let version = next.as_ref().map_or(bound.becomes, |next| next.becomes);
         if change.deletes {
             self.own.forget(key);
         } else {
-            self.keep(key, written, following.unwrap_or(change), &landed)?;
+            self.keep(
+                key,
+                (version, written),
+                following.unwrap_or(change),
+                &landed,
+            )?;
         }
         Ok(Some(landed))
     }
@@ -331,7 +336,7 @@ impl Store {
     fn keep(
         &self,
         key: &SessionKey,
-        row: &Row,
+        (version, row): (Version, &Row),
         change: &Change<'_>,
         landed: &Landed,
     ) -> Result<(), Error> {
@@ -341,9 +346,15 @@ impl Store {
         if let (Some((_, expires_at)), Some(last)) = (landed.joined, session.queue.last_mut()) {
             last.expires_at = expires_at;
         }
-        self.own.keep(key, Version(get(row, "version")?), session);
+        self.own.keep(key, version, session);
         Ok(())
     }
+}
+
+/// A version that no write has had.
+fn next_version() -> Version {
+    let (_, random) = Uuid::now_v7().as_u64_pair();
+    Version(random.cast_signed())
 }
 
 /// The row that a statement of that name gave.
@@ -360,11 +371,11 @@ fn joined(row: &Row) -> Result<(Timestamp, Option<Timestamp>), Error> {
 /// A change as the parameters of its commit.
 struct Bound<'a> {
     key: Key,
-    /// None: it goes by what its transaction wrote before.
-    version: Option<&'a str>,
-    seen: &'a Session,
-    owner: Option<&'a str>,
-    turn: Option<&'a str>,
+    /// The version that was seen. None: the session is new.
+    version: Option<i64>,
+    becomes: Version,
+    /// The epoch that was seen.
+    last_epoch: i64,
     commit: Committed<'a>,
     request: Option<&'a str>,
     hash: &'a str,
@@ -378,7 +389,7 @@ struct Bound<'a> {
 impl<'a> Bound<'a> {
     fn new(
         key: &SessionKey,
-        (version, seen): (Option<&'a Version>, &'a Session),
+        (version, seen): (Option<Version>, &'a Session),
         change: &'a Change<'_>,
         commit: Committed<'a>,
     ) -> Self {
@@ -386,10 +397,9 @@ impl<'a> Bound<'a> {
         let trace = change.begins.and_then(|_| Trace::current().stored());
         Self {
             key: key.into(),
-            version: version.map(|version| version.0.as_str()),
-            seen,
-            owner: seen.owner.as_deref(),
-            turn: seen.turn.as_ref().map(TurnId::as_str),
+            version: version.map(|version| version.0),
+            becomes: next_version(),
+            last_epoch: seen.fence.epoch,
             commit,
             request: asked.and_then(|it| it.request.request.as_ref().map(RequestId::as_str)),
             hash: asked.map_or("", |it| it.request.hash.as_str()),
@@ -422,10 +432,8 @@ impl<'a> Bound<'a> {
             ("tenant", &self.key.tenant as Param<'_>),
             ("session", &self.key.session),
             ("version", &self.version),
-            ("epoch", &self.seen.fence.epoch),
-            ("op", &self.seen.fence.op),
-            ("owner", &self.owner),
-            ("seen_turn", &self.turn),
+            ("new_version", &self.becomes.0),
+            ("epoch", &self.last_epoch),
             ("request_id", &self.request),
             ("request_hash", &self.hash),
             ("led", &self.led),

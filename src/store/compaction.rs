@@ -7,10 +7,11 @@ use tokio_postgres::Row;
 use super::{
     Error, Store,
     commit::{Committed, Led, Races, Remember},
+    counters::shift,
     idempotency::{Remembered, Request, remembered},
     named_parameters::Named,
     pipeline::{Param, Query},
-    row::{get, shift},
+    row::get,
     rows::Key,
     seen::{SESSION, SeenSession, seen_session},
 };
@@ -209,7 +210,7 @@ impl Store {
             let Some(change) = decide(&session.session, seen.in_force.as_ref()) else {
                 return Ok(seen.refused());
             };
-            let before = (&session.version, &session.session);
+            let before = (session.version, &session.session);
             if self.commit(key, before, &change, &commit).await?.is_some() {
                 return Ok(written(&change, id));
             }

@@ -85,9 +85,9 @@ macro_rules! purge {
 /// Everything of a session, in an order in which nothing that is left refers to what is gone. What
 /// remembers a deletion stays for whoever repeats it, and how far the epoch got for whoever takes
 /// the id; the hot row, which keeps the id taken, goes last.
-const PURGE: [&str; 14] = purge! {
+const PURGE: [&str; 13] = purge! {
     "partial_chunks"; "part_blobs"; "past_prunes"; "parts"; "messages"; "tool_calls"; "queue"; "events"; "turns"; "compactions"; "usage_totals";
-    "session_context"; "session_revisions"; "idempotency", "x.request_id <> '' and x.result <> 'session deleted'"
+    "session_revisions"; "idempotency", "x.request_id <> '' and x.result <> 'session deleted'"
 };
 
 impl Store {
@@ -162,7 +162,7 @@ impl Store {
             let Some(change) = deletion::delete(&seen.session, &open, &wanted) else {
                 return Ok(None);
             };
-            let seen = (&seen.version, &seen.session);
+            let seen = (seen.version, &seen.session);
             if let Some(deleted) = self.commit(key, seen, &change, &commit).await? {
                 return Ok(Some(deleted.last_seq));
             }

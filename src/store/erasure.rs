@@ -82,7 +82,7 @@ macro_rules! erasure {
 /// Of what belongs to sessions only that is found here which outlasts them.
 const ERASURE: Erasure = erasure! {
     "attendance"; "partial_chunks"; "part_blobs"; "past_prunes"; "parts"; "messages"; "tool_calls"; "queue"; "events"; "turns";
-    "compactions"; "usage_totals"; "session_context"; "session_revisions"; "session_activity"; "idempotency"; "toolsets"; "blob_chunks";
+    "compactions"; "usage_totals"; "session_revisions"; "session_activity"; "idempotency"; "toolsets"; "blob_chunks";
     "blobs" returning "size_bytes"
         adding "blobs = d.blobs + (select count(*) from gone), blob_bytes = d.blob_bytes + (select sum(size_bytes) from gone)";
     "tenant_calibration"; "tenant_limits"; "tenant_running"; "tenant_use";

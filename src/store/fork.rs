@@ -7,13 +7,8 @@ use jiff::Timestamp;
 use tokio_postgres::Row;
 
 use super::{
-    Error, Store,
-    commit::Committed,
-    named_parameters::Named,
-    pipeline::Param,
-    row::{get, shift},
-    rows::Key,
-    seen::SeenSession,
+    Error, Store, commit::Committed, counters::shift, named_parameters::Named, pipeline::Param,
+    row::get, rows::Key, seen::SeenSession,
 };
 use crate::{
     model::{CallId, RequestId, Seq, SessionId, SessionKey, TurnId, command::Idempotency},

@@ -46,7 +46,7 @@ impl<'a> Request<'a> {
     /// Writes the session as it is: what was decided before the request is remembered is decided again.
     pub(super) fn raise(&self) -> Query<'_> {
         const SQL: &str = "-- store::idempotency::Request::raise
-            update session_run r set op = r.op where r.tenant_id = $1 and r.session_id = $2";
+            update session_run r set version = r.version + 1 where r.tenant_id = $1 and r.session_id = $2";
         Query::new(SQL, vec![&self.key.tenant as Param<'_>, &self.key.session])
     }
 

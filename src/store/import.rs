@@ -9,6 +9,7 @@ use super::{
     Error, Store,
     anchor::anchor,
     commit::Led,
+    counters::counters,
     idempotency::Remembered,
     named_parameters::Named,
     pipeline::Param,
@@ -116,6 +117,7 @@ impl Store {
 
 fn tail(row: &Row) -> Result<Tail, Error> {
     let next_seq: i64 = get(row, "next_seq")?;
+    let counters = counters(row)?;
     let hash: Option<String> = get(row, "req_hash")?;
     let result: Option<String> = get(row, "result")?;
     Ok(Tail {
@@ -124,8 +126,8 @@ fn tail(row: &Row) -> Result<Tail, Error> {
         last_seq: Seq(next_seq - 1),
         version: version(row)?,
         open_calls: count(row, "open_calls")?,
-        tokens: get(row, "ctx_tokens")?,
-        holds: model_dependent(row)?,
+        tokens: counters.growth(),
+        holds: model_dependent(row, &counters)?,
         anchor: anchor(row)?,
         remembered: hash
             .zip(result)

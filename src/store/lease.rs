@@ -336,7 +336,7 @@ impl Store {
                 }),
                 ..Committed::default()
             };
-            let before = (&seen.version, &seen.session);
+            let before = (seen.version, &seen.session);
             if self.commit(key, before, &change, &commit).await?.is_some() {
                 return Ok(Cancelled {
                     turn: session.turn.clone(),

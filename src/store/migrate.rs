@@ -36,22 +36,22 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(10);
 /// How long attempts to get the locks of one migration go on.
 const PATIENCE: Duration = Duration::from_mins(10);
 
-/// The history, as refinery made it, with a column for the oldest program. A program before that
-/// column reads and writes the others.
+/// The history: refinery's table, with a column for the oldest program.
 const HISTORY: &str = "create table if not exists refinery_schema_history (
   version int4 primary key, name varchar(255), applied_on varchar(255), checksum varchar(255), oldest_program int4)";
-const ADOPT: &str =
-    "alter table refinery_schema_history add column if not exists oldest_program int4";
-const ADOPTED: &str = "select exists (select 1 from pg_attribute
-  where attrelid = to_regclass('refinery_schema_history') and attname = 'oldest_program' and not attisdropped)";
+const EXISTS: &str = "-- store::migrate::exists
+select to_regclass('refinery_schema_history') is not null";
 /// The time is in the form that refinery reads.
 const RECORD: &str = r#"insert into refinery_schema_history (version, name, applied_on, checksum, oldest_program)
   values ($1, $2, to_char(now() at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"'), $3, $4)"#;
 const ROLES: &str = include_str!("sql/roles.sql");
 const PROTECT: &str = include_str!("sql/row_security.sql");
-/// The history, also while it has no column for the oldest program.
+/// The history, also the one of an older schema, which had no column for the oldest program.
 const APPLIED: &str = "-- store::migrate::applied
 select version, checksum, (to_jsonb(h) ->> 'oldest_program')::int4 as oldest_program from refinery_schema_history h order by version";
+
+/// What to do with a database of an older schema.
+const MOVE: &str = "Move its sessions: `contextd admin export` writes them to a file, `contextd admin import` adds them to an empty database";
 
 /// How a schema suits this program.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -92,7 +92,7 @@ async fn run_files(database: &Database, known: Vec<File>) -> Result<usize, Error
         .batch_execute("set statement_timeout = 0; set idle_in_transaction_session_timeout = 0")
         .await?;
     lock(&client).await?;
-    if !client.query_one(ADOPTED, &[]).await?.get::<_, bool>(0) {
+    if !client.query_one(EXISTS, &[]).await?.get::<_, bool>(0) {
         patiently(&mut client, &Step::History).await?;
     }
     let pending =
@@ -114,12 +114,7 @@ pub async fn fit(database: &Database) -> Result<Fit, Error> {
         let ignored = "the settings of a connection are ignored".to_owned();
         return Err(Error::Outage(Outage::TransactionPooler, ignored));
     }
-    let exists = database
-        .read(
-            "-- store::migrate::exists\nselect to_regclass('refinery_schema_history') is not null",
-            &[],
-        )
-        .await?;
+    let exists = database.read(EXISTS, &[]).await?;
     let found = match exists.first().is_some_and(|row| row.get(0)) {
         true => applied(&database.read(APPLIED, &[]).await?)?,
         false => Vec::new(),
@@ -137,7 +132,7 @@ pub async fn fit(database: &Database) -> Result<Fit, Error> {
 struct Applied {
     version: i32,
     checksum: String,
-    /// Absent: it was applied by a program before the rule.
+    /// Absent: it was applied by a program that knew no such rule.
     oldest_program: Option<i32>,
 }
 
@@ -186,7 +181,7 @@ fn pending(known: Vec<File>, found: &[Applied]) -> Result<Vec<File>, String> {
             (Some(file), _) if file.checksum == *checksum => {}
             (Some(_), _) => {
                 return Err(format!(
-                    "the database has migration {version} with other content than this version of contextd: it was migrated by a program that was never released"
+                    "the database has the schema of an older contextd: its migration {version} is another one. {MOVE}"
                 ));
             }
             (None, Some(oldest)) if *oldest <= newest => {}
@@ -234,7 +229,7 @@ async fn lock(client: &Client) -> Result<(), Error> {
 
 /// What is done to a database at once.
 enum Step {
-    /// The table of the history is made, or gets its newer column.
+    /// The table of the history is made.
     History,
     /// A migration is applied and noted.
     Apply(File),
@@ -303,7 +298,6 @@ async fn history(client: &mut Client) -> Result<(), tokio_postgres::Error> {
     let transaction = client.transaction().await?;
     bound_lock_waits(&transaction).await?;
     transaction.batch_execute(HISTORY).await?;
-    transaction.batch_execute(ADOPT).await?;
     transaction.commit().await
 }
 

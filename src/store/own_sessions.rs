@@ -1,6 +1,6 @@
 //! The sessions that this replica wrote lately, as the admission or its own last commit left them: what it
 //! writes next is decided from memory. A commit compares the version, so a session that is out of date here
-//! costs one lost race, also after a failover: a version names the server that gave it. What a session here
+//! costs one lost race, also after a failover: no version comes again. What a session here
 //! refuses is asked again of the database.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

@@ -210,7 +210,7 @@ impl Store {
             let Some(joined) = join(&session) else {
                 return Ok(Enqueued::Full);
             };
-            let seen = (&version, &session);
+            let seen = (version, &session);
             if let Some(landed) = self.commit(key, seen, &joined, &commit).await? {
                 return self.placed(new, &joined, &landed).map(Enqueued::Queued);
             }
@@ -386,7 +386,7 @@ impl Store {
                 }),
                 ..Committed::default()
             };
-            let before = (&seen.version, &seen.session);
+            let before = (seen.version, &seen.session);
             if self.commit(key, before, &gone, &commit).await?.is_some() {
                 return Ok(Unqueued {
                     messages,

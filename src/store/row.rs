@@ -5,7 +5,7 @@ use tokio_postgres::{Row, types::FromSql};
 use super::Error;
 use crate::{
     model::{Category, Role, SessionId, SessionKey, TenantId, TurnState},
-    session::{SessionState, counters::Shift},
+    session::SessionState,
 };
 
 /// A column that must be there and of its type.
@@ -113,17 +113,4 @@ pub(super) fn turn_state(turn: i16, run: i16) -> Result<TurnState, Error> {
         (5, _) => Ok(TurnState::Failed),
         (other, _) => Err(Error::Corrupt(format!("turn state {other}"))),
     }
-}
-
-/// A change of the counters, as compactions store theirs.
-pub(super) fn shift(row: &Row) -> Result<Shift, Error> {
-    let corrupt = || Error::Corrupt("counters that are not nine".to_owned());
-    let tokens: Vec<i64> = get(row, "delta_tokens")?;
-    let parts: Vec<i32> = get(row, "delta_parts")?;
-    Ok(Shift {
-        messages: get(row, "delta_messages")?,
-        overhead: get(row, "delta_overhead")?,
-        tokens: tokens.try_into().map_err(|_| corrupt())?,
-        parts: parts.try_into().map_err(|_| corrupt())?,
-    })
 }

@@ -9,6 +9,7 @@ use tokio_postgres::Row;
 use super::{
     Error, Store,
     anchor::anchor,
+    counters::counters,
     idempotency::{Remembered, Request, remembered},
     named_parameters::Named,
     pipeline::Param,
@@ -161,10 +162,7 @@ pub(super) fn session_row(row: &Row) -> Result<(Version, Session), Error> {
         turn_deadline: get(row, "turn_deadline")?,
         next_seq: Seq(get(row, "next_seq")?),
         revision: get(row, "revision")?,
-        messages: get::<Option<i32>>(row, "messages")?
-            .unwrap_or_default()
-            .into(),
-        context_tokens: get(row, "ctx_tokens")?,
+        counters: counters(row)?,
         anchor: anchor(row)?,
         growth: get(row, "growth")?,
         context_version: get(row, "context_version")?,

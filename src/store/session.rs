@@ -9,6 +9,7 @@ use super::{
     Error, Store,
     anchor::anchor,
     commit::{Committed, Led, Races, Remember},
+    counters::counters,
     named_parameters::Named,
     pipeline::Param,
     row::{get, session_state},
@@ -213,6 +214,7 @@ impl Store {
 pub(super) fn session(row: &Row) -> Result<Session, Error> {
     let state = session_state(get(row, "state")?)?;
     let next_seq: i64 = get(row, "next_seq")?;
+    let counters = counters(row)?;
     let owner: Option<String> = get(row, "owner")?;
     let lease_until: Option<Timestamp> = get(row, "lease_until")?;
     let from: Option<String> = get(row, "forked_from")?;
@@ -231,8 +233,8 @@ pub(super) fn session(row: &Row) -> Result<Session, Error> {
         revision: get(row, "revision")?,
         config: codec::config::decode(get(row, "config")?, tools)?,
         tools_tokens: super::row::count(row, "tools_tokens")?,
-        context_tokens: get(row, "ctx_tokens")?,
-        holds: model_dependent(row)?,
+        context_tokens: counters.growth(),
+        holds: model_dependent(row, &counters)?,
         context_version: get(row, "context_version")?,
         anchor: anchor(row)?,
         queued: super::row::count(row, "queued")?,

@@ -1,22 +1,11 @@
 //! What ListSessions finds sessions by beside their ids: a hash of each metadata entry and the
 //! beginning of the title, stored with each configuration.
 
-use std::{collections::BTreeMap, sync::LazyLock};
+use std::collections::BTreeMap;
 
 use sha2::{Digest as _, Sha256};
-use tokio_postgres::Row;
 
-use super::{
-    Error, Store,
-    named_parameters::Named,
-    pipeline::Param,
-    row::{get, session_key},
-    rows::Key,
-};
-use crate::{
-    codec,
-    model::{SessionConfig, SessionKey, TenantId, ToolSet},
-};
+use crate::model::{SessionConfig, TenantId};
 
 /// The metadata entry that is a session's title.
 const TITLE: &str = "title";
@@ -54,44 +43,6 @@ pub(super) fn labels(tenant: &TenantId, metadata: &BTreeMap<String, String>) -> 
             hash.finalize().iter().take(16).copied().collect()
         })
         .collect()
-}
-
-/// Configurations that a program stored which wrote no labels.
-pub(super) static UNLABELLED: LazyLock<Named> = named_alone!("sql/unlabelled.sql");
-static LABEL: LazyLock<Named> = named_alone!("sql/label.sql");
-
-impl Store {
-    /// Works out what sessions are found by whose configurations an older program stored, at most
-    /// `batch` of them; how many there were.
-    pub async fn label_sessions(&self, batch: u32) -> Result<u64, Error> {
-        let most = i64::from(batch);
-        let rows = self
-            .database
-            .read_named(&UNLABELLED, &[("most", &most as Param<'_>)])
-            .await?;
-        let found: Vec<(SessionKey, i64, Labels)> =
-            rows.iter().map(unlabelled).collect::<Result<_, Error>>()?;
-        for (key, revision, found) in &found {
-            let key = Key::from(key);
-            let label = LABEL.query(&[
-                ("tenant", &key.tenant as Param<'_>),
-                ("session", &key.session),
-                ("revision", revision),
-                ("labels", &found.labels),
-                ("title", &found.title),
-            ])?;
-            self.database.write(&label).await?;
-        }
-        Ok(found.len() as u64)
-    }
-}
-
-fn unlabelled(row: &Row) -> Result<(SessionKey, i64, Labels), Error> {
-    let key = session_key(row)?;
-    // Whoever reads a configuration that cannot be decoded is told so; nothing finds it.
-    let config = codec::config::decode(get(row, "config")?, ToolSet::default()).unwrap_or_default();
-    let labels = Labels::of(&key.tenant, &config);
-    Ok((key, get(row, "revision")?, labels))
 }
 
 #[cfg(test)]

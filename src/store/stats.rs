@@ -8,6 +8,7 @@ use super::{
     Error, Store,
     anchor::anchor,
     composite::{Composite, Composites},
+    counters::counters,
     named_parameters::Named,
     pipeline::Param,
     row::get,
@@ -20,6 +21,7 @@ use crate::{
         Anchor, Held, Ledger, Seq, SessionConfig, SessionKey, TurnId, UsagePurpose, UsageTotals,
         command::TurnRequest, ledger::ModelDependent,
     },
+    session::counters::{Counter, Shift},
 };
 
 /// Where the tokens of a session are.
@@ -99,7 +101,8 @@ impl Store {
 fn stats(row: &Row) -> Result<Stats, Error> {
     let next_seq: i64 = get(row, "next_seq")?;
     let tools = codec::tools::decode(get(row, "tools")?)?;
-    let ledger = ledger(row)?;
+    let counters = counters(row)?;
+    let ledger = ledger(&counters)?;
     let compactions: Vec<Option<i32>> = get(row, "compactions")?;
     Ok(Stats {
         config: codec::config::decode(get(row, "config")?, tools)?,
@@ -112,8 +115,8 @@ fn stats(row: &Row) -> Result<Stats, Error> {
             0
         },
         ledger,
-        holds: model_dependent(row)?,
-        context_tokens: get(row, "ctx_tokens")?,
+        holds: model_dependent(row, &counters)?,
+        context_tokens: counters.growth(),
         version: version(row)?,
         anchor: anchor(row)?,
         growth: get(row, "growth")?,
@@ -157,40 +160,38 @@ fn queued(bytes: &[i32]) -> Held {
 /// What waits is not taken apart: this is about right for text.
 const BYTES_PER_TOKEN: i64 = 4;
 
-/// The counters stand in two columns, in this order.
-fn ledger(row: &Row) -> Result<Ledger, Error> {
-    let (tokens, parts): (Vec<i64>, Vec<i32>) = (get(row, "tokens")?, get(row, "parts")?);
-    let counts: Result<Vec<u32>, _> = parts.into_iter().map(u32::try_from).collect();
-    let counted = counts.ok().zip(<[i64; 10]>::try_from(tokens).ok());
-    let Some((Ok([messages, parts @ ..]), [overhead, tokens @ ..])) =
-        counted.map(|(counts, tokens)| (<[u32; 10]>::try_from(counts), tokens))
-    else {
-        return Err(Error::Corrupt("the counters of a context".to_owned()));
+fn ledger(counters: &Shift) -> Result<Ledger, Error> {
+    let count = |parts: i32| {
+        u32::try_from(parts).map_err(|_| Error::Corrupt(format!("a counter is {parts}")))
     };
-    let held = |n: usize| Held {
-        tokens: tokens[n],
-        parts: parts[n],
+    let held = |counter| {
+        let (tokens, parts) = counters.of(counter);
+        Ok::<_, Error>(Held {
+            tokens,
+            parts: count(parts)?,
+        })
     };
     Ok(Ledger {
-        messages,
-        overhead,
-        user: held(0),
-        assistant: held(1),
-        reasoning: held(2),
-        tool_calls: held(3),
-        tool_results: held(4),
-        media: held(5),
-        summary: held(6),
-        pinned: held(7),
-        pruned: held(8),
+        messages: count(counters.messages)?,
+        overhead: counters.overhead,
+        user: held(Counter::User)?,
+        assistant: held(Counter::Assistant)?,
+        reasoning: held(Counter::Reasoning)?,
+        tool_calls: held(Counter::ToolCalls)?,
+        tool_results: held(Counter::ToolResults)?,
+        media: held(Counter::Media)?,
+        summary: held(Counter::Summary)?,
+        pinned: held(Counter::Pinned)?,
+        pruned: held(Counter::Pruned)?,
     })
 }
 
-/// The columns of `fragments/model_dependent.sql`.
-pub(super) fn model_dependent(row: &Row) -> Result<ModelDependent, Error> {
+/// By the counters, and the columns of `fragments/model_dependent.sql`.
+pub(super) fn model_dependent(row: &Row, counters: &Shift) -> Result<ModelDependent, Error> {
+    let has = |counter| counters.of(counter).1 > 0;
     Ok(ModelDependent {
-        media: get(row, "has_media")?,
-        reasoning: get(row, "has_reasoning")?,
+        media: has(Counter::Media) || get(row, "has_blobs")?,
+        reasoning: has(Counter::Reasoning),
         items: get(row, "has_items")?,
     })
 }

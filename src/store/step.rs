@@ -194,7 +194,7 @@ impl Store {
             let Some(change) = decide(&session, open) else {
                 return Ok(Outcome::Refused);
             };
-            let seen = (&version, &session);
+            let seen = (version, &session);
             if let Some(landed) = self.commit(key, seen, &change, &commit).await? {
                 return Ok(applied(&change, &landed));
             }

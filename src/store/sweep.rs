@@ -10,7 +10,6 @@ use super::{
     named_parameters::Named,
     pipeline::Param,
     row::{get, session_key},
-    session_labels,
 };
 use crate::model::SessionKey;
 
@@ -59,14 +58,13 @@ pub struct Swept {
 
 /// The statements of all sweeps, by name. Tests look at their plans.
 #[doc(hidden)]
-pub fn statements() -> [(&'static str, &'static str); 6] {
+pub fn statements() -> [(&'static str, &'static str); 5] {
     [
         ("requests", &REQUESTS.sql),
         ("queue", &QUEUE.sql),
         ("events", &EVENTS.sql),
         ("unused", &UNUSED.sql),
         ("tool_sets", &TOOL_SETS.sql),
-        ("unlabelled", &session_labels::UNLABELLED.sql),
     ]
 }
 

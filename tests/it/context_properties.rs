@@ -297,8 +297,7 @@ impl Driver<'_> {
     async fn stored(&self) -> (Option<String>, String) {
         let messages = "select string_agg(m::text || p::text, ';' order by m.seq, p.idx)
                           from messages m join parts p using (tenant_id, session_id, message_id) where session_id = $1 and not m.is_summary";
-        let counters = "select (to_jsonb(c) || jsonb_build_object('ctx', r.ctx_tokens))::text
-                          from session_context c join session_run r using (tenant_id, session_id) where session_id = $1";
+        let counters = "select (ctx_messages, ctx_overhead, ctx_tokens, ctx_parts)::text from session_run where session_id = $1";
         let messages = self
             .client
             .query_one(messages, &[&self.session])

@@ -135,7 +135,7 @@ async fn to_the_end<T: Carrier>(stream: &mut Streaming<T>) -> (Vec<pb::Event>, S
 
 /// Lets the time pass for which the rows of deleted sessions stay, and removes them.
 async fn purge(host: &Host) {
-    let sql = "update session_run set lease_until = now() - interval '1 second' where state = 3";
+    let sql = "update session_run set version = version + 1, lease_until = now() - interval '1 second' where state = 3";
     host.database
         .client()
         .await

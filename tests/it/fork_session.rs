@@ -64,7 +64,6 @@ async fn a_fork_copies_the_session_at_its_seq_and_leaves_the_source_unchanged() 
                     select m::text from messages m where session_id = 'chat' union all select p::text from parts p where session_id = 'chat'
                     union all select e::text from events e where session_id = 'chat'
                     union all select r::text from session_run r where session_id = 'chat'
-                    union all select c::text from session_context c where session_id = 'chat'
                     union all select c::text from tool_calls c where session_id = 'chat'
                     union all select c::text from compactions c where session_id = 'chat') t (t)";
     let before: String = client.query_one(source, &[]).await.unwrap().get(0);
@@ -653,7 +652,7 @@ async fn an_abandoned_fork_is_invisible_and_purged() {
     );
     client
         .batch_execute(
-            "update session_run set lease_until = now() - interval '1 s' where session_id = 'fork'",
+            "update session_run set version = version + 1, lease_until = now() - interval '1 s' where session_id = 'fork'",
         )
         .await
         .unwrap();
@@ -723,7 +722,7 @@ async fn a_fork_copies_nothing_of_a_session_that_took_the_id_of_its_source() {
         ..pb::DeleteSessionRequest::default()
     };
     host.sessions().delete_session(delete).await.unwrap();
-    let gone = "update session_run set lease_until = '-infinity' where session_id = 'chat'";
+    let gone = "update session_run set version = version + 1, lease_until = '-infinity' where session_id = 'chat'";
     client.batch_execute(gone).await.unwrap();
     as_worker(host.replica.engine.purge()).await.unwrap();
     long_session(&host).await;
@@ -807,7 +806,7 @@ async fn the_error_of_a_fork_that_is_still_being_copied_says_so() {
     long_session(&host).await;
     let request = killed_in_the_middle(&host).await;
     let lease = async |until: &str| {
-        let set = "update session_run set lease_until =";
+        let set = "update session_run set version = version + 1, lease_until =";
         let set = format!("{set} {until} where session_id = 'fork'");
         client.batch_execute(&set).await.unwrap();
     };

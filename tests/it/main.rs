@@ -112,6 +112,7 @@ mod telemetry;
 mod tidy;
 mod tools;
 mod totals;
+mod transfer;
 mod update_session;
 mod upgrade;
 mod uploads;

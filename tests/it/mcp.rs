@@ -326,7 +326,7 @@ async fn no_call_of_an_mcp_server_begins_once_a_cancel_is_committed() {
     let mut stream = host.execute(asks(played())).await;
     crate::harness::events::until_written(&mut stream, "Hm.").await;
     // As another replica commits it, whose notification is late.
-    let cancel = "update session_run set cancel = 1, cancel_cause = 1, cancel_reason = '' where session_id = 's'";
+    let cancel = "update session_run set version = version + 1, cancel = 1, cancel_cause = 1, cancel_reason = '' where session_id = 's'";
     let client = host.database.client().await;
     assert_eq!(client.execute(cancel, &[]).await.unwrap(), 1);
     host.release("go");

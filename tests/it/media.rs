@@ -811,7 +811,10 @@ async fn a_blob_is_kept_while_referenced_and_one_day_longer() {
         host.sessions().delete_session(delete).await.unwrap();
     }
     client
-        .execute("update session_run set lease_until = '-infinity'", &[])
+        .execute(
+            "update session_run set version = version + 1, lease_until = '-infinity'",
+            &[],
+        )
         .await
         .unwrap();
     eventually("the rows are gone", async || {

@@ -500,8 +500,8 @@ async fn a_message_enqueued_during_a_compaction_waits_without_error() {
     let host = Host::with(options()).await;
     host.run(asks("s", "Please tell.")).await;
     let sql =
-        "insert into compactions (tenant_id, session_id, compaction_id, status, lease_until, context_version, info)
-               values ('default', 's', 'c', 1, now() + '1 hour', 0, '')";
+        "insert into compactions (tenant_id, session_id, compaction_id, status, lease_until, context_version, begun_at_seq, info)
+               values ('default', 's', 'c', 1, now() + '1 hour', 0, 1, '')";
     host.database
         .client()
         .await

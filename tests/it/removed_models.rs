@@ -38,7 +38,7 @@ async fn waiting(host: &Host, session: &str) -> (String, String) {
 async fn time_passes(host: &Host) {
     let sql =
         "update tool_calls set deadline = now() - interval '1 second' where closed_at is null;
-               update session_run set tool_deadline = now() - interval '1 second' where state = 2";
+               update session_run set version = version + 1, tool_deadline = now() - interval '1 second' where state = 2";
     host.database
         .client()
         .await
@@ -161,7 +161,7 @@ async fn a_waiting_turn_whose_policy_was_removed_gets_its_results_and_fails() {
 async fn copy(host: &Host, session: &str, copies: usize) {
     let sql = format!(
         "do $$ declare t text; cols text; begin
-           foreach t in array array['sessions', 'session_run', 'session_context', 'session_activity', 'session_revisions', 'turns',
+           foreach t in array array['sessions', 'session_run', 'session_activity', 'session_revisions', 'turns',
                                     'tool_calls', 'messages', 'parts', 'queue'] loop
              select string_agg(quote_ident(column_name), ', ') into cols from information_schema.columns
               where table_schema = 'public' and table_name = t and is_generated = 'NEVER' and is_identity = 'NO'

@@ -367,7 +367,7 @@ async fn a_replica_that_takes_over_its_own_turn_stops_the_first_attempt() {
     let client = host.database.client().await;
     client
         .execute(
-            "update session_run set lease_until = now() - interval '1 second'",
+            "update session_run set version = version + 1, lease_until = now() - interval '1 second'",
             &[],
         )
         .await

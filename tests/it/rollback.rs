@@ -54,8 +54,7 @@ async fn roll_back(host: &Host, turn: &str) -> pb::CancelTurnResponse {
 
 /// The counters and the size of the session, which say what its context holds.
 async fn counted(host: &Host) -> String {
-    let sql = "select (to_jsonb(c) || jsonb_build_object('size', r.ctx_tokens))::text
-                 from session_run r join session_context c using (tenant_id, session_id) where session_id = 's'";
+    let sql = "select (ctx_messages, ctx_overhead, ctx_tokens, ctx_parts)::text from session_run where session_id = 's'";
     host.database
         .client()
         .await

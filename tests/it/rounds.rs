@@ -88,8 +88,8 @@ async fn expired_messages_are_removed_although_that_fails_in_other_sessions() {
 #[tokio::test(flavor = "multi_thread")]
 async fn abandoned_compactions_are_given_up_although_that_fails_in_other_sessions() {
     let host = idle().await;
-    let abandoned = "insert into compactions (tenant_id, session_id, compaction_id, status, lease_until, context_version, info)
-                     select tenant_id, session_id, 'k', 1, now() - interval '1 second', 0, '' from sessions";
+    let abandoned = "insert into compactions (tenant_id, session_id, compaction_id, status, lease_until, context_version, begun_at_seq, info)
+                     select tenant_id, session_id, 'k', 1, now() - interval '1 second', 0, 1, '' from sessions";
     sql(&host, abandoned).await;
     break_rows(&host, "compactions").await;
     as_worker(host.replica.engine.tend_compactions())
@@ -114,8 +114,8 @@ async fn turns_are_adopted_and_taken_over_although_another_grant_cannot_be_resol
     let engine = &host.replica.engine;
     // This replica was granted them, and the answers were lost.
     let granted = format!(
-        "update session_run set owner = '{}' where session_id <> 'orphan';
-         update session_run set lease_until = now() - interval '1 second' where session_id = 'orphan'",
+        "update session_run set version = version + 1, owner = '{}' where session_id <> 'orphan';
+         update session_run set version = version + 1, lease_until = now() - interval '1 second' where session_id = 'orphan'",
         engine.store().replica()
     );
     sql(&host, &granted).await;
@@ -145,8 +145,6 @@ async fn many_sessions(host: &Host) {
           where session_id = 'like';
          insert into session_run (tenant_id, session_id) select tenant_id, 'many-' || n from sessions, generate_series(1, {MANY}) n
           where session_id = 'like';
-         insert into session_context (tenant_id, session_id) select tenant_id, 'many-' || n from sessions, generate_series(1, {MANY}) n
-          where session_id = 'like';
          insert into session_activity (tenant_id, session_id) select tenant_id, 'many-' || n from sessions, generate_series(1, {MANY}) n
           where session_id = 'like'"
     );
@@ -163,7 +161,7 @@ async fn one_round_of_the_purge_removes_all_sessions_that_were_deleted() {
     let host = Host::with(options()).await;
     many_sessions(&host).await;
     let deleted = "delete from sessions where session_id like 'many-%';
-                   update session_run set state = 3 where session_id like 'many-%';
+                   update session_run set version = version + 1, state = 3 where session_id like 'many-%';
                    update session_activity set updated_at = '-infinity' where session_id like 'many-%'";
     sql(&host, deleted).await;
     let begun = std::time::Instant::now();
@@ -193,8 +191,8 @@ async fn one_round_ends_all_messages_whose_time_passed() {
 async fn one_round_gives_up_all_abandoned_compactions() {
     let host = Host::with(options()).await;
     many_sessions(&host).await;
-    let abandoned = "insert into compactions (tenant_id, session_id, compaction_id, status, lease_until, context_version, info)
-                     select tenant_id, session_id, 'k', 1, now() - interval '1 second', 0, '' from sessions";
+    let abandoned = "insert into compactions (tenant_id, session_id, compaction_id, status, lease_until, context_version, begun_at_seq, info)
+                     select tenant_id, session_id, 'k', 1, now() - interval '1 second', 0, 1, '' from sessions";
     sql(&host, abandoned).await;
     as_worker(host.replica.engine.tend_compactions())
         .await

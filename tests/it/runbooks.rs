@@ -543,7 +543,7 @@ async fn the_runbook_of_refused_connections_shows_the_limit_and_the_line() {
             .batch_execute(&format!("alter role {ROLE} connection limit 1"))
             .await
             .unwrap();
-        for n in 0..8 {
+        for n in 0..32 {
             operated.upstream.answer(Reply::events(said(&["Hello."])));
             let request = turn(&format!("more-{n}"), "main/gpt-4o", PROMPT);
             let mut turns = operated.served.turns().await;

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use tokio_postgres::SimpleQueryMessage;
 
 use crate::harness::{
-    Host, Options, TestDatabase, as_worker,
+    Host, Options, TestDatabase,
     events::until,
     requests::{tools, turn},
     transcripts::{fork, one_turn},
@@ -222,28 +222,6 @@ async fn sessions_are_found_by_their_state_and_the_time_of_their_last_use() {
     drop((waiting, held));
 }
 
-/// What an older program stored has no labels; a sweep works them out.
-#[tokio::test(flavor = "multi_thread")]
-async fn sessions_of_an_older_program_are_found_after_a_sweep() {
-    // A replica sweeps when it starts, which may be late on a busy machine.
-    let host = Host::with(Options {
-        workers: false,
-        ..Options::default()
-    })
-    .await;
-    for n in 0..7 {
-        make(&host, &format!("s{n}"), &[("user", "ann"), ("title", "T")]).await;
-    }
-    let client = host.database.client().await;
-    let forget = "update session_revisions set labels = null, title = null";
-    client.batch_execute(forget).await.unwrap();
-    assert!(found(&host, labelled(&[("user", "ann")])).await.is_empty());
-    assert_eq!(found(&host, prefixed("s")).await.len(), 7);
-    as_worker(host.replica.engine.retain()).await.unwrap();
-    assert_eq!(found(&host, labelled(&[("user", "ann")])).await.len(), 7);
-    assert_eq!(found(&host, prefixed("T")).await.len(), 7);
-}
-
 /// Each filter reads what it finds and no more, also by a plan that does not know the filter.
 #[tokio::test(flavor = "multi_thread")]
 async fn each_filter_uses_an_index() {
@@ -253,7 +231,6 @@ async fn each_filter_uses_an_index() {
         .batch_execute(
             "insert into sessions (tenant_id, session_id) select 't', 's' || n from generate_series(1, 20000) n;
              insert into session_run (tenant_id, session_id) select 't', 's' || n from generate_series(1, 20000) n;
-             insert into session_context (tenant_id, session_id) select 't', 's' || n from generate_series(1, 20000) n;
              insert into session_activity (tenant_id, session_id, updated_at)
                select 't', 's' || n, now() - n * interval '1 s' from generate_series(1, 20000) n;
              insert into toolsets (tenant_id, toolset_id, tools, tokens, estimator) values ('t', 'none', '', 0, '');

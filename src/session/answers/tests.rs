@@ -163,11 +163,11 @@ fn the_last_answer_commits_the_message_takes_the_turn_and_begins_the_next_step()
         open_calls: 0,
         wake_at: None,
         next_seq: Seq(44),
-        messages: 11,
-        context_tokens: 1_024,
+        counters: seen.session.counters + change.shift,
         ..seen.session
     };
     assert_eq!(change.session, expected);
+    assert_eq!((change.shift.messages, change.shift.growth()), (1, 24));
     assert_eq!((change.lease, change.wake_within), (Some(LEASE), None));
     assert_eq!(change.message.unwrap().0, 2);
     assert_eq!(names(&decided.accepted), ["c1", "c0"]);
@@ -418,7 +418,7 @@ impl World {
             0
         };
         assert_eq!(
-            session.context_tokens - before.session.context_tokens,
+            session.context_tokens() - before.session.context_tokens(),
             i64::from(gained + overhead)
         );
     }

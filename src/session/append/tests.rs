@@ -76,8 +76,7 @@ fn an_append_is_progress_and_counts_what_it_adds() {
         fence: Fence { epoch: 5, op: 10 },
         takeovers: 0,
         next_seq: Seq(42),
-        messages: 11,
-        context_tokens: 1_024,
+        counters: running().counters + rows.shift(),
         ..running()
     };
     assert_eq!(change.session, expected);

@@ -140,7 +140,7 @@ fn a_compaction_comes_in_force_in_the_context_that_it_was_made_from() {
             "{what}"
         );
         assert_eq!(
-            (becoming.messages, becoming.context_tokens),
+            (becoming.counters.messages, becoming.context_tokens()),
             (6, 524),
             "{what}"
         );
@@ -212,7 +212,7 @@ fn the_compaction_in_force_is_taken_back_with_what_it_changed() {
         assert_eq!(change.is_some(), expected, "{what}");
         let Some(change) = change else { return };
         assert_eq!(change.shift, -shift(), "{what}");
-        assert_eq!(change.session.context_tokens, 1_476, "{what}");
+        assert_eq!(change.session.context_tokens(), 1_476, "{what}");
         assert_eq!(change.session.context_version, 4, "{what}");
         let reverts = CompactionChange::Reverts {
             compaction: id.clone(),

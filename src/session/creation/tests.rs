@@ -72,7 +72,10 @@ fn a_session_that_is_made_with_a_turn_has_its_rows_and_its_owner() {
     let becoming = &change.session;
     assert_eq!(becoming.next_seq, Seq(1 + rows.count()));
     assert!(becoming.is_owned_by("here"));
-    assert_eq!((becoming.messages, becoming.context_tokens), (1, 24));
+    assert_eq!(
+        (becoming.counters.messages, becoming.context_tokens()),
+        (1, 24)
+    );
     let other = NewTurn {
         revision: 2,
         ..first

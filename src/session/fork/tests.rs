@@ -68,7 +68,10 @@ fn a_claimed_fork_is_a_deleted_session_that_begins_after_the_seq() {
     assert_eq!(session.live_turn(), None);
     assert_eq!(session.fence, Fence { epoch: 3, op: 0 });
     assert_eq!((session.next_seq, session.context_version), (Seq(41), 6));
-    assert_eq!((session.messages, session.context_tokens), (2, 108));
+    assert_eq!(
+        (session.counters.messages, session.context_tokens()),
+        (2, 108)
+    );
 }
 
 #[test]
@@ -84,7 +87,10 @@ fn only_the_call_that_claimed_a_fork_copies_and_opens_it_and_only_in_time() {
             assert_eq!((rows.copies, rows.opens), (Some((Seq(20), Seq(40))), false));
             assert_eq!(copied.session.state, SessionState::Deleted, "still hidden");
             assert_eq!(copied.session.next_seq, Seq(41), "no events");
-            let size = (copied.session.messages, copied.session.context_tokens);
+            let size = (
+                copied.session.counters.messages,
+                copied.session.context_tokens(),
+            );
             assert_eq!((size, copied.lease), ((4, 166), Some(LEASE)));
         }
         let opened = open(session, &forking);

@@ -48,7 +48,10 @@ fn messages_are_appended_if_the_session_is_idle_and_as_it_was_looked_at() {
         );
         let becoming = &change.session;
         assert_eq!((becoming.fence, becoming.open_calls), (fence, 2));
-        assert_eq!((becoming.messages, becoming.context_tokens), (11, 1_024));
+        assert_eq!(
+            (becoming.counters.messages, becoming.context_tokens()),
+            (11, 1_024)
+        );
         assert_eq!(becoming.next_seq, Seq(42));
         let anchor = becoming.anchor.as_ref().map(|anchor| anchor.version);
         let made_from = becoming.compaction.as_ref().map(|it| it.context_version);

@@ -58,11 +58,11 @@ fn what_comes_back_leaves_the_counters_as_they_were() {
     saved.count(Counter::ToolResults, 0, -300);
     saved.count(Counter::Pruned, 2, 300);
     assert_eq!(cleared.shift, saved);
-    assert_eq!(cleared.session.context_tokens, 700);
+    assert_eq!(cleared.session.context_tokens(), 700);
     let back = restore(&cleared.session, &marking(4), Seq(40)).expect("as it was");
     assert_eq!(back.shift, -saved);
-    assert_eq!(back.session.context_tokens, session.context_tokens);
-    assert_eq!(back.session.messages, session.messages);
+    assert_eq!(back.session.context_tokens(), session.context_tokens());
+    assert_eq!(back.session.counters.messages, session.counters.messages);
     let mark = Mark::Returned { pruned_at: Seq(40) };
     assert_eq!(back.marks.map(|marks| marks.mark), Some(mark));
 }

@@ -80,7 +80,7 @@ fn rolled_back(session: &Session, back: &TakenBack) -> (Session, Vec<String>, Me
         assert_eq!(*at, ended, "they go back with the turn");
     }
     assert_eq!(
-        change.session.context_tokens - session.context_tokens,
+        change.session.context_tokens() - session.context_tokens(),
         change.shift.growth()
     );
     let told = words(&change.events);
@@ -97,8 +97,8 @@ fn the_counters_are_those_of_before_the_turn() {
             before: None,
         };
         let (becoming, events, _) = rolled_back(&session, &back);
-        assert_eq!(becoming.context_tokens, 1_000 + expected.growth());
-        assert_eq!(becoming.messages, 10 + i64::from(expected.messages));
+        assert_eq!(becoming.context_tokens(), 1_000 + expected.growth());
+        assert_eq!(becoming.counters.messages, 10 + expected.messages);
         assert_eq!(becoming.context_version, session.context_version + 1);
         assert_eq!(events, told);
         let seqs = i64::try_from(told.len()).unwrap() + answer_rows(20).count();

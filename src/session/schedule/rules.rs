@@ -217,10 +217,8 @@ fn of_context(stored: &Stored, act: &Act, change: &Change<'_>) -> Option<&'stati
     {
         return Some("I5 a compaction goes that others build on");
     }
-    let grown = before.context_tokens + change.shift.growth();
-    let more = before.messages + i64::from(change.shift.messages);
-    let counted = (after.context_tokens, after.messages) == (grown, more);
-    (!counted).then_some("I6 a size that is not what was added")
+    let is_counted = after.counters == before.counters + change.shift;
+    (!is_counted).then_some("I6 a size that is not what was added")
 }
 
 /// Each message waits in its order until it ends, which it does once.

@@ -124,8 +124,7 @@ fn an_attempt_that_begins_is_no_progress_and_voids_what_was_shown() {
         fence: Fence { epoch: 5, op: 10 },
         attempt: 4,
         next_seq: Seq(42),
-        messages: 11,
-        context_tokens: 1_024,
+        counters: running().counters + rows.shift(),
         ..running()
     };
     assert_eq!(change.session, expected);

@@ -13,7 +13,6 @@ use crate::{
         change::{
             AnswerKind, AskedCall, Change, ClosedCall, Closing, Measured, TurnChange, TurnRow,
         },
-        counters::Shift,
         new_calls::{Batch, CallFate, NewCall},
     },
     store::{
@@ -23,6 +22,7 @@ use crate::{
             event_columns::EventColumns, fork_columns::ForkColumns, import_columns::ImportColumns,
             mark_columns::MarkColumns, queue_columns::QueueColumns, recent_events,
         },
+        counters::CounterColumns,
         pipeline::Param,
         recent_events::RecentEvent,
         row::{ended_number, state_number},
@@ -55,9 +55,6 @@ pub(super) struct Columns<'a> {
     fork: ForkColumns<'a>,
     described: Option<&'a str>,
     description: &'a [u8],
-    shift: &'a Shift,
-    shift_tokens: &'a [i64],
-    shift_parts: &'a [i32],
     drops_partial: bool,
     is_use: bool,
     creates: bool,
@@ -89,9 +86,6 @@ impl<'a> Columns<'a> {
             fork: ForkColumns::from(change.fork),
             described: described.map(MessageId::as_str),
             description: description.unwrap_or_default(),
-            shift: &change.shift,
-            shift_tokens: &change.shift.tokens,
-            shift_parts: &change.shift.parts,
             drops_partial: change.drops_partial,
             is_use: change.is_use,
             creates: change.creates,
@@ -122,10 +116,6 @@ impl Columns<'_> {
         values.extend([
             ("described", &self.described as Param<'_>),
             ("description", &self.description),
-            ("shift_messages", &self.shift.messages),
-            ("shift_overhead", &self.shift.overhead),
-            ("shift_tokens", &self.shift_tokens),
-            ("shift_parts", &self.shift_parts),
         ]);
         values
     }
@@ -156,11 +146,8 @@ impl Columns<'_> {
             "store::commit::new_calls" => !self.calls.ids.is_empty(),
             "store::commit::turn" => self.turn.changes,
             "store::commit::session" => !self.creates,
-            "store::commit::new_run"
-            | "store::commit::new_context"
-            | "store::commit::new_activity" => self.creates,
+            "store::commit::new_run" | "store::commit::new_activity" => self.creates,
             "store::commit::new_session" => self.creates && !self.fork.is_fork || self.fork.opens,
-            "store::commit::context" => !self.creates && *self.shift != Shift::default(),
             "store::commit::spend" => self.turn.totals.calls > 0,
             "store::commit::drop_partial" => self.drops_partial,
             "store::commit::session_used" => self.is_use && !self.creates,
@@ -194,7 +181,7 @@ struct SessionColumns<'a> {
     attempt: i32,
     open_calls: i32,
     next_seq: i64,
-    context_tokens: i64,
+    counters: CounterColumns<'a>,
     about: Option<&'a str>,
     turn: Option<&'a str>,
     turn_ends_within: Option<f64>,
@@ -224,7 +211,7 @@ impl<'a> From<&'a Change<'_>> for SessionColumns<'a> {
             attempt: signed(session.attempt),
             open_calls: signed(session.open_calls),
             next_seq: session.next_seq.0,
-            context_tokens: session.context_tokens,
+            counters: CounterColumns::from(&session.counters),
             about: change.about.as_ref().map(TurnId::as_str),
             turn: session.turn.as_ref().map(TurnId::as_str),
             turn_ends_within: change.turn_ends_within.map(|within| within.as_secs_f64()),
@@ -248,6 +235,7 @@ impl SessionColumns<'_> {
     fn values(&self) -> Vec<(&'static str, Param<'_>)> {
         let (cancel, cause, reason) = &self.cancel;
         let mut values = self.anchor.values().to_vec();
+        values.extend(self.counters.values());
         values.extend([
             ("state", &self.state as Param<'_>),
             ("new_epoch", &self.epoch),
@@ -262,7 +250,6 @@ impl SessionColumns<'_> {
             ("attempt", &self.attempt),
             ("open_calls", &self.open_calls),
             ("next_seq", &self.next_seq),
-            ("context_tokens", &self.context_tokens),
             ("turn", &self.about),
             ("new_turn", &self.turn),
             ("turn_ends_within", &self.turn_ends_within),

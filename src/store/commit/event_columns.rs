@@ -49,7 +49,7 @@ impl From<&Change<'_>> for EventColumns {
                     refs,
                     payload,
                 } = codec::event::encode(payload);
-                let prompt = change.session.context_tokens + rows.offset;
+                let prompt = change.session.context_tokens() + rows.offset;
                 let size = (kind == kind::STEP_STARTED).then_some(prompt);
                 let written = Written {
                     kind,

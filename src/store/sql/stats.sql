@@ -1,8 +1,6 @@
 -- store::stats::stats
-select r.next_seq, r.live, r.step + case when r.open_calls > 0 then 1 else 0 end as step, r.epoch, r.op, r.revision, r.ctx_tokens, r.growth, {anchor_columns}, {model_dependent}, array[c.overhead_tokens, c.user_tokens, c.assistant_tokens, c.reasoning_tokens, c.tool_call_tokens, c.tool_result_tokens,
-       c.media_tokens, c.summary_tokens, c.pinned_tokens, c.pruned_tokens] as tokens,
-       array[c.messages, c.user_parts, c.assistant_parts, c.reasoning_parts, c.tool_call_parts, c.tool_result_parts,
-       c.media_parts, c.summary_parts, c.pinned_parts, c.pruned_parts] as parts,
+select r.next_seq, r.live, r.step + case when r.open_calls > 0 then 1 else 0 end as step, r.epoch, r.op, r.revision, r.growth, {counter_columns},
+       {anchor_columns}, {model_dependent},
        v.config, t.tools,
        array(select octet_length(q.body) from queue q where q.tenant_id = :tenant and q.session_id = :session and q.status = 0) as queued,
        array(select row(u.purpose, u.model, u.calls, u.input_tokens, u.output_tokens, u.reasoning_tokens, u.cache_read_tokens,
@@ -15,7 +13,6 @@ select r.next_seq, r.live, r.step + case when r.open_calls > 0 then 1 else 0 end
        array(select case when k.status = 2 then k.delta_messages end
                from compactions k where k.tenant_id = :tenant and k.session_id = :session) as compactions
   from session_run r
-  join session_context c on c.tenant_id = :tenant and c.session_id = :session
   join session_revisions v on v.tenant_id = :tenant and v.session_id = :session and v.revision = r.revision
   join toolsets t on t.tenant_id = :tenant and t.toolset_id = v.toolset_id
  where r.tenant_id = :tenant and r.session_id = :session and r.state <> 3

@@ -45,7 +45,6 @@ impl Engine {
                 None => Ok(()),
             },
             self.sweep_tool_sets().await,
-            self.label_sessions().await,
         ];
         swept.into_iter().collect()
     }
@@ -95,20 +94,6 @@ impl Engine {
             Ok((rows, next))
         });
         log_removed("tool_sets", removed.await?);
-        Ok(())
-    }
-
-    /// Works out what sessions are found by whose configurations an older program stored.
-    async fn label_sessions(&self) -> Result<(), Error> {
-        let batch = self.rules.retention.batch;
-        let labelled = self.batches((), |()| async move {
-            let rows = self.store.label_sessions(batch).await?;
-            Ok((rows, (rows >= u64::from(batch)).then_some(())))
-        });
-        let rows = labelled.await?;
-        if rows > 0 {
-            tracing::info!(rows, "made stored sessions findable by metadata and title");
-        }
         Ok(())
     }
 

@@ -80,7 +80,7 @@ async fn a_database_clock_that_jumps_ahead_causes_an_early_takeover_and_no_harm(
     host.send_to(&first).await.unwrap();
     host.until(|payload| matches!(payload, Payload::TextDelta(_)))
         .await;
-    let jump = "update session_run set lease_until = now() - interval '10 minutes' where state = 1";
+    let jump = "update session_run set version = version + 1, lease_until = now() - interval '10 minutes' where state = 1";
     assert_eq!(database.client().await.execute(jump, &[]).await.unwrap(), 1);
     host.survive(&[&second]).await;
     check_slow(&host, &second).await;

@@ -393,9 +393,9 @@ fn unguarded(sql: &'static str) -> &'static str {
     if !sql.starts_with("-- store::commit::session:") {
         return sql;
     }
-    let (update, rest) = sql.split_once(" and r.xmin").unwrap();
+    let (update, rest) = sql.split_once(" and r.version").unwrap();
     let (guard, returning) = rest.rsplit_once("\nreturning").unwrap();
-    format!("{update} and (true or r.xmin{guard})\nreturning{returning}").leak()
+    format!("{update} and (true or r.version{guard})\nreturning{returning}").leak()
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -420,12 +420,12 @@ fn aborting(sql: &'static str) -> &'static str {
     if !sql.starts_with("-- store::commit::session:") {
         return sql;
     }
-    let (update, rest) = sql.split_once(" and r.xmin").unwrap();
+    let (update, rest) = sql.split_once(" and r.version").unwrap();
     let (guard, returning) = rest.rsplit_once("\nreturning").unwrap();
     let (before, after) = update.split_once(" op = ").unwrap();
     let (op, after) = after.split_once(',').unwrap();
     format!(
-        "{before} op = case when r.xmin{guard} then {op}::bigint end,{after}\nreturning{returning}"
+        "{before} op = case when r.version{guard} then {op}::bigint end,{after}\nreturning{returning}"
     )
     .leak()
 }

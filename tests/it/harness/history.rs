@@ -222,15 +222,10 @@ impl<'a> History<'a> {
             .unwrap()
             .get(0);
         let count =
-            "update session_context set tool_result_tokens = tool_result_tokens - $2, pruned_parts = pruned_parts + 1,
-                            pruned_tokens = pruned_tokens + $2 where session_id = $1";
+            "update session_run set version = version + 1, ctx_tokens[5] = ctx_tokens[5] - $2, ctx_tokens[9] = ctx_tokens[9] + $2,
+                            ctx_parts[9] = ctx_parts[9] + 1 where session_id = $1";
         self.client
             .execute(count, &[&self.session, &i64::from(saved)])
-            .await
-            .unwrap();
-        let shrink = "update session_run set ctx_tokens = ctx_tokens - $2 where session_id = $1";
-        self.client
-            .execute(shrink, &[&self.session, &i64::from(saved)])
             .await
             .unwrap();
     }
@@ -248,13 +243,11 @@ impl<'a> History<'a> {
         );
         let gone = "with p as (
                       select p.category, p.tokens from messages m join parts p using (tenant_id, session_id, message_id)
-                       where m.session_id = $1 and m.voided_at_seq = $2),
-                    c as (
-                      update session_context set messages = messages - 2, overhead_tokens = overhead_tokens - 8,
-                             user_tokens = user_tokens - (select sum(tokens) from p where category = 1), user_parts = user_parts - 1,
-                             assistant_tokens = assistant_tokens - (select sum(tokens) from p where category = 2),
-                             assistant_parts = assistant_parts - 1 where session_id = $1)
-                    update session_run set ctx_tokens = ctx_tokens - 8 - (select sum(tokens) from p) where session_id = $1";
+                       where m.session_id = $1 and m.voided_at_seq = $2)
+                    update session_run set version = version + 1, ctx_messages = ctx_messages - 2, ctx_overhead = ctx_overhead - 8,
+                           ctx_tokens[1] = ctx_tokens[1] - (select sum(tokens) from p where category = 1),
+                           ctx_tokens[2] = ctx_tokens[2] - (select sum(tokens) from p where category = 2),
+                           ctx_parts[1] = ctx_parts[1] - 1, ctx_parts[2] = ctx_parts[2] - 1 where session_id = $1";
         self.client
             .execute(gone, &[&self.session, &seq])
             .await
@@ -263,7 +256,7 @@ impl<'a> History<'a> {
 
     /// An event of which a later version will tell, and the next version of the context.
     async fn happen(&self, kind: &str) -> i64 {
-        let sql = "with f as (update session_run set next_seq = next_seq + 1, context_version = context_version + 1
+        let sql = "with f as (update session_run set version = version + 1, next_seq = next_seq + 1, context_version = context_version + 1
                                where session_id = $1 returning tenant_id, session_id, next_seq - 1 as seq)
                    insert into events (tenant_id, session_id, seq, epoch, step, attempt, kind, payload)
                    select tenant_id, session_id, seq, 1, 0, 0, $2, '' from f returning seq";

@@ -446,8 +446,7 @@ impl Host {
     pub async fn dies(&self) {
         let owner = self.replica.engine.store().replica();
         self.replica.fall_silent();
-        let sql =
-            "update session_run set lease_until = now() - interval '1 second' where owner = $1";
+        let sql = "update session_run set version = version + 1, lease_until = now() - interval '1 second' where owner = $1";
         self.database
             .client()
             .await

@@ -190,6 +190,25 @@ impl Place {
             .unwrap()
     }
 
+    /// `contextd admin export` or `import` of a database.
+    pub async fn admin_with_file(
+        &self,
+        database: &TestDatabase,
+        action: &str,
+        file: &Path,
+    ) -> Output {
+        let mut command = Command::new(&self.program);
+        command.args(["admin", action]).arg(file);
+        command
+            .arg("--config")
+            .arg(self.root.path().join("contextd.toml"));
+        let output = command.arg("--database-url").arg(url(database)).output();
+        timeout(PATIENCE, output)
+            .await
+            .expect("it goes on and on")
+            .unwrap()
+    }
+
     fn command(&self, command: &str) -> Command {
         self.command_at(ANY_PORT, command)
     }

@@ -208,8 +208,8 @@ impl Actor {
     pub(super) async fn time_passes(&self, session: usize) {
         let id = self.key(session).session.to_string();
         let sql = [
-            "update session_run set lease_until = now() - interval '1 second' where session_id = $1 and state = 1",
-            "update session_run set tool_deadline = now() - interval '1 second' where session_id = $1 and state = 2",
+            "update session_run set version = version + 1, lease_until = now() - interval '1 second' where session_id = $1 and state = 1",
+            "update session_run set version = version + 1, tool_deadline = now() - interval '1 second' where session_id = $1 and state = 2",
             "update tool_calls set deadline = now() - interval '1 second' where session_id = $1 and status < 3 and deadline is not null",
         ];
         for sql in sql {

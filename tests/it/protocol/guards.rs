@@ -23,23 +23,9 @@ const SESSION: &str = "store::commit::session:";
 
 /// The statement that writes the session as it becomes, whoever wrote it since it was read.
 pub(crate) fn without_version_in(session: &str) -> String {
-    let clauses = [
-        (
-            "pg_postmaster_start_time()) = coalesce(",
-            "pg_postmaster_start_time()) <> coalesce('0', ",
-        ),
-        ("and r.epoch = ", "and -1::bigint <> "),
-        ("and r.op = ", "and -1::bigint <> "),
-        ("and r.next_seq = ", "and -1::bigint <> "),
-        ("r.owner is not distinct from ", "'' is distinct from "),
-        ("r.turn_id is not distinct from ", "'' is distinct from "),
-    ];
-    clauses
-        .iter()
-        .fold(session.to_owned(), |sql, (clause, instead)| {
-            assert!(sql.contains(clause), "no «{clause}» in {sql}");
-            sql.replacen(clause, instead, 1)
-        })
+    let (clause, instead) = ("and r.version = ", "and -1::bigint <> ");
+    assert!(session.contains(clause), "no «{clause}» in {session}");
+    session.replacen(clause, instead, 1)
 }
 
 impl Guard {

@@ -150,7 +150,7 @@ impl Field {
             Other::EndOfTurn | Other::CancelMessage | Other::Expiry => {}
             Other::CancelTurn => drop(second.cancel(session, "").await),
             Other::Takeover => {
-                let sql = "update session_run set lease_until = '-infinity' where session_id = $1 and state = 1";
+                let sql = "update session_run set version = version + 1, lease_until = '-infinity' where session_id = $1 and state = 1";
                 for (n, host) in (0..TIMES).zip(self.hosts.iter().cycle()) {
                     sleep(share(TAKEOVERS, round, n)).await;
                     self.client.execute(sql, &[&session]).await.unwrap();

@@ -52,7 +52,7 @@ async fn twice(world: &World, stores: &[Store; 2], apart: Apart) -> (SessionKey,
             let lost = admit_new(one, &key).await.unwrap();
             snapshot.restore().await;
             let kept = admit_new(one, &key).await.unwrap();
-            let other = "with t as (update turns set turn_id = 'other') update session_run set turn_id = 'other'";
+            let other = "with t as (update turns set turn_id = 'other') update session_run set version = version + 1, turn_id = 'other'";
             world
                 .database
                 .client()

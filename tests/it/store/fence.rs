@@ -236,7 +236,10 @@ async fn a_heartbeat_renews_held_leases_and_reports_lost_ones() {
     let mut writer = world.database.client().await;
     let writing = writer.transaction().await.unwrap();
     writing
-        .execute("update session_run set op = op where session_id = 's'", &[])
+        .execute(
+            "update session_run set version = version + 1, op = op where session_id = 's'",
+            &[],
+        )
         .await
         .unwrap();
     let pulse = world.store.beat(&[held]).await.unwrap().remove(0);
@@ -294,7 +297,10 @@ async fn the_last_answer_to_a_turn_that_has_an_owner_commits_the_results_and_lea
         .database
         .client()
         .await
-        .execute("update session_run set tool_deadline = 'epoch'", &[])
+        .execute(
+            "update session_run set version = version + 1, tool_deadline = 'epoch'",
+            &[],
+        )
         .await
         .unwrap();
     let owner = world
@@ -320,7 +326,7 @@ async fn a_cancel_that_loses_a_race_reaches_its_turn_all_the_same() {
     let (key, grant) = world.running("s").await;
     let writer = world.database.client().await;
     writer
-        .batch_execute("begin; update session_run set takeovers = takeovers")
+        .batch_execute("begin; update session_run set version = version + 1, takeovers = takeovers")
         .await
         .unwrap();
     let other = world.replica("two");

@@ -14,7 +14,7 @@ const COPY_MESSAGES: &str = "-- store::commit::copy_messages";
 async fn source(world: &World) -> SessionKey {
     let source = world.idle("s").await;
     let second = "insert into messages (tenant_id, session_id, seq, message_id, role, step, tokens, info) values ('t', 's', 50, 'm50', 2, 1, 4, '');
-                  update session_run set next_seq = 51 where session_id = 's'";
+                  update session_run set version = version + 1, next_seq = 51 where session_id = 's'";
     world
         .database
         .client()

@@ -23,7 +23,8 @@ async fn uncommitted(world: &World, sql: &str) -> tokio_postgres::Client {
 }
 
 /// A message is queued: whoever writes the queue writes the session.
-const ENQUEUE: &str = "update session_run set op = op where session_id = 's';
+const ENQUEUE: &str =
+    "update session_run set version = version + 1, op = op where session_id = 's';
     insert into queue (tenant_id, session_id, message_id, body) values ('t', 's', 'q', '')";
 
 /// All messages that wait are withdrawn.
@@ -31,13 +32,13 @@ const WITHDRAW: &str = "insert into events (tenant_id, session_id, seq, epoch, t
     select r.tenant_id, r.session_id, r.next_seq, r.epoch, r.turn_id, 0, 0, 'queued_message_cancelled', array[q.message_id], ''
       from session_run r join queue q using (tenant_id, session_id) where r.session_id = 's' and q.status = 0;
     update queue q set status = 2, ended_at = now(), seq = r.next_seq from session_run r where q.session_id = 's' and r.session_id = 's';
-    update session_run set next_seq = next_seq + 1 where session_id = 's'";
+    update session_run set version = version + 1, next_seq = next_seq + 1 where session_id = 's'";
 
 /// The turn ends.
 const END: &str = "insert into events (tenant_id, session_id, seq, epoch, turn_id, step, attempt, kind, payload)
     select r.tenant_id, r.session_id, r.next_seq, r.epoch, r.turn_id, 1, 1, 'turn_completed', '' from session_run r where r.session_id = 's';
     update turns t set state = 3, ended_at = now(), last_seq = r.next_seq, outcome = '' from session_run r where t.session_id = 's' and r.session_id = 's';
-    update session_run set state = 0, owner = null, op = op + 1, next_seq = next_seq + 1 where session_id = 's'";
+    update session_run set version = version + 1, state = 0, owner = null, op = op + 1, next_seq = next_seq + 1 where session_id = 's'";
 
 async fn somebody_waits_for_a_lock(world: &World) {
     let client = world.database.client().await;

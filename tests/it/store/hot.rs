@@ -65,6 +65,7 @@ fn of_creation(name: &str) -> Option<&'static str> {
 fn of_commit(name: &str) -> Option<&'static str> {
     let argument = match name {
         "version" => "version_of('turns')",
+        "new_version" => "7",
         "epoch" | "op" => "1",
         "owner" => "null",
         "new_owner" | "written_by" => "'two'",
@@ -74,7 +75,10 @@ fn of_commit(name: &str) -> Option<&'static str> {
         "ref_events" => "array[1, 2]",
         "next_seq" => "900002",
         "first_seq" => "next_seq_of('turns')",
-        "context_tokens" => "10",
+        "ctx_messages" => "1",
+        "ctx_overhead" => "4",
+        "ctx_tokens" => "array_fill(0::bigint, array[9])",
+        "ctx_parts" => "array_fill(0, array[9])",
         "measured" => "false",
         "growth" | "wake_at" | "turn_request" | "turn_model" => "null",
         name if name.starts_with("anchor_") => "null",
@@ -208,10 +212,6 @@ fn of_any_transition(name: &str) -> &'static str {
         "answered_calls" => "array['d1']",
         "blob_messages" => "array['new-message']",
         "blobs" => "array['blob']",
-        "shift_messages" => "1",
-        "shift_overhead" => "4",
-        "shift_tokens" => "array_fill(0::bigint, array[9])",
-        "shift_parts" => "array_fill(0, array[9])",
         // A message with a part.
         "tenant" => "'t'",
         "message_events" => "array[1]",

@@ -1,29 +1,22 @@
-//! Migrations on databases as they are found: made by an older program, dumped meanwhile, left half
-//! way.
+//! Migrations on databases as they are found: of a newer schema, dumped meanwhile, left half way.
 
-use std::{
-    path::Path,
-    time::{Duration, Instant},
-};
+use std::time::{Duration, Instant};
 
 use contextd::store::migrate::{self, Fit};
 use tokio_postgres::Client;
 
 use crate::harness::{TestDatabase, events::PATIENCE};
 
-/// The newest migration of the last program that was built on refinery's runner.
-const LAST_OF_REFINERY: i32 = 13;
-
 /// A file that makes an index, as `migrations/README.md` asks for.
 const INDEX: (&str, &str) = (
     "V990__index",
-    "-- oldest-program: 13\n-- no-transaction\n\
-     create unique index concurrently if not exists extra on calibration (calls);",
+    "-- oldest-program: 1\n-- no-transaction\n\
+     create unique index concurrently if not exists extra on tenant_calibration (calls);",
 );
 /// A file that changes a table.
 const COLUMN: (&str, &str) = (
     "V991__column",
-    "-- oldest-program: 13\nalter table sessions add column extra int; select 1;",
+    "-- oldest-program: 1\nalter table sessions add column extra int; select 1;",
 );
 
 /// What a database has of a migration.
@@ -43,61 +36,6 @@ async fn exists(client: &Client, sql: &str) -> bool {
 const VALID: &str = "select 1 from pg_index where indexrelid = to_regclass('extra') and indisvalid";
 const INVALID: &str =
     "select 1 from pg_index where indexrelid = to_regclass('extra') and not indisvalid";
-
-#[tokio::test]
-async fn a_database_that_refinery_migrated_is_brought_up_to_date() {
-    let database = TestDatabase::empty().await;
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("migrations");
-    let files = refinery::load_sql_migrations(folder).unwrap();
-    let old: Vec<_> = files
-        .iter()
-        .filter(|file| file.version() <= LAST_OF_REFINERY)
-        .cloned()
-        .collect();
-    let mut client = database.client().await;
-    refinery::Runner::new(&old)
-        .run_async(&mut client)
-        .await
-        .unwrap();
-    client
-        .batch_execute("insert into sessions (tenant_id, session_id) values ('default', 'kept')")
-        .await
-        .unwrap();
-
-    let applied = migrate::run_with(&database.pool(), &[COLUMN])
-        .await
-        .unwrap();
-    assert_eq!(applied, files.len() - old.len() + 1);
-    assert_eq!(noted(&client, 991).await, Some(("column".to_owned(), 13)));
-    assert!(
-        exists(
-            &client,
-            "select extra from sessions where session_id = 'kept'"
-        )
-        .await
-    );
-    assert_eq!(
-        migrate::run_with(&database.pool(), &[COLUMN])
-            .await
-            .unwrap(),
-        0
-    );
-
-    // What refinery reads of the history, it can still read.
-    let history = client
-        .query_one(
-            "select applied_on from refinery_schema_history where version = 991",
-            &[],
-        )
-        .await;
-    assert!(
-        history
-            .unwrap()
-            .get::<_, String>(0)
-            .parse::<jiff::Timestamp>()
-            .is_ok()
-    );
-}
 
 #[tokio::test]
 async fn a_database_lacks_the_newest_migration_or_supports_this_program() {
@@ -145,7 +83,7 @@ async fn an_index_is_made_outside_of_a_transaction_by_one_of_several_processes()
     assert_eq!(applied.0.unwrap() + applied.1.unwrap(), 1);
     let client = database.client().await;
     assert!(exists(&client, VALID).await);
-    assert_eq!(noted(&client, 990).await, Some(("index".to_owned(), 13)));
+    assert_eq!(noted(&client, 990).await, Some(("index".to_owned(), 1)));
 }
 
 #[tokio::test]
@@ -153,7 +91,7 @@ async fn an_index_that_was_left_half_made_is_made_again() {
     let database = TestDatabase::new().await;
     let client = database.client().await;
     client
-        .batch_execute("insert into calibration (model, ratio) values ('one', 1), ('two', 1)")
+        .batch_execute("insert into tenant_calibration (tenant_id, model, ratio) values ('t', 'one', 1), ('t', 'two', 1)")
         .await
         .unwrap();
     let failed = migrate::run_with(&database.pool(), &[INDEX])
@@ -168,7 +106,7 @@ async fn an_index_that_was_left_half_made_is_made_again() {
     assert_eq!(noted(&client, 990).await, None);
 
     client
-        .batch_execute("delete from calibration")
+        .batch_execute("delete from tenant_calibration")
         .await
         .unwrap();
     assert_eq!(
@@ -187,7 +125,7 @@ async fn an_index_built_but_not_recorded_is_recorded() {
         migrate::run_with(&database.pool(), &[INDEX]).await.unwrap(),
         1
     );
-    assert_eq!(noted(&client, 990).await, Some(("index".to_owned(), 13)));
+    assert_eq!(noted(&client, 990).await, Some(("index".to_owned(), 1)));
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -114,7 +114,7 @@ impl World {
     /// Ends the lease of a session's turn, as time would.
     async fn expire(&self, key: &SessionKey) {
         let client = self.database.client().await;
-        let sql = "update session_run set lease_until = now() - interval '1 second' where session_id = $1";
+        let sql = "update session_run set version = version + 1, lease_until = now() - interval '1 second' where session_id = $1";
         assert_eq!(
             client.execute(sql, &[&key.session.as_str()]).await.unwrap(),
             1

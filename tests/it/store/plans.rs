@@ -115,8 +115,8 @@ const QUEUES: &str = "
 
 /// What a commit compares and changes: which write left a session as it is, and a request.
 const COMMITTED: &str = "
-    create function version_of(session text) returns text language sql as
-      'select xmin::text || ''@'' || extract(epoch from pg_postmaster_start_time()) from session_run where tenant_id = ''t'' and session_id = session';
+    create function version_of(session text) returns bigint language sql as
+      'select version from session_run where tenant_id = ''t'' and session_id = session';
     create function next_seq_of(session text) returns bigint language sql as
       'select next_seq from session_run where tenant_id = ''t'' and session_id = session';
     insert into idempotency (tenant_id, session_id, request_id, req_hash, result) values ('t', 'turns', 'r', 'hash', '')";
@@ -187,7 +187,7 @@ const IMPORTED: &str = "
     values ('t', 'imported', 'i1', '', 0, 1, 'look', 'calls', 0, '', 0, '0');
     insert into blobs (tenant_id, blob_id, media_type, size_bytes) values ('t', 'blob', 'text/plain', 1);
     insert into blob_chunks (tenant_id, blob_id, idx, bytes) values ('t', 'blob', 0, 'x');
-    update session_run set next_seq = 6, context_version = 1, open_calls = 1 where session_id = 'imported'";
+    update session_run set version = version + 1, next_seq = 6, context_version = 1, open_calls = 1 where session_id = 'imported'";
 
 /// A long conversation, in part compacted; a call is open at its seq 399.
 const LONG: &str = "
@@ -204,9 +204,9 @@ const LONG: &str = "
     insert into tool_calls (tenant_id, session_id, call_id, turn_id, step, status, tool_name, message_id, part_idx, result_message_id,
                             ord, timeout, closed_at)
     values ('t', 'long', 'l1', 'long-t1', 1, 3, 'look', 'm399', 0, 'm400', 0, '1 s', now());
-    insert into compactions (tenant_id, session_id, compaction_id, status, context_version, from_seq, to_seq, active_from_seq,
+    insert into compactions (tenant_id, session_id, compaction_id, status, context_version, begun_at_seq, from_seq, to_seq, active_from_seq,
                              summary_message, delta_messages, delta_overhead, delta_tokens, delta_parts, info, ended_at)
-    values ('t', 'long', 'k', 2, 0, 10, 60, 61, 'm61', 0, 0, array_fill(0, array[9]), array_fill(0, array[9]), '', now());
+    values ('t', 'long', 'k', 2, 0, 61, 10, 60, 61, 'm61', 0, 0, array_fill(0, array[9]), array_fill(0, array[9]), '', now());
     update messages set is_summary = true where session_id = 'long' and message_id = 'm61';
     insert into past_prunes (tenant_id, session_id, message_id, idx, pruned_at_seq, restored_at_seq, tokens)
     values ('t', 'long', 'm395', 0, 396, 398, 2);
@@ -214,7 +214,7 @@ const LONG: &str = "
     update parts set kind = 'media', rest = '' where session_id = 'long' and message_id = 'm150';
     update parts set kind = 'reasoning' where session_id = 'long' and message_id = 'm250';
     update sessions set created_at = '2026-01-01' where session_id = 'long';
-    update session_run set next_seq = 401 where session_id = 'long'";
+    update session_run set version = version + 1, next_seq = 401 where session_id = 'long'";
 
 /// A past for every session above: rows that none of the statements needs.
 const PAST: &str = "
@@ -234,8 +234,8 @@ const PAST: &str = "
     insert into session_revisions (tenant_id, session_id, revision, toolset_id, config)
     select v.tenant_id, v.session_id, -n, v.toolset_id, v.config from session_revisions v, generate_series(1, 1000) n
      where v.tenant_id = 't' and v.session_id = any($1);
-    insert into compactions (tenant_id, session_id, compaction_id, status, context_version, info, ended_at)
-    select tenant_id, session_id, 'old' || n, 3, 0, '', now() from session_run, generate_series(1, 1000) n
+    insert into compactions (tenant_id, session_id, compaction_id, status, context_version, begun_at_seq, info, ended_at)
+    select tenant_id, session_id, 'old' || n, 3, 0, -n, '', now() from session_run, generate_series(1, 1000) n
      where tenant_id = 't' and session_id = any($1);
     insert into usage_totals (tenant_id, session_id, purpose, model)
     select tenant_id, session_id, 1, 'old' || n from session_run, generate_series(1, 1000) n

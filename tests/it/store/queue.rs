@@ -586,7 +586,10 @@ async fn a_take_is_refused_by_a_cancel_an_open_call_a_withdrawal_and_an_old_fenc
         .database
         .client()
         .await
-        .execute("update session_run set tool_deadline = 'epoch'", &[])
+        .execute(
+            "update session_run set version = version + 1, tool_deadline = 'epoch'",
+            &[],
+        )
         .await
         .unwrap();
     let owner = world

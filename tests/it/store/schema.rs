@@ -5,10 +5,9 @@ use std::collections::BTreeMap;
 
 use crate::harness::TestDatabase;
 
-/// Not a tenant's: whether keys or limits have changed, what models taught all tenants (no longer read), and the migrations' own history.
-const GLOBAL: [&str; 4] = [
+/// Not a tenant's: whether keys or limits have changed, and the migrations' own history.
+const GLOBAL: [&str; 3] = [
     "api_keys_version",
-    "calibration",
     "refinery_schema_history",
     "tenant_limits_version",
 ];

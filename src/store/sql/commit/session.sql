@@ -1,10 +1,10 @@
--- store::commit::session: the session as it becomes, if nobody wrote it since it was seen (without a version: since this transaction
--- did), and no other request has this one's key, nor this one where it must be new. After a failover that lost commits a version may come
--- again, and names its server; the grant that was seen is compared too. Only times are the database's.
+-- store::commit::session: the session as it becomes, if nobody wrote it since it was seen, and no other request has this one's key, nor this one
+-- where it must be new. Only times are the database's.
 update session_run r
-   set state = :state, epoch = :new_epoch, op = :new_op, written_by = :written_by, owner = :new_owner, takeovers = :takeovers, cancel = :cancel,
+   set version = :new_version, state = :state, epoch = :new_epoch, op = :new_op, written_by = :written_by, owner = :new_owner, takeovers = :takeovers, cancel = :cancel,
        cancel_cause = :cancel_cause, cancel_reason = :cancel_reason, turn_id = :new_turn, step = :step, attempt = :attempt, open_calls = :open_calls,
-       next_seq = :next_seq, context_version = :context_version, ctx_tokens = :context_tokens, anchor_model = :anchor_model, anchor_version = :anchor_version,
+       next_seq = :next_seq, context_version = :context_version, ctx_messages = :ctx_messages, ctx_overhead = :ctx_overhead,
+       ctx_tokens = :ctx_tokens, ctx_parts = :ctx_parts, anchor_model = :anchor_model, anchor_version = :anchor_version,
        anchor_input = :anchor_input, anchor_output = :anchor_output, anchor_tokens = :anchor_tokens, anchor_cached = :anchor_cached,
        anchor_estimated = :anchor_estimated, anchor_basis = :anchor_basis,
        anchor_at = case when :measured::boolean then now() else coalesce(:measured_at::timestamptz, r.anchor_at) end, growth = :growth,
@@ -12,8 +12,7 @@ update session_run r
        turn_deadline = coalesce(now() + make_interval(secs => :turn_ends_within::float8), r.turn_deadline),
        lease_until = coalesce(now() + make_interval(secs => :lease::float8), r.lease_until),
        tool_deadline = least(:wake_at::timestamptz, now() + make_interval(secs => :wake_within::float8))
- where r.tenant_id = :tenant and r.session_id = :session and r.xmin::text || {server} = coalesce(:version, pg_current_xact_id()::xid::text || {server})
-   and r.epoch = :epoch and r.op = :op and r.next_seq = :first_seq and r.owner is not distinct from :owner and r.turn_id is not distinct from :seen_turn
+ where r.tenant_id = :tenant and r.session_id = :session and r.version = :version
    and not exists (select from idempotency i where i.tenant_id = :tenant and i.session_id = :session
                                               and i.request_id = :request_id and (:request_is_new or i.req_hash <> :request_hash))
-returning {accept}, r.xmin::text || {server} as version, r.tool_deadline, r.turn_deadline, now() as written_at
+returning {accept}, r.tool_deadline, r.turn_deadline, now() as written_at

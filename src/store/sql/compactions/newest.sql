@@ -1,4 +1,4 @@
 -- store::compaction_read::newest
 select {compaction_columns}, c.context_version
       from compactions c
-     where c.tenant_id = :tenant and c.session_id = :session order by {newest_compaction_first} limit 1
+     where c.tenant_id = :tenant and c.session_id = :session order by c.begun_at_seq desc limit 1

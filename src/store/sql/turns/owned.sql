@@ -1,5 +1,5 @@
 -- store::turn_read::owned
-select r.step, r.attempt, r.takeovers, r.open_calls, r.cancel, r.cancel_cause, r.cancel_reason, r.next_seq, r.ctx_tokens,
+select r.step, r.attempt, r.takeovers, r.open_calls, r.cancel, r.cancel_cause, r.cancel_reason, r.next_seq, {counter_columns},
        {anchor_columns},
        coalesce(extract(epoch from r.turn_deadline - now()), 0)::float8 as time_left, now() as read_at,
        t.started_at, t.trace, t.request, t.final_message, t.calls, t.input_tokens, t.output_tokens, t.reasoning_tokens,

@@ -11,12 +11,11 @@ use super::{Call, Compaction, Event, Message, Part, Queued, QueuedStatus, RunSta
 /// The rows of a session, with the counters. Each statement's first column is the session, and `$1`
 /// is the session that is asked for, or null for all. A fork that is still being copied is no session.
 const RUNS: &str = "
-    select r.session_id, r.state, coalesce(r.turn_id, ''), r.next_seq, r.open_calls::bigint, r.ctx_tokens,
+    select r.session_id, r.state, coalesce(r.turn_id, ''), r.next_seq, r.open_calls::bigint,
+           r.ctx_overhead + (select sum(t) from unnest(r.ctx_tokens[1:8]) t)::bigint,
            r.revision, coalesce(s.forked_at_seq, 0),
-           array[c.messages, overhead_tokens, user_tokens, assistant_tokens, reasoning_tokens, tool_call_tokens,
-                 tool_result_tokens, media_tokens, summary_tokens, pinned_tokens, user_parts, assistant_parts,
-                 reasoning_parts, tool_call_parts, tool_result_parts, media_parts, summary_parts, pinned_parts]::bigint[]
-      from session_run r join session_context c using (tenant_id, session_id)
+           array[r.ctx_messages, r.ctx_overhead] || r.ctx_tokens[1:8] || r.ctx_parts[1:8]::bigint[]
+      from session_run r
       left join sessions s using (tenant_id, session_id)
      where ($1::text is null or session_id = $1) and (r.state <> 3 or starts_with(r.turn_id, 'fork:') is not true)";
 const EVENTS: &str = "

@@ -1,27 +1,31 @@
--- The spine: sessions and their hot row, turns, events, messages and parts, tool calls, the queue, idempotency, compactions,
--- blobs, usage. Every tenant-owned key starts with tenant_id, session-scoped ones go on with session_id, and no foreign key or
+-- The schema. Every tenant-owned key starts with tenant_id, session-scoped ones go on with session_id, and no foreign key or
 -- join crosses a tenant, so that a distributed PostgreSQL can shard by tenant or session. Marks are seqs; times are for display
 -- and for leases. JSON is kept as text or inside encoded messages: order, duplicates and number forms survive.
 
--- The cold row, and the gate between enqueue (FOR KEY SHARE) and every transition to IDLE (FOR UPDATE).
+-- The cold row.
 create table sessions (
   tenant_id       text collate "C" not null,
   session_id      text collate "C" not null,
   created_at      timestamptz not null default now(),
   forked_from     text collate "C",
   forked_at_seq   bigint,
+  events_from     bigint,        -- the oldest event that readers get; null: all are there
+  events_since    timestamptz,   -- the time of that event, or when retention looks at it again; null: created_at
   primary key (tenant_id, session_id),
   check ((forked_from is null) = (forked_at_seq is null))
 );
+create index sessions_oldest_event on sessions (coalesce(events_since, created_at));
 
--- The hot row: lease, fence, sequence and counters in one. No index on a column that appends or heartbeats change.
+-- The hot row: what a session decides by, beside its queue. No index on a column that appends or heartbeats change.
 create table session_run (
   tenant_id       text collate "C" not null,
   session_id      text collate "C" not null,
+  version         bigint not null default 0,           -- which write left it so: a random number
   state           smallint not null default 0 check (state between 0 and 3),  -- 0 IDLE, 1 RUN, 2 AWAITING_TOOLS, 3 DELETED
   live            boolean not null generated always as (state in (1, 2)) stored,  -- stays as it is while a turn runs and waits
   epoch           bigint not null default 0,           -- fence: + 1 whenever the owner changes; never reset
-  op              bigint not null default 0,           -- the owner's statement counter: nobody else writes it
+  op              bigint not null default 0,           -- counts what owners wrote: nobody else raises it
+  written_by      text collate "C",                    -- the replica that raised it last
   owner           text collate "C",
   lease_until     timestamptz not null default '-infinity',
   takeovers       smallint not null default 0,         -- failed owners since the last committed step
@@ -35,55 +39,53 @@ create table session_run (
   tool_deadline   timestamptz,                         -- the earliest thing a waiting turn must be woken for
   turn_deadline   timestamptz,
   next_seq        bigint not null default 1 check (next_seq >= 1),
-  context_version bigint not null default 0,
   revision        bigint not null default 1,           -- the configuration in force: session_revisions
-  ctx_tokens      bigint not null default 0,           -- size of the live transcript as estimated
-  anchor_input    int,                                 -- the last call's reported prompt and answer, with the transcript
-  anchor_output   int,                                 -- they describe
-  anchor_version  bigint,
+  context_version bigint not null default 0,
+  ctx_messages    int not null default 0,              -- what the live transcript is made of: messages, their own tokens, and tokens
+  ctx_overhead    bigint not null default 0,           -- and parts by category: 1 user, 2 assistant, 3 reasoning, 4 tool calls,
+  ctx_tokens      bigint[] not null default '{0,0,0,0,0,0,0,0,0}' check (cardinality(ctx_tokens) = 9),  -- 5 tool results, 6 media,
+  ctx_parts       int[] not null default '{0,0,0,0,0,0,0,0,0}' check (cardinality(ctx_parts) = 9),      -- 7 summary, 8 pinned, 9 pruned
+  anchor_model    text,                                -- the last call that was measured: its model,
+  anchor_input    int,                                 -- the reported prompt and answer,
+  anchor_output   int,
+  anchor_cached   int,                                 -- what of the prompt the provider's cache holds,
+  anchor_at       timestamptz,                         -- when,
+  anchor_version  bigint,                              -- the transcript that it describes,
   anchor_tokens   bigint,
+  anchor_estimated int,                                -- and what was predicted for it
+  anchor_basis    smallint check (anchor_basis between 1 and 4),  -- 1 actual, 2 calibrated, 3 tokenizer, 4 heuristic
+  growth          double precision check (growth >= 0),           -- tokens from prompt to prompt, the last ones weighing most
   primary key (tenant_id, session_id),
   check (state = 1 or owner is null),
   check (state not in (1, 2) or turn_id is not null),
   check (state <> 2 or open_calls > 0)
 ) with (fillfactor = 50, autovacuum_vacuum_scale_factor = 0.02);
 create index session_run_live on session_run (tenant_id, session_id) where live;
+-- The turns that need an owner are found without reading those that wait for their tools: there may be many of these. That a turn begins to
+-- wait, and goes on, is no HOT update; what an owner writes between the two is.
+create index session_run_due on session_run (state, tool_deadline) where live;
 
--- What the live transcript is made of, by category; changed by deltas under the hot row's lock.
-create table session_context (
-  tenant_id           text collate "C" not null,
-  session_id          text collate "C" not null,
-  messages            int not null default 0,
-  overhead_tokens     bigint not null default 0,
-  user_tokens         bigint not null default 0,
-  user_parts          int not null default 0,
-  assistant_tokens    bigint not null default 0,
-  assistant_parts     int not null default 0,
-  reasoning_tokens    bigint not null default 0,
-  reasoning_parts     int not null default 0,
-  tool_call_tokens    bigint not null default 0,
-  tool_call_parts     int not null default 0,
-  tool_result_tokens  bigint not null default 0,
-  tool_result_parts   int not null default 0,
-  media_tokens        bigint not null default 0,
-  media_parts         int not null default 0,
-  summary_tokens      bigint not null default 0,
-  summary_parts       int not null default 0,
-  pinned_tokens       bigint not null default 0,
-  pinned_parts        int not null default 0,
-  pruned_tokens       bigint not null default 0,
-  pruned_parts        int not null default 0,
+-- Turns that are to be cancelled when nobody has read their events for a while, and until when somebody is known to read: written by
+-- the owner, renewed by the replicas that have readers.
+create table attendance (
+  tenant_id   text collate "C" not null,
+  session_id  text collate "C" not null,
+  turn_id     text collate "C" not null,
+  patience    interval not null,
+  seen_until  timestamptz not null default now(),
   primary key (tenant_id, session_id)
-) with (fillfactor = 50);
+);
 
 -- When a session was last used, for lists: the last updated first. Touched when a turn starts or ends, not by its steps.
 create table session_activity (
   tenant_id   text collate "C" not null,
   session_id  text collate "C" not null,
   updated_at  timestamptz not null default now(),
+  ttl         interval check (ttl > interval '0'),     -- the session is deleted when it was not used for so long; null: no limit of its own
   primary key (tenant_id, session_id)
 );
 create index session_activity_recent on session_activity (tenant_id, updated_at desc, session_id desc);
+create index session_activity_expiring on session_activity (((updated_at at time zone 'UTC') + ttl)) where ttl is not null;
 
 -- Tool sets by content, with their size.
 create table toolsets (
@@ -93,6 +95,7 @@ create table toolsets (
   tokens      int not null,
   estimator   text not null,
   created_at  timestamptz not null default now(),
+  unused_since timestamptz,                            -- when a sweep first found that no configuration refers to it; null: one did
   primary key (tenant_id, toolset_id)
 );
 
@@ -103,9 +106,16 @@ create table session_revisions (
   revision    bigint not null,
   toolset_id  text collate "C" not null,
   config      bytea not null,
+  labels      bytea[] not null default '{}',           -- hashes of the tenant and each metadata entry, 16 bytes each
+  title       text collate "C",                        -- the first 128 characters of the entry "title"
   created_at  timestamptz not null default now(),
-  primary key (tenant_id, session_id, revision)
+  primary key (tenant_id, session_id, revision),
+  constraint session_revisions_toolset foreign key (tenant_id, toolset_id) references toolsets  -- so that none is removed while it is referred to
 );
+create index session_revisions_tool_set on session_revisions (tenant_id, toolset_id);
+-- The hashes name the tenant too, so that no tenant's search reads what is another's.
+create index session_revisions_labels on session_revisions using gin (labels);
+create index session_revisions_title on session_revisions (tenant_id, title) where title is not null;
 
 create table turns (
   tenant_id     text collate "C" not null,
@@ -128,6 +138,8 @@ create table turns (
   cache_read_tokens  bigint not null default 0,
   cache_write_tokens bigint not null default 0,
   outcome       bytea,                                 -- how it ended and what came of it
+  anchor_before jsonb,                                 -- the session's anchor when it began, with the version of the context that it described
+  trace         text,                                  -- where in a trace it began (W3C traceparent, tracestate, baggage; in lines)
   primary key (tenant_id, session_id, turn_id),
   check ((state = 1) = (ended_at is null)),
   check ((state = 1) = (last_seq is null)),
@@ -167,6 +179,7 @@ create table messages (
   is_summary    boolean not null default false,
   created_at    timestamptz not null default now(),
   info          bytea not null,                        -- labels, the model call behind it
+  behind        bigint,                                -- of the first message of an append: the version of the transcript that it follows
   voided_at_seq bigint,
   primary key (tenant_id, session_id, seq),
   unique (tenant_id, session_id, message_id)
@@ -192,6 +205,24 @@ create table parts (
   primary key (tenant_id, session_id, message_id, idx),
   check ((pruned_at_seq is null) = (original_tokens is null))
 );
+-- On these the size of a prompt depends beside the counters. They are found without reading the text of all others: media, and results that
+-- are more than one text; reasoning; items of a provider's own.
+create index parts_media on parts (tenant_id, session_id, message_id) where kind in ('media', 'media_url') or (kind = 'tool_result' and rest is not null);
+create index parts_reasoning on parts (tenant_id, session_id, message_id) where kind = 'reasoning';
+create index parts_items on parts (tenant_id, session_id, message_id) where kind = 'provider_item';
+
+-- Prunes that were taken back.
+create table past_prunes (
+  tenant_id       text collate "C" not null,
+  session_id      text collate "C" not null,
+  message_id      text collate "C" not null,
+  idx             int not null,
+  pruned_at_seq   bigint not null,
+  restored_at_seq bigint not null,
+  tokens          int not null,                        -- of the placeholder
+  primary key (tenant_id, session_id, message_id, idx, pruned_at_seq),
+  check (restored_at_seq > pruned_at_seq)
+);
 
 create table tool_calls (
   tenant_id         text collate "C" not null,
@@ -214,6 +245,8 @@ create table tool_calls (
   closed_at         timestamptz,
   closed_by         text collate "C",                  -- the request_id that answered it
   answer_hash       text,
+  executor          smallint not null default 1,       -- who runs the tool: 1 the host, 2 contextd on an MCP server
+  requested_by      text,                              -- the commit that requested it: after a lost answer it tells which calls are to be begun
   primary key (tenant_id, session_id, call_id),
   check ((status >= 3) = (closed_at is not null)),
   check (status <> 0 or deadline is not null)
@@ -248,6 +281,8 @@ create table queue (
 create index queue_pending on queue (tenant_id, session_id, pos) where status = 0;
 create index queue_starting on queue (tenant_id, session_id) where status = 0 and starts_turn;
 create index queue_expiring on queue (tenant_id, session_id, expires_at) where status = 0 and expires_at is not null;
+create index queue_expired on queue (expires_at) where status = 0 and expires_at is not null;
+create index queue_ended on queue (ended_at) where ended_at is not null;
 
 -- One table for all RPCs; the row is written in the effect's transaction and kept for 7 days.
 create table idempotency (
@@ -259,7 +294,7 @@ create table idempotency (
   at          timestamptz not null default now(),
   primary key (tenant_id, session_id, request_id)
 );
-create index idempotency_at on idempotency using brin (at);
+create index idempotency_by_age on idempotency (at);
 
 -- What stands for a stretch of the transcript. The newest applied one is in force; taking it back puts its predecessor in force.
 create table compactions (
@@ -280,6 +315,9 @@ create table compactions (
   delta_tokens    bigint[],                            -- 8 pinned, 9 pruned
   delta_parts     int[],
   info            bytea not null,                      -- the encoded compaction
+  kept            bigint[] not null default '{}',      -- messages in between that stay
+  hides_pinned    boolean not null default false,      -- pinned messages that are not among `kept` are left out too
+  begun_at_seq    bigint not null,                     -- of compaction_started
   created_at      timestamptz not null default now(),
   ended_at        timestamptz,
   primary key (tenant_id, session_id, compaction_id),
@@ -291,6 +329,7 @@ create table compactions (
   check (active_from_seq is null or (delta_messages is not null and delta_overhead is not null and cardinality(delta_tokens) = 9 and cardinality(delta_parts) = 9))
 );
 create unique index compactions_one_running on compactions (tenant_id, session_id) where status = 1;
+create index compactions_in_order on compactions (tenant_id, session_id, begun_at_seq);
 create index compactions_applied on compactions (tenant_id, session_id, active_from_seq desc) where status = 2;
 
 -- The text of messages that are being written, insert-only, batched over all turns of a replica; gone at the commit.
@@ -348,13 +387,83 @@ create table usage_totals (
   primary key (tenant_id, session_id, purpose, model)
 );
 
--- Reported over estimated tokens, by model; not a tenant's.
-create table calibration (
-  model       text primary key,
-  ratio       double precision not null check (ratio between 0.5 and 2),
-  calls       bigint not null default 0,
-  updated_at  timestamptz not null default now()
+-- What calls teach about the size of prompts: reported over estimated tokens.
+create table tenant_calibration (
+    tenant_id  text             collate "C" not null,
+    model      text             not null,
+    ratio      double precision not null check (ratio between 0.5 and 2),
+    calls      bigint           not null default 0,
+    updated_at timestamptz      not null default now(),
+    primary key (tenant_id, model)
 );
+
+-- API keys, as hashes of their secrets, and a number that grows with each change, by which replicas see that they have to read them again.
+create table api_keys (
+    tenant_id  text        collate "C" not null check (tenant_id ~ '^[a-z0-9._-]{1,64}$'),
+    key_id     text        collate "C" not null,
+    hash       bytea       not null check (octet_length(hash) = 32), -- SHA-256 of the whole key
+    access     smallint    not null check (access between 1 and 4), -- read, write, admin, operator
+    name       text        not null check (char_length(name) <= 200),
+    created_at timestamptz not null default now(),
+    expires_at timestamptz,
+    revoked_at timestamptz,
+    primary key (tenant_id, key_id)
+);
+create table api_keys_version (
+    one     boolean primary key default true check (one),
+    version bigint  not null
+);
+insert into api_keys_version (version) values (1);
+
+-- What tenants may use where that differs from the server's configuration, a number that grows with each change of it, and what they
+-- use, as replicas tell each other.
+create table tenant_limits (
+    tenant_id           text        collate "C" primary key check (tenant_id ~ '^[a-z0-9._-]{1,64}$'),
+    running_turns       bigint      check (running_turns >= 0),
+    requests_per_second bigint      check (requests_per_second >= 0),
+    tokens_per_minute   bigint      check (tokens_per_minute >= 0),
+    stored_bytes        bigint      check (stored_bytes >= 0),
+    updated_at          timestamptz not null default now()
+);
+create table tenant_limits_version (
+    one     boolean primary key default true check (one),
+    version bigint  not null
+);
+insert into tenant_limits_version (version) values (1);
+-- Written by each replica every few seconds while it runs turns of a tenant with a limit.
+create table tenant_running (
+    tenant_id  text        collate "C" not null,
+    replica_id text        collate "C" not null,
+    turns      bigint      not null,
+    at         timestamptz not null default now(),
+    reserved_seconds double precision not null default 0, -- what model calls that are under way are expected to cost
+    primary key (tenant_id, replica_id)
+);
+-- tokens_due: when what was spent is paid for at the tenant's rate (generic cell rate algorithm).
+create table tenant_use (
+    tenant_id    text        collate "C" primary key,
+    tokens_due   timestamptz not null default '-infinity',
+    stored_bytes bigint      check (stored_bytes >= 0),
+    measured_at  timestamptz not null default '-infinity',
+    written_bytes bigint     not null default 0 -- since it was measured
+);
+
+-- Tenants that are being deleted, and those that were: when that was asked for and by whom, when it was done, and what was removed. What is
+-- left of a tenant is its row here.
+create table tenant_deletions (
+    tenant_id    text        collate "C" not null check (tenant_id ~ '^[a-z0-9._-]{1,64}$'),
+    asked_at     timestamptz not null default now(),
+    asked_by     text        not null,                          -- the caller, as logs name it
+    done_at      timestamptz,
+    sessions     bigint      not null default 0,                -- removed so far
+    blobs        bigint      not null default 0,
+    blob_bytes   bigint      not null default 0,
+    keys         bigint      not null default 0,
+    worker       text        collate "C",                       -- the replica that removes
+    worker_until timestamptz not null default '-infinity',
+    primary key (tenant_id, asked_at)
+);
+create unique index tenant_deletions_going_on on tenant_deletions (tenant_id) where done_at is null;
 
 -- Sessions are of very different length and the planner thinks of the average one: where a key names one row it may as well read
 -- all rows of the session. Told that there are few sessions, it takes the whole key. (Set here, in force with the next ANALYZE.)
@@ -363,6 +472,7 @@ alter table turns alter column session_id set (n_distinct = 100);
 alter table events alter column session_id set (n_distinct = 100);
 alter table messages alter column session_id set (n_distinct = 100);
 alter table parts alter column session_id set (n_distinct = 100);
+alter table past_prunes alter column session_id set (n_distinct = 100);
 alter table tool_calls alter column session_id set (n_distinct = 100);
 alter table queue alter column session_id set (n_distinct = 100);
 alter table idempotency alter column session_id set (n_distinct = 100);

@@ -1,1 +1,0 @@
-c.context_version desc, coalesce(c.begun_at_seq, 0) desc, c.created_at desc, c.compaction_id desc

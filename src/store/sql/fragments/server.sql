@@ -1,1 +1,0 @@
-'@' || extract(epoch from pg_postmaster_start_time())
