@@ -81,8 +81,8 @@ async fn a_paused_copy_writes_nothing_once_the_purge_of_its_fork_has_begun() {
     let world = World::new().await;
     let source = source(&world).await;
     let (fork, mut copying) = claim(&world, &source).await;
-    let (pauses, paused) = mpsc::channel();
-    let (resume, resumed) = mpsc::channel::<()>();
+    let (pauses, paused) = mpsc::sync_channel(1);
+    let (resume, resumed) = mpsc::sync_channel::<()>(1);
     let resumed = Arc::new(Mutex::new(resumed));
     let pool = world.database.pool().rewriting(move |statements| {
         if statements.iter().any(|sql| sql.starts_with(COPY_MESSAGES)) {
