@@ -12,37 +12,43 @@ use super::{close, open, run_migrations};
 use crate::{
     config::Config,
     store::{
-        Reach,
+        Database, Reach,
         transfer::{self, Choice},
     },
     telemetry::progress::Progress,
 };
 
-/// Writes sessions to a new file. Servers go on meanwhile.
+/// Writes sessions to a new file. Servers may run meanwhile.
 pub async fn export(
     config: &Config,
     choice: &Choice,
     to: &Path,
     progress: &Progress,
 ) -> anyhow::Result<()> {
+    let (database, postgres) = open(config, progress).await?;
+    progress.step(format!("writing {}", to.display()));
+    let written = Reach::All.scope(write(&database, choice, to)).await;
+    close(database, postgres).await?;
+    progress.step(format!("{} sessions written", written?));
+    Ok(())
+}
+
+/// The file is only there if all of it is.
+async fn write(database: &Database, choice: &Choice, to: &Path) -> anyhow::Result<u64> {
     let mut options = OpenOptions::new();
     options.write(true).create_new(true).mode(0o600);
     let file = options.open(to).await;
-    let file = file.with_context(|| format!("cannot make {}", to.display()))?;
-    let (database, postgres) = open(config, progress).await?;
-    progress.step(format!("writing {}", to.display()));
-    let mut file = BufWriter::new(file);
-    let exporting = transfer::export(&database, choice, &mut file);
-    let exported = Reach::All.scope(exporting).await;
-    let synced = file.into_inner().sync_all().await;
-    close(database, postgres).await?;
-    let written = exported.map_err(anyhow::Error::from);
-    let written = written.and_then(|sessions| synced.map(|()| sessions).map_err(Into::into));
+    let mut file = BufWriter::new(file.with_context(|| format!("cannot make {}", to.display()))?);
+    let written = async {
+        let sessions = transfer::export(database, choice, &mut file).await?;
+        file.get_ref().sync_all().await?;
+        Ok(sessions)
+    };
+    let written = written.await;
     if written.is_err() {
         fs::remove_file(to).await.ok();
     }
-    progress.step(format!("{} sessions written", written?));
-    Ok(())
+    written
 }
 
 /// Adds the sessions of a file to a database, after bringing its schema up to date.

@@ -90,8 +90,8 @@ impl Shift {
         (self.tokens[index], self.parts[index])
     }
 
-    /// Tokens of the transcript, or by how many it grows. What was pruned is no part of it.
-    pub fn growth(&self) -> i64 {
+    /// The size of the transcript in tokens, without what was pruned; for a change, the difference in size.
+    pub fn size(&self) -> i64 {
         let pruned = self.tokens[Counter::Pruned.index()];
         self.overhead + self.tokens.iter().sum::<i64>() - pruned
     }

@@ -167,7 +167,7 @@ impl Session {
 
     /// Estimated tokens of the live transcript.
     pub fn context_tokens(&self) -> i64 {
-        self.counters.growth()
+        self.counters.size()
     }
 
     /// The newest seq.

@@ -1,11 +1,10 @@
-//! A map of sessions with a bound: what was written lately stays.
+//! A bounded map by session, which keeps the values that were written most recently.
 
 use std::collections::HashMap;
 
 use crate::model::SessionKey;
 
-/// The newer generation takes what is written. When it is full it becomes the older one, and what was older is
-/// forgotten.
+/// Values are written to the newer generation. When it is full, it replaces the older one, whose values are dropped.
 #[derive(Debug)]
 pub(super) struct Generations<V> {
     newer: HashMap<SessionKey, (V, usize)>,

@@ -126,7 +126,7 @@ fn tail(row: &Row) -> Result<Tail, Error> {
         last_seq: Seq(next_seq - 1),
         version: version(row)?,
         open_calls: count(row, "open_calls")?,
-        tokens: counters.growth(),
+        tokens: counters.size(),
         holds: model_dependent(row, &counters)?,
         anchor: anchor(row)?,
         remembered: hash

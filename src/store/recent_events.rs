@@ -97,8 +97,8 @@ impl RecentEvents {
         let kept = self.lock();
         let tail = kept.get(key)?;
         let (_, oldest) = tail.front()?;
-        let behind = usize::try_from(after.0 + 1 - oldest.event.seq.0).ok()?;
-        let (since, _) = tail.get(behind)?;
+        let start = usize::try_from(after.0 + 1 - oldest.event.seq.0).ok()?;
+        let (since, _) = tail.get(start)?;
         if now.duration_since(*since) > self.fresh {
             return None;
         }
@@ -110,7 +110,7 @@ impl RecentEvents {
         };
         let mut total = 0;
         let limit = usize::try_from(most.events).unwrap_or(usize::MAX);
-        for (_, committed) in tail.range(behind..).take(limit) {
+        for (_, committed) in tail.range(start..).take(limit) {
             let bytes = u64::from(most.overhead) + committed.bytes;
             total += bytes;
             let is_wanted = page.events.is_empty() && most.or_one;

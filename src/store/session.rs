@@ -233,7 +233,7 @@ pub(super) fn session(row: &Row) -> Result<Session, Error> {
         revision: get(row, "revision")?,
         config: codec::config::decode(get(row, "config")?, tools)?,
         tools_tokens: super::row::count(row, "tools_tokens")?,
-        context_tokens: counters.growth(),
+        context_tokens: counters.size(),
         holds: model_dependent(row, &counters)?,
         context_version: get(row, "context_version")?,
         anchor: anchor(row)?,

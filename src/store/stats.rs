@@ -116,7 +116,7 @@ fn stats(row: &Row) -> Result<Stats, Error> {
         },
         ledger,
         holds: model_dependent(row, &counters)?,
-        context_tokens: counters.growth(),
+        context_tokens: counters.size(),
         version: version(row)?,
         anchor: anchor(row)?,
         growth: get(row, "growth")?,

@@ -1,7 +1,8 @@
 //! Whole sessions as lines of text, by which they are moved to another database, also from one of an older schema.
 //!
 //! A line is a row: its table, and its columns by their names as PostgreSQL writes them in JSON. What sessions of a tenant
-//! share comes before them. A session begins with its hot row, and is filled in by one transaction.
+//! share comes before them. A session begins with its hot row, and is filled in by one transaction. The last line says that the
+//! file is whole: the rows of a session may end at any line.
 
 mod filling;
 mod rows;
@@ -19,6 +20,8 @@ use crate::model::{SessionId, TenantId};
 
 /// The first line of a file.
 const HEAD: &str = r#"{"contextd":"sessions","form":1}"#;
+/// The last line of a file.
+const END: &str = r#"{"contextd":"end"}"#;
 /// Rows that PostgreSQL sends at a time.
 const AT_A_TIME: i32 = 100;
 
@@ -52,7 +55,7 @@ impl From<tokio_postgres::Error> for TransferError {
 pub struct Choice {
     /// Those of this tenant. `None`: of all.
     pub tenant: Option<TenantId>,
-    /// Those with these ids. None: all.
+    /// Those with these ids. Empty: all.
     pub sessions: Vec<SessionId>,
 }
 
@@ -79,11 +82,12 @@ pub async fn export(
         sessions: 0,
     };
     let chosen = choice.tenant.as_ref().map(TenantId::as_str);
-    for row in export.transaction.query(rows::TENANTS, &[&chosen]).await? {
+    let values: [&(dyn ToSql + Sync); 2] = [&chosen, &export.ids];
+    for row in export.transaction.query(rows::TENANTS, &values).await? {
         export.tenant(get(&row, "tenant_id")?).await?;
     }
     let Export { sessions, to, .. } = export;
-    to.write_all(b"\n").await?;
+    to.write_all(format!("\n{END}\n").as_bytes()).await?;
     to.flush().await?;
     Ok(sessions)
 }
@@ -99,7 +103,7 @@ async fn patient(database: &Database) -> Result<ClientWrapper, Error> {
 struct Export<'a, W> {
     transaction: Transaction<'a>,
     is_older: bool,
-    /// The sessions that are meant. None: all.
+    /// The sessions that are meant. Empty: all.
     ids: Vec<&'a str>,
     to: &'a mut W,
     sessions: u64,

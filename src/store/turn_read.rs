@@ -295,7 +295,7 @@ fn owned(row: &Row) -> Result<Owned, Error> {
         newer: newer(row)?,
         totals: totals(row)?,
         final_message: get::<Option<String>>(row, "final_message")?.map(MessageId::new),
-        context_tokens: counters(row)?.growth(),
+        context_tokens: counters(row)?.size(),
         context_version: get(row, "context_version")?,
         anchor: anchor(row)?,
         last_seq: Seq(next_seq - 1),

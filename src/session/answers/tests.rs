@@ -167,7 +167,7 @@ fn the_last_answer_commits_the_message_takes_the_turn_and_begins_the_next_step()
         ..seen.session
     };
     assert_eq!(change.session, expected);
-    assert_eq!((change.shift.messages, change.shift.growth()), (1, 24));
+    assert_eq!((change.shift.messages, change.shift.size()), (1, 24));
     assert_eq!((change.lease, change.wake_within), (Some(LEASE), None));
     assert_eq!(change.message.unwrap().0, 2);
     assert_eq!(names(&decided.accepted), ["c1", "c0"]);

@@ -84,7 +84,7 @@ fn an_append_is_progress_and_counts_what_it_adds() {
     assert_eq!(change.turn.step_count, Some(2));
     assert_eq!(change.turn.final_message, Some(&message));
     assert_eq!((change.shift.messages, change.shift.overhead), (1, 4));
-    assert_eq!(change.shift.growth(), 24);
+    assert_eq!(change.shift.size(), 24);
     assert_eq!(change.spent.map(|spent| spent.totals.calls), Some(1));
     assert_eq!((change.count(), change.first_seq()), (2, Seq(40)));
     assert!(change.drops_partial);

@@ -193,7 +193,7 @@ fn a_stop_ends_the_turn_whatever_waits_and_closes_what_is_open() {
     shift.count(Counter::ToolResults, 2, 14);
     shift.messages(1, 4);
     assert_eq!(change.shift, shift);
-    assert_eq!(becoming.context_tokens(), 1_000 + shift.growth());
+    assert_eq!(becoming.context_tokens(), 1_000 + shift.size());
     let seqs = rows.count() + 4;
     assert_eq!(becoming.next_seq, Seq(session.next_seq.0 + seqs));
 }

@@ -81,7 +81,7 @@ fn rolled_back(session: &Session, back: &TakenBack) -> (Session, Vec<String>, Me
     }
     assert_eq!(
         change.session.context_tokens() - session.context_tokens(),
-        change.shift.growth()
+        change.shift.size()
     );
     let told = words(&change.events);
     (change.session, told, change.measured)
@@ -97,7 +97,7 @@ fn the_counters_are_those_of_before_the_turn() {
             before: None,
         };
         let (becoming, events, _) = rolled_back(&session, &back);
-        assert_eq!(becoming.context_tokens(), 1_000 + expected.growth());
+        assert_eq!(becoming.context_tokens(), 1_000 + expected.size());
         assert_eq!(becoming.counters.messages, 10 + expected.messages);
         assert_eq!(becoming.context_version, session.context_version + 1);
         assert_eq!(events, told);

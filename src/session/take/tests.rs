@@ -105,10 +105,7 @@ fn what_is_taken_waits_no_longer_and_is_in_the_transcript() {
         ]
     );
     assert_eq!(change.session.fence, session.fence.next());
-    assert_eq!(
-        change.session.context_tokens(),
-        1_000 + rows.shift().growth()
-    );
+    assert_eq!(change.session.context_tokens(), 1_000 + rows.shift().size());
     assert_eq!(change.lease, Some(OWNER.lease));
 }
 

@@ -53,7 +53,7 @@ fn shown(
     })
 }
 
-/// A message as it is read. `None`: a host appended it with a time of its own.
+/// The message as a reader gets it. Returns `None` if the host that appended it gave it a time of creation.
 fn as_read(
     change: &Change<'_>,
     placed: &Placed,

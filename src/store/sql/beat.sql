@@ -1,5 +1,6 @@
 -- store::lease::beat: one statement per replica for the turns in its memory. It never waits: a row that is locked now is being
--- written now. Who has seen that a lease had run out does not go by that once it is renewed: the version becomes another one. A key that does not come back, or comes back with mine = false, is a lost lease.
+-- written now. A lease that had run out is renewed with another version, so that nobody takes the turn over who saw it before. A key that
+-- does not come back, or comes back with mine = false, is a lost lease.
 with u as (select * from unnest(:tenants::text[], :sessions::text[], :epochs::bigint[], :turns::text[]) as u(tenant, session, epoch, turn)),
 l as (
   select r.tenant_id, r.session_id from session_run r join u on r.tenant_id = u.tenant and r.session_id = u.session

@@ -7,7 +7,7 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 use tokio::io::{AsyncBufRead, AsyncBufReadExt as _};
 
-use super::{HEAD, TransferError, patient, rows};
+use super::{END, HEAD, TransferError, patient, rows};
 use crate::store::{Database, error::cause, row::get};
 
 /// Rows that one statement adds.
@@ -15,7 +15,7 @@ const BATCH_ROWS: u64 = 500;
 /// Bytes of such rows, beside the last one.
 const BATCH_BYTES: usize = 1 << 20;
 
-/// What became of the sessions of a file.
+/// How many sessions of a file were added.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Filled {
     /// Sessions that were added.
@@ -47,25 +47,25 @@ pub async fn fill(
         filled: Filled::default(),
     };
     let mut lines = from.lines();
-    let mut line = 0;
-    while let Some(text) = lines.next_line().await? {
+    let mut line = 1;
+    if lines.next_line().await?.as_deref() != Some(HEAD) {
+        let problem = "it is no file of sessions, or one of a newer contextd";
+        return Err(Wrong::Line(problem.to_owned()).at(line));
+    }
+    loop {
         line += 1;
-        let added = match line {
-            1 if text == HEAD => Ok(()),
-            1 => Err(not_ours()),
-            _ => filling.line(&text).await,
-        };
-        added.map_err(|wrong| wrong.at(line))?;
+        match lines.next_line().await?.as_deref() {
+            Some(END) => {
+                filling.end().await.map_err(|wrong| wrong.at(line))?;
+                return Ok(filling.filled);
+            }
+            Some(text) => filling.line(text).await.map_err(|wrong| wrong.at(line))?,
+            None => {
+                let problem = "the file ends before its last line, `export` did not finish it";
+                return Err(Wrong::Line(problem.to_owned()).at(line));
+            }
+        }
     }
-    if line == 0 {
-        return Err(not_ours().at(1));
-    }
-    filling.end().await.map_err(|wrong| wrong.at(line))?;
-    Ok(filling.filled)
-}
-
-fn not_ours() -> Wrong {
-    Wrong::Line("it is no file of sessions, or one of a newer contextd".to_owned())
 }
 
 /// The columns that can be filled, by table.
@@ -92,7 +92,7 @@ impl Wrong {
             Self::Line(problem) => TransferError::Line { line, problem },
             Self::Database(error) if error.as_db_error().is_some() => TransferError::Line {
                 line,
-                problem: cause(&error),
+                problem: format!("a row up to here: {}", cause(&error)),
             },
             Self::Database(error) => error.into(),
         }

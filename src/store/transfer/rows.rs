@@ -5,7 +5,8 @@ pub(super) const IS_OLDER: &str = "-- store::transfer::is_older
 select to_regclass('session_context') is not null";
 
 pub(super) const TENANTS: &str = "-- store::transfer::tenants
-select distinct r.tenant_id from session_run r where r.state <> 3 and ($1::text is null or r.tenant_id = $1) order by 1";
+select distinct r.tenant_id from session_run r
+ where r.state <> 3 and ($1::text is null or r.tenant_id = $1) and (cardinality($2::text[]) = 0 or r.session_id = any($2)) order by 1";
 
 /// The next sessions of a tenant after the one with the id $2.
 pub(super) const SESSIONS: &str = "-- store::transfer::sessions
@@ -47,7 +48,7 @@ pub(super) const OF_TENANT: [(&str, &str); 4] = [
 macro_rules! of_session {
     ($($table:literal $(order by $order:literal)?);+ $(;)?) => {
         [
-            // A turn that runs is nobody's in the new database.
+            // No replica of the other database owns a turn that runs: its lease has expired.
             (HOT, "-- store::transfer::hot
             select (to_jsonb(x) || '{\"lease_until\": \"-infinity\"}')::text as columns from session_run x
              where x.tenant_id = $1 and x.session_id = $2"),

@@ -1,5 +1,5 @@
--- store::commit::session: the session as it becomes, if nobody wrote it since it was seen, and no other request has this one's key, nor this one
--- where it must be new. Only times are the database's.
+-- store::commit::session: writes the session, unless it was written since it was read. Where a request is remembered, its key must not belong to
+-- another request, nor to this one where it must be new. Only times are the database's.
 update session_run r
    set version = :new_version, state = :state, epoch = :new_epoch, op = :new_op, written_by = :written_by, owner = :new_owner, takeovers = :takeovers, cancel = :cancel,
        cancel_cause = :cancel_cause, cancel_reason = :cancel_reason, turn_id = :new_turn, step = :step, attempt = :attempt, open_calls = :open_calls,
