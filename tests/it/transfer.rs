@@ -170,11 +170,7 @@ async fn a_session_whose_lines_are_broken_is_not_added_and_those_before_it_are()
     let (begun, _) = file.split_at(second + 4_000);
     let line = begun.lines().count();
     broken(begun.to_owned(), &format!("line {line} of the file: EOF")).await;
-    let cut = file
-        .match_indices("\n{\"table\":\"events\"")
-        .nth(60)
-        .unwrap()
-        .0;
+    let cut = second + file[second..].find("\n{\"table\":\"parts\"").unwrap();
     broken(file[..cut].to_owned(), "ends before its last line").await;
     let other = format!(
         "{}\n{}",

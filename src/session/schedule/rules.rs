@@ -218,7 +218,7 @@ fn of_context(stored: &Stored, act: &Act, change: &Change<'_>) -> Option<&'stati
         return Some("I5 a compaction goes that others build on");
     }
     let is_counted = after.counters == before.counters + change.shift;
-    (!is_counted).then_some("I6 a size that is not what was added")
+    (!is_counted).then_some("I6 counters that do not add up")
 }
 
 /// Each message waits in its order until it ends, which it does once.
