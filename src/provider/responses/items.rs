@@ -274,7 +274,7 @@ impl Items {
         call.arguments.replaced |= text.replaced;
         let held = call.arguments.text.len();
         match (call.index, *is_custom) {
-            (Some(index), _) => write_arguments(index, text, chunks),
+            (Some(index), _) => self.write_arguments(index, text, chunks),
             (None, true) if held > MAX_CUSTOM_BYTES => {
                 return Err(Fault {
                     should_retry: Some(false),
@@ -289,6 +289,20 @@ impl Items {
             (None, _) => {}
         }
         Ok(())
+    }
+
+    /// Writes arguments. Words that follow them are a part of their own.
+    fn write_arguments(
+        &mut self,
+        index: u32,
+        Text { text, replaced }: Text,
+        chunks: &mut VecDeque<Chunk>,
+    ) {
+        if !text.is_empty() {
+            self.close(chunks);
+            chunks.push_back(Chunk::ToolInput { index, json: text });
+        }
+        chunks.extend(replaced.then_some(Chunk::Sanitized));
     }
 
     /// All arguments of a call.
@@ -579,7 +593,8 @@ impl Items {
         chunks.push_back(Chunk::ToolCall { index, id, name });
         let call = &mut self.item(output)?.call;
         call.index = Some(index);
-        write_arguments(index, call.arguments.clone(), chunks);
+        let arguments = call.arguments.clone();
+        self.write_arguments(index, arguments, chunks);
         Ok(())
     }
 
@@ -597,7 +612,7 @@ impl Items {
         let mut last = Text::default();
         call.joiner.close(&mut last);
         let index = call.index.unwrap_or_default();
-        write_arguments(index, last, chunks);
+        self.write_arguments(index, last, chunks);
         let mut own = self.names(output);
         let caller = item.caller.as_deref().map(RawValue::get);
         let caller = caller.and_then(lenient::value).filter(|it| !it.is_null());
@@ -623,7 +638,7 @@ impl Items {
         self.begin_call(output, item, chunks)?;
         let index = self.item(output)?.call.index.unwrap_or_default();
         let text = json!({"input": text}).to_string();
-        write_arguments(index, Text { text, replaced }, chunks);
+        self.write_arguments(index, Text { text, replaced }, chunks);
         attach_to_call(index, own, chunks);
         Ok(())
     }
@@ -756,13 +771,6 @@ fn is_same_json(one: &str, other: &str) -> bool {
 /// Pieces of an answer contradict what it is as a whole.
 fn garbled() -> Fault {
     Fault::broken("pieces of the answer are missing, came twice or in another order")
-}
-
-fn write_arguments(index: u32, Text { text, replaced }: Text, chunks: &mut VecDeque<Chunk>) {
-    if !text.is_empty() {
-        chunks.push_back(Chunk::ToolInput { index, json: text });
-    }
-    chunks.extend(replaced.then_some(Chunk::Sanitized));
 }
 
 fn attach_to_call(index: u32, own: Map<String, Value>, chunks: &mut VecDeque<Chunk>) {

@@ -427,6 +427,29 @@ fn an_annotation_of_words_that_were_written_before_others_is_left_out() {
 }
 
 #[test]
+fn words_before_and_after_arguments_of_a_call_are_two_parts_with_their_own_annotations() {
+    let call = json!({"type": "function_call", "call_id": "a", "name": "look"});
+    let event = json!({"type": "response.output_text.annotation.added", "output_index": 1, "content_index": 0, "annotation": {"url": "u", "start_index": 2, "end_index": 4}});
+    let arguments =
+        json!({"type": "response.function_call_arguments.delta", "output_index": 0, "delta": "{}"});
+    let events = [
+        added(0, call),
+        text(1, "ab"),
+        arguments,
+        event.clone(),
+        text(1, "cd"),
+        event,
+    ];
+    let parts = answer(&events).parts;
+    assert_eq!(shown(&parts), ["call a look {}", "text ab", "text cd"]);
+    let places = |part: &Part| -> Vec<(u32, u32)> {
+        let citations = part.citations.iter();
+        citations.map(|it| (it.start_byte, it.end_byte)).collect()
+    };
+    assert_eq!([&parts[1], &parts[2]].map(places), [vec![], vec![(0, 2)]]);
+}
+
+#[test]
 fn the_end_of_an_answer_tells_why_it_stopped() {
     let refusal = delta("refusal", 0, 0, "No.");
     let incomplete = |reason: &str| json!({"incomplete_details": {"reason": reason}});
