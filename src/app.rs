@@ -125,7 +125,8 @@ impl Parts {
         let replica = Uuid::now_v7().to_string();
         let telemetry = Telemetry::new(&config.telemetry, &replica)?;
         let database = self.database.metered(telemetry.metrics().clone());
-        let store = Store::new(database.clone(), replica, config.turn.lease_ttl);
+        let store = Store::new(database.clone(), replica, config.turn.lease_ttl)
+            .with_session_memory(config.turn.session_memory);
         let hub = Hub::default();
         let clock = Arc::clone(&self.clock);
         let auth = Arc::new(Auth::new(&config.auth, store.clone(), clock)?);

@@ -19,7 +19,8 @@ pub use super::call::{call_to_pb, outcome_to_pb, result_to_pb};
 const TEXT: &str = "text";
 const REASONING: &str = "reasoning";
 const TOOL_CALL: &str = "tool_call";
-const TOOL_RESULT: &str = "tool_result";
+/// `parts.kind` of the result of a call.
+pub const TOOL_RESULT: &str = "tool_result";
 const REFUSAL: &str = "refusal";
 /// A medium that is stored. Statements know it by this name: its body is the id of a blob, which it
 /// keeps.

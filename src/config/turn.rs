@@ -46,6 +46,9 @@ pub struct TurnConfig {
     /// (RenderContext, PrepareContext, Compact, CountTokens, PruneToolOutputs), and turns with 512 KiB of
     /// messages or of media or more until their model begins to answer; others wait.
     pub prompt_memory: usize,
+    /// Bytes of messages and configurations of sessions that ran here lately, which this replica keeps: their
+    /// next turns and steps do not read them. One session gets at most an eighth. 0 keeps none.
+    pub session_memory: usize,
     /// Most calls of the model for one step, the first one included, when calls fail that may
     /// succeed later.
     pub max_call_attempts: u32,
@@ -77,6 +80,7 @@ impl Default for TurnConfig {
             max_answer_bytes: 768 << 10,
             max_session_bytes: 24 << 20,
             prompt_memory: 192 << 20,
+            session_memory: 32 << 20,
             max_call_attempts: 3,
             retry_base_delay: Duration::from_secs(1),
             retry_max_delay: Duration::from_secs(20),
@@ -100,6 +104,7 @@ impl TurnConfig {
             max_answer_bytes,
             max_session_bytes,
             prompt_memory,
+            session_memory,
             max_call_attempts,
             retry_base_delay,
             retry_max_delay,
@@ -163,6 +168,7 @@ impl TurnConfig {
             16 << 20..=1 << 40,
             "bytes",
         );
+        checks.number("turn.session_memory", *session_memory, 0..=1 << 40, "bytes");
         let retries = (retry_base_delay, retry_max_delay, retry_after_max);
         check_retries(checks, *max_call_attempts, retries);
     }

@@ -18,10 +18,12 @@ use super::{
     rows::Rows,
 };
 use crate::model::{
-    Anchor, BlobId, CallId, CompactionId, Ending, MessageId, Part, Payload, RequestId, Seq,
-    StepPosition, TurnId, TurnResult, UsagePurpose, UsageTotals,
+    Anchor, BlobId, CallId, Category, CompactionId, Content, Counted, Ending, MessageId, Part,
+    Payload, RequestId, Seq, StepPosition, ToolOutcome, ToolResult, TurnId, TurnResult,
+    UsagePurpose, UsageTotals,
     command::TurnRequest,
     event::{CallCancelReason, WaitsFor},
+    message::StoredPart,
 };
 
 /// A change, as it is written in one transaction.
@@ -401,6 +403,38 @@ pub struct ClosedCall<'a> {
     pub position: u32,
     /// The message that holds it.
     pub message: MessageId,
+}
+
+impl ClosedCall<'_> {
+    /// The result as a part of the message that holds it, without who counted it.
+    pub fn result(&self) -> StoredPart {
+        let (mut part, tokens) = match self.with {
+            Closing::Answer(answer) => (answer.part.clone(), answer.tokens),
+            Closing::Synthetic(synthetic) => {
+                let result = ToolResult {
+                    call: self.call.clone(),
+                    name: String::new(),
+                    parts: vec![synthetic.words.into()],
+                    outcome: ToolOutcome::Cancelled,
+                    truncation: None,
+                    display_text: String::new(),
+                };
+                (Part::new(Content::ToolResult(result)), synthetic.tokens)
+            }
+        };
+        if let Content::ToolResult(result) = &mut part.content {
+            result.name.clone_from(&self.tool);
+        }
+        StoredPart {
+            part,
+            size: Counted {
+                tokens,
+                category: Category::ToolResults,
+            },
+            estimator: String::new(),
+            pruned: None,
+        }
+    }
 }
 
 /// What a call is closed with.

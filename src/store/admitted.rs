@@ -52,6 +52,13 @@ pub struct Read {
     pub asked: Instant,
 }
 
+impl Read {
+    /// The time by the database's clock, or a little more: by as much as the read was on its way.
+    pub(super) fn now(self) -> Timestamp {
+        self.at + self.asked.elapsed()
+    }
+}
+
 impl LastRead {
     /// Notes a read.
     pub fn note(&self, read: Read) {

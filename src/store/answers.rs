@@ -7,12 +7,14 @@ use super::{
     Error, Store,
     commit::{Committed, Led, Races, Remember},
     grant::Grant,
-    idempotency::{Remembered, Request, remembered},
+    idempotency::{self, Request, remembered},
+    known_call::KnownCall,
+    own_sessions::Remembered,
     pipeline::{Param, Query},
     row::get,
     rows::Key,
     seen::{OPEN_CALLS, SESSION, SeenSession, another_number, open_call, seen_session},
-    tool_call::{CALLS, KnownCall, known_calls},
+    tool_call::{CALLS, known_calls},
 };
 use crate::{
     codec,
@@ -70,8 +72,10 @@ struct SeenCalls {
     seen: Seen,
     /// The calls that were named.
     known: BTreeMap<CallId, KnownCall>,
-    /// What the same idempotency key came with first.
+    /// What the same idempotency key came with first. Of calls that are only remembered it is not known.
     first: Option<FirstSubmission>,
+    /// They are as this replica has left them, and may have changed since.
+    are_remembered: bool,
 }
 
 /// The first submission under an idempotency key.
@@ -92,8 +96,13 @@ impl Store {
         submission: &Submission<'_>,
     ) -> Result<Submitted, Error> {
         let mut races = Races::over("answers to tool calls");
+        let mut remembered = self.remembered_calls(key, submission);
         loop {
-            let Some(seen) = self.seen_calls(key, submission).await? else {
+            let seen = match remembered.take() {
+                Some(seen) => Some(seen),
+                None => self.seen_calls(key, submission).await?,
+            };
+            let Some(seen) = seen else {
                 return Ok(Submitted::default());
             };
             if let Some(submitted) = self.try_submit(key, submission, seen).await? {
@@ -103,7 +112,28 @@ impl Store {
         }
     }
 
-    /// `None`: the session was written meanwhile.
+    /// The calls as this replica has left them. `None`: they are not known here, or do not all wait for results.
+    fn remembered_calls(&self, key: &SessionKey, submission: &Submission<'_>) -> Option<SeenCalls> {
+        let Remembered {
+            version,
+            session,
+            memory,
+        } = self.own.remembered(key)?;
+        let known = memory.waiting(&session, submission.named)?.calls;
+        Some(SeenCalls {
+            version,
+            seen: Seen {
+                open: memory.open_calls(&session)?,
+                now: memory.now(),
+                session,
+            },
+            known,
+            first: None,
+            are_remembered: true,
+        })
+    }
+
+    /// `None`: the session was written meanwhile, or calls that are only remembered do not take all answers.
     async fn try_submit(
         &self,
         key: &SessionKey,
@@ -136,6 +166,9 @@ impl Store {
             pending,
         } = answers::apply(&seen.seen, &answers);
         submitted.pending = pending;
+        if seen.are_remembered && accepted.len() < submission.named.len() {
+            return Ok(None);
+        }
         let Some(change) = change else {
             if submitted.first.is_none() {
                 let known = self.remember_request(key, idempotency).await?;
@@ -153,7 +186,7 @@ impl Store {
             request: Some(Remember {
                 request: idempotency,
                 led: Led::To(&led),
-                is_new: false,
+                is_new: seen.are_remembered,
             }),
         };
         let before = (seen.version, &seen.seen.session);
@@ -210,6 +243,7 @@ impl Store {
                 .first()
                 .map(|row| first_submission(remembered(row)?, submission.idempotency))
                 .transpose()?,
+            are_remembered: false,
         }))
     }
 
@@ -244,7 +278,7 @@ impl Submitted {
 /// What is remembered. Under another hash it may be the work of another RPC, whose result is no
 /// list of calls.
 fn first_submission(
-    Remembered { hash, result }: Remembered,
+    idempotency::Remembered { hash, result }: idempotency::Remembered,
     idempotency: &Idempotency,
 ) -> Result<FirstSubmission, Error> {
     let accepted = if hash == idempotency.hash && !result.is_empty() {

@@ -110,6 +110,9 @@ impl Store {
             ("numbers", &numbers),
             ("bodies", &bodies),
         ])?;
+        for chunk in chunks {
+            self.chunks.add(&chunk.key);
+        }
         self.database.write(&save).await.map(drop)
     }
 

@@ -9,6 +9,7 @@ use uuid::Uuid;
 
 use super::{
     AdmittedAt, Error, Store,
+    admitted::Read,
     event::totals,
     named_parameters::{self, Named},
     pipeline::{Param, Query},
@@ -16,6 +17,7 @@ use super::{
     row::get,
     rows::Key,
     seen::SeenSession,
+    session_memory::{Landing, SessionMemory},
 };
 use crate::{
     model::{RequestId, Seq, SessionKey, command::Idempotency},
@@ -24,6 +26,7 @@ use crate::{
 };
 
 mod columns;
+mod committed_messages;
 mod compaction_columns;
 mod config_columns;
 mod event_columns;
@@ -34,6 +37,7 @@ mod queue_columns;
 mod recent_events;
 
 use columns::Columns;
+use recent_events::Refers;
 
 /// How often a change is decided anew because the session was written meanwhile. Each time another
 /// write has landed, and few write a session at a time.
@@ -111,6 +115,7 @@ pub(super) struct Landed {
     pub(super) joined: Option<(Timestamp, Option<Timestamp>)>,
 }
 
+const DROP_PARTIAL: &str = "store::commit::drop_partial";
 const NEW_RUN: &str = "store::commit::new_run";
 const QUEUED: &str = "store::commit::queued";
 const REQUEST: &str = "store::commit::request";
@@ -284,18 +289,20 @@ impl Store {
         commit: &Committed<'_>,
     ) -> Result<Option<Landed>, Error> {
         let following = change.next.as_deref();
-        let bound = Bound::new(key, seen, change, *commit);
+        let has_chunks = self.chunks.has(key);
+        let bound = Bound::new(key, seen, change, (*commit, has_chunks));
         let not_asked = Committed {
             request: None,
             ..*commit
         };
         let left = (Some(bound.becomes), &change.session);
-        let next = following.map(|next| Bound::new(key, left, next, not_asked));
+        let next = following.map(|next| Bound::new(key, left, next, (not_asked, false)));
         let mut queries = bound.queries()?;
         let own = queries.len();
         if let Some(next) = &next {
             queries.extend(next.queries()?);
         }
+        let asked = Instant::now();
         let answers = self.database.transact(&queries).await?;
         let (own_queries, next_queries) = queries.split_at(own);
         let (answers, next_answers) = answers.split_at(own.min(answers.len()));
@@ -311,44 +318,41 @@ impl Store {
         if change.creates {
             self.recent.forget(key);
         }
+        if bound.drops_partial {
+            self.chunks.forget(key);
+        }
         let mut events = Vec::new();
-        bound.add_events(&mut events, change, written, row(TURN))?;
+        let known = seen
+            .0
+            .and_then(|version| self.own.take_memory(key, version));
+        let answer = (written, row(TURN), asked);
+        let mut memory = bound.take_in(&mut events, known, change, answer)?;
+        let written = row_of(SESSION, next_queries, next_answers).unwrap_or(written);
         if let Some((bound, change)) = next.as_ref().zip(following) {
-            bound.add_events(&mut events, change, written, None)?;
+            memory = bound.take_in(&mut events, memory, change, (written, None, asked))?;
         }
         self.recent.keep(key, events, Instant::now());
-        let written = row_of(SESSION, next_queries, next_answers).unwrap_or(written);
-        let version = next.as_ref().map_or(bound.becomes, |next| next.becomes);
-        if change.deletes {
+        let left = following.unwrap_or(change);
+        if left.deletes {
             self.own.forget(key);
         } else {
-            self.keep(
-                key,
-                (version, written),
-                following.unwrap_or(change),
-                &landed,
-            )?;
+            let version = next.as_ref().map_or(bound.becomes, |next| next.becomes);
+            let session = as_left(left, written, &landed)?;
+            self.own.keep(key, (version, session), memory);
         }
         Ok(Some(landed))
     }
+}
 
-    /// Keeps a session as a commit left it, with the times that the database gave it.
-    fn keep(
-        &self,
-        key: &SessionKey,
-        (version, row): (Version, &Row),
-        change: &Change<'_>,
-        landed: &Landed,
-    ) -> Result<(), Error> {
-        let mut session = change.session.clone();
-        session.wake_at = get(row, "tool_deadline")?;
-        session.turn_deadline = get(row, "turn_deadline")?;
-        if let (Some((_, expires_at)), Some(last)) = (landed.joined, session.queue.last_mut()) {
-            last.expires_at = expires_at;
-        }
-        self.own.keep(key, version, session);
-        Ok(())
+/// A session as a commit left it, with the times that the database gave it.
+fn as_left(change: &Change<'_>, row: &Row, landed: &Landed) -> Result<Session, Error> {
+    let mut session = change.session.clone();
+    session.wake_at = get(row, "tool_deadline")?;
+    session.turn_deadline = get(row, "turn_deadline")?;
+    if let (Some((_, expires_at)), Some(last)) = (landed.joined, session.queue.last_mut()) {
+        last.expires_at = expires_at;
     }
+    Ok(session)
 }
 
 /// A version that no write has had.
@@ -383,6 +387,8 @@ struct Bound<'a> {
     is_new: bool,
     trace: Option<String>,
     known_at: Option<Timestamp>,
+    /// This replica has written chunks of the session's text, which are void with the change.
+    drops_partial: bool,
     columns: Columns<'a>,
 }
 
@@ -391,7 +397,7 @@ impl<'a> Bound<'a> {
         key: &SessionKey,
         (version, seen): (Option<Version>, &'a Session),
         change: &'a Change<'_>,
-        commit: Committed<'a>,
+        (commit, has_chunks): (Committed<'a>, bool),
     ) -> Self {
         let asked = commit.request;
         let trace = change.begins.and_then(|_| Trace::current().stored());
@@ -407,23 +413,49 @@ impl<'a> Bound<'a> {
             is_new: asked.is_some_and(|it| it.is_new),
             trace,
             known_at: change.creates.then(AdmittedAt::current).flatten(),
+            drops_partial: change.drops_partial && has_chunks,
             columns: Columns::new(&key.tenant, seen, change),
         }
     }
 
-    /// Adds the events of the change, by the rows that its commit returned: that of the session, and that of the turn.
-    fn add_events(
+    /// Takes in what its commit answered, which was asked then: the rows of the session and of the turn. Adds its events,
+    /// and makes what is remembered of the session what it is now.
+    fn take_in(
         &self,
         events: &mut Vec<RecentEvent>,
+        known: Option<SessionMemory>,
         change: &Change<'_>,
-        session: &Row,
-        turn: Option<&Row>,
-    ) -> Result<(), Error> {
-        let spent = turn.map(|row| totals(get(row, "totals")?)).transpose()?;
-        let written = (get(session, "written_at")?, spent);
-        let estimator = self.commit.estimator;
-        self.columns.add_events(events, change, estimator, written);
-        Ok(())
+        (session, turn, asked): (&Row, Option<&Row>, Instant),
+    ) -> Result<Option<SessionMemory>, Error> {
+        let at = get(session, "written_at")?;
+        let totals = turn.map(|row| totals(get(row, "totals")?)).transpose()?;
+        let mut messages = committed_messages::messages(change, at, self.commit.estimator);
+        let results = committed_messages::results(change, at, known.as_ref());
+        let columns = &self.columns;
+        let all = change.rows.map_or(0, |rows| rows.messages.len());
+        let landing = Landing {
+            change,
+            as_of: Read { at, asked },
+            turn_deadline: get(session, "turn_deadline")?,
+            estimator: self.commit.estimator,
+            trace: self.trace.as_deref(),
+            totals,
+            messages: (messages.len() == all).then_some(messages.as_slice()),
+            bytes: columns.part_bytes(),
+            config_bytes: columns.config_bytes(),
+        };
+        let known = if change.creates {
+            SessionMemory::of_new(&landing)
+        } else {
+            known.and_then(|known| known.after(&landing))
+        };
+        messages.extend(committed_messages::of_results(change, known.as_ref()));
+        let refers = Refers {
+            messages: &messages,
+            results: &results,
+        };
+        columns.add_events(events, change, refers, (at, totals));
+        Ok(known)
     }
 
     /// The statements that have something to write.
@@ -446,6 +478,7 @@ impl<'a> Bound<'a> {
         values.extend(self.columns.values());
         let is_needed = |name: &str| match name {
             REQUEST => self.request.is_some(),
+            DROP_PARTIAL => self.drops_partial,
             name => self.columns.need(name),
         };
         Ok(named_parameters::queries(&COMMIT, &values, is_needed)?)

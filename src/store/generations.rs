@@ -32,12 +32,18 @@ impl<V> Generations<V> {
         kept.map(|(value, _)| value)
     }
 
+    /// Drops the values that were not written since the last time.
+    pub(super) fn age(&mut self) {
+        self.older = std::mem::take(&mut self.newer);
+        self.weight = 0;
+    }
+
     /// Keeps a value in the place of the session's last one.
     pub(super) fn keep(&mut self, key: &SessionKey, value: V, weight: usize) {
         self.take(key);
         self.weight += weight;
         if self.weight > self.most {
-            self.older = std::mem::take(&mut self.newer);
+            self.age();
             self.weight = weight;
         }
         self.newer.insert(key.clone(), (value, weight));
@@ -75,6 +81,24 @@ mod tests {
         assert!(kept.newer.len() <= 10 && kept.older.len() <= 10);
         assert_eq!(kept.take(&key(29)), Some(29));
         assert_eq!(kept.take(&key(29)), None);
+    }
+
+    #[test]
+    fn what_was_not_written_twice_in_a_row_is_dropped() {
+        let mut kept = Generations::new(10);
+        kept.keep(&key(1), 1, 1);
+        kept.keep(&key(2), 2, 1);
+        kept.age();
+        kept.keep(&key(2), 3, 1);
+        assert_eq!(
+            [1, 2].map(|n| kept.get(&key(n)).copied()),
+            [Some(1), Some(3)]
+        );
+        kept.age();
+        assert_eq!([1, 2].map(|n| kept.get(&key(n)).copied()), [None, Some(3)]);
+        kept.age();
+        assert_eq!(kept.get(&key(2)), None);
+        assert_eq!(kept.weight, 0);
     }
 
     #[test]

@@ -8,6 +8,7 @@ use super::{
     Error, Store,
     bounded_page::Listed,
     named_parameters::Named,
+    owned::Seen,
     pipeline::Param,
     row::{category, count, get, role},
     rows::Key,
@@ -52,18 +53,6 @@ pub struct Placed {
     pub message: Message,
 }
 
-/// What the model sees, at one time.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Seen {
-    /// The messages in order.
-    pub messages: Vec<Message>,
-    /// The version of the context. `None` if there is no message. At 0 nothing was ever hidden
-    /// from the model.
-    pub context_version: Option<i64>,
-    /// Bytes of the parts that were read, as they are stored.
-    pub bytes: usize,
-}
-
 pub(super) static LIVE_AFTER: LazyLock<Named> = named_alone!("sql/messages/live_after.sql");
 /// The same, up to a number of bytes.
 pub(super) static LIVE_WITHIN: LazyLock<Named> = named_alone!("sql/messages/live_within.sql");
@@ -96,35 +85,33 @@ pub(super) const OPEN_RESULTS: &str = "-- store::message::open_results
                             where r.tenant_id = $1 and r.session_id = $2 and r.open_calls > 0 limit 1)
      order by p.idx";
 
-impl Seen {
-    /// From the rows of the transcript as the model sees it.
-    pub(super) fn of(rows: &[Row]) -> Result<Self, Error> {
-        let context_version = rows
-            .first()
-            .map(|row| get(row, "context_version"))
-            .transpose()?;
-        let mut bytes = 0;
-        for row in rows {
-            bytes += get::<Option<&str>>(row, "body")?.map_or(0, str::len);
-            bytes += get::<Option<&[u8]>>(row, "rest")?.map_or(0, <[u8]>::len);
-        }
-        let messages = messages(rows)?
-            .into_iter()
-            .map(|placed| placed.message.seen())
-            .collect();
-        Ok(Self {
-            messages,
-            context_version,
-            bytes,
-        })
+/// The transcript as the model sees it, from its rows.
+pub(super) fn seen(rows: &[Row]) -> Result<Seen, Error> {
+    let context_version = rows
+        .first()
+        .map(|row| get(row, "context_version"))
+        .transpose()?;
+    let mut bytes = 0;
+    for row in rows {
+        bytes += get::<Option<&str>>(row, "body")?.map_or(0, str::len);
+        bytes += get::<Option<&[u8]>>(row, "rest")?.map_or(0, <[u8]>::len);
     }
+    let messages = messages(rows)?
+        .into_iter()
+        .map(|placed| placed.message.seen())
+        .collect();
+    Ok(Seen {
+        messages,
+        context_version,
+        bytes,
+    })
 }
 
 impl Store {
     /// The transcript as the model sees it now: the same statement as a list of it.
     pub async fn transcript(&self, key: &SessionKey) -> Result<Seen, Error> {
         let key = Key::from(key);
-        Seen::of(&self.page(&LIVE_AFTER, &key, NOW, Seq(0), None).await?)
+        seen(&self.page(&LIVE_AFTER, &key, NOW, Seq(0), None).await?)
     }
 
     /// Bytes of what the model sees of a session now.

@@ -15,7 +15,7 @@ use super::{
     generations::Generations,
 };
 use crate::{
-    codec::event::Content,
+    codec::event::{CompletedCall, Content},
     model::{Message, Seq, SessionKey, event::StoredEvent},
 };
 
@@ -33,6 +33,8 @@ pub(super) struct RecentEvent {
     pub(super) event: StoredEvent,
     /// The message that it commits.
     pub(super) message: Option<Message>,
+    /// The call that it completes.
+    pub(super) result: Option<CompletedCall>,
     /// Bytes of its payload and its message, as [`Most`] counts them.
     pub(super) bytes: u64,
 }
@@ -123,6 +125,10 @@ impl RecentEvents {
                 let id = message.id.clone();
                 page.content.messages.insert(id, message.clone());
             }
+            if let Some(completed) = &committed.result {
+                let call = completed.result.call.clone();
+                page.content.results.insert(call, completed.clone());
+            }
         }
         Some(page)
     }
@@ -173,6 +179,7 @@ mod tests {
         let committed = seqs.map(|seq| RecentEvent {
             event: event(seq),
             message: None,
+            result: None,
             bytes: 90,
         });
         committed.collect()

@@ -4,9 +4,12 @@ use std::time::Duration;
 
 use super::{
     Database, Error, own_sessions::OwnSessions, pool::PING, recent_events::RecentEvents,
-    written_bytes::WrittenBytes,
+    written_bytes::WrittenBytes, written_chunks::WrittenChunks,
 };
 use crate::model::TenantId;
+
+/// Bytes of what turns read, unless something else is said.
+const SESSION_MEMORY: usize = 32 << 20;
 
 /// The database as one replica uses it.
 #[derive(Debug, Clone)]
@@ -16,6 +19,7 @@ pub struct Store {
     pub(super) lease: Duration,
     pub(super) own: OwnSessions,
     pub(super) recent: RecentEvents,
+    pub(super) chunks: WrittenChunks,
 }
 
 impl Store {
@@ -26,9 +30,17 @@ impl Store {
             database,
             replica: replica.into(),
             lease,
-            own: OwnSessions::default(),
+            own: OwnSessions::new(SESSION_MEMORY),
             recent: RecentEvents::new(lease),
+            chunks: WrittenChunks::default(),
         }
+    }
+
+    /// The same store, which keeps so many bytes of what turns read.
+    #[must_use]
+    pub fn with_session_memory(self, bytes: usize) -> Self {
+        let own = OwnSessions::new(bytes);
+        Self { own, ..self }
     }
 
     /// In whose name leases are taken.
@@ -71,6 +83,11 @@ impl Store {
     /// After how long without a use a connection is closed.
     pub fn idle_timeout(&self) -> Duration {
         self.database.idle_timeout()
+    }
+
+    /// Forgets messages and configurations of sessions that were not written here since the last time.
+    pub fn forget_unused(&self) {
+        self.own.forget_unused();
     }
 
     /// Closes the connections that nothing has used for a while.

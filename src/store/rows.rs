@@ -8,7 +8,7 @@ use super::{
 };
 use crate::{
     codec,
-    model::{Counted, MessageId, Part, Role, SessionKey, message::StoredPart},
+    model::{MessageId, Part, Role, SessionKey, message::StoredPart},
     session::{
         change::ResultMessage,
         rows::{NewMessage, Placed, Rows},
@@ -118,28 +118,20 @@ impl<'a> PartColumns<'a> {
     /// The parts of these rows.
     pub(super) fn add(&mut self, rows: &'a Rows) {
         for (message, position, part) in rows.parts() {
-            self.stored(message, position, part);
+            let position = i32::try_from(position).unwrap_or(i32::MAX);
+            self.push((message, position), part);
         }
     }
 
-    fn stored(&mut self, message: &'a MessageId, position: usize, part: &StoredPart) {
+    /// Adds a part at its place.
+    pub(super) fn push(&mut self, (message, position): (&'a MessageId, i32), part: &StoredPart) {
         let StoredPart {
             part,
             size,
             estimator: _,
             pruned: _,
         } = part;
-        let position = i32::try_from(position).unwrap_or(i32::MAX);
-        self.push((message, position), part_row(part), *size);
-    }
-
-    /// Adds a part at its place.
-    pub(super) fn push(
-        &mut self,
-        (message, position): (&'a MessageId, i32),
-        row: codec::part::PartRow,
-        size: Counted,
-    ) {
+        let row = part_row(part);
         self.messages.push(message.as_str());
         self.positions.push(position);
         self.kinds.push(row.kind);
@@ -156,14 +148,26 @@ impl<'a> PartColumns<'a> {
         self.messages.is_empty()
     }
 
-    /// Bytes of the parts of a message.
-    pub(super) fn bytes_of(&self, message: &str) -> u64 {
-        let contents = self.bodies.iter().zip(&self.rests);
-        let parts = self.messages.iter().zip(contents);
+    /// Bytes of the parts of a message, or of the result of a call.
+    pub(super) fn bytes_of(&self, id: &str) -> u64 {
+        let of = self.messages.iter().zip(self.result_of());
+        let parts = of.zip(self.bytes());
         parts
-            .filter(|(of, _)| **of == message)
-            .map(|(_, (body, rest))| body.len() + rest.as_ref().map_or(0, Vec::len) + PART_BYTES)
+            .filter(|((message, call), _)| **message == id || *call == Some(id))
+            .map(|(_, bytes)| bytes + PART_BYTES)
             .sum::<usize>() as u64
+    }
+
+    /// Of each part, the call whose result it is.
+    fn result_of(&self) -> impl Iterator<Item = Option<&str>> {
+        let calls = self.kinds.iter().zip(&self.calls);
+        calls.map(|(kind, call)| call.as_deref().filter(|_| kind == codec::part::TOOL_RESULT))
+    }
+
+    /// Bytes of each part, as it is stored.
+    pub(super) fn bytes(&self) -> impl Iterator<Item = usize> {
+        let contents = self.bodies.iter().zip(&self.rests);
+        contents.map(|(body, rest)| body.len() + rest.as_ref().map_or(0, Vec::len))
     }
 
     /// The media among them, by message and place: a medium's body is the blob that holds its content.

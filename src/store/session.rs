@@ -1,6 +1,6 @@
 //! Sessions: create, load, list, and where they stand.
 
-use std::sync::LazyLock;
+use std::sync::{Arc, LazyLock};
 
 use jiff::Timestamp;
 use tokio_postgres::Row;
@@ -11,9 +11,11 @@ use super::{
     commit::{Committed, Led, Races, Remember},
     counters::counters,
     named_parameters::Named,
+    owned::Revision,
     pipeline::Param,
     row::{get, session_state},
     rows::Key,
+    session_memory::Basis,
     stats::model_dependent,
 };
 use crate::{
@@ -92,6 +94,22 @@ impl Session {
             Err(Error::EventsExpired { oldest })
         } else {
             Ok(())
+        }
+    }
+}
+
+impl From<Session> for Basis {
+    fn from(session: Session) -> Self {
+        Self {
+            revision: Arc::new(Revision {
+                number: session.revision,
+                config: session.config,
+            }),
+            context_tokens: session.context_tokens,
+            context_version: session.context_version,
+            anchor: session.anchor,
+            queued: session.queued,
+            holds: session.holds,
         }
     }
 }

@@ -1,114 +1,38 @@
 //! Turns as they are read: by their owner, and by clients.
 
-use std::{collections::BTreeMap, sync::LazyLock, time::Duration};
+use std::{
+    collections::BTreeMap,
+    sync::LazyLock,
+    time::{Duration, Instant},
+};
 
 use jiff::Timestamp;
 use tokio_postgres::Row;
 
 use super::{
     Error, Store,
+    admitted::Read,
     anchor::anchor,
     bounded_page::Listed,
     counters::counters,
-    message::{LIVE_WITHIN, NOW, Seen, page_values},
+    message::{LIVE_WITHIN, NOW, page_values, seen},
     named_parameters::Named,
+    own_sessions::Remembered,
+    owned::{Owned, Revision, Seen},
     pipeline::Param,
     row::{count, get, turn_state},
     rows::Key,
     seen::cancel_request,
+    session_memory::{Basis, SessionMemory, Waiting},
 };
 use crate::{
     codec,
     model::{
-        Anchor, MessageId, RequestId, Seq, SessionConfig, SessionKey, ToolSet, TurnId, TurnResult,
-        TurnState, UsageTotals, command::TurnRequest,
+        CallId, MessageId, RequestId, Seq, SessionConfig, SessionKey, ToolSet, TurnFence, TurnId,
+        TurnResult, TurnState, UsageTotals, command::TurnRequest,
     },
-    session::CancelRequest,
+    session::Version,
 };
-
-/// A configuration and which one it is.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Revision {
-    /// Its number.
-    pub number: i64,
-    /// The configuration.
-    pub config: SessionConfig,
-}
-
-/// A turn as its owner needs it.
-#[derive(Debug, Clone)]
-pub struct Owned {
-    /// The step it is at.
-    pub step: u32,
-    /// The attempt at it.
-    pub attempt: u32,
-    /// Takeovers without progress.
-    pub takeovers: u32,
-    /// Calls that wait for results.
-    pub open_calls: u32,
-    /// A cancel was requested.
-    pub cancel: Option<CancelRequest>,
-    /// How much time is left; zero when it passed.
-    pub time_left: Duration,
-    /// How long ago its time was up; zero while it is not.
-    pub overtime: Duration,
-    /// The step began when the turn's time was up.
-    pub late: bool,
-    /// When it started.
-    pub started_at: Timestamp,
-    /// The database's time when this was read.
-    pub read_at: Timestamp,
-    /// What it does differently from its session.
-    pub request: TurnRequest,
-    /// The configuration that the step was made for.
-    pub made_for: Revision,
-    /// The session's configuration in force, if that is another one.
-    pub newer: Option<Revision>,
-    /// Tokens spent so far.
-    pub totals: UsageTotals,
-    /// The last assistant message.
-    pub final_message: Option<MessageId>,
-    /// Tokens of the live transcript.
-    pub context_tokens: i64,
-    /// Its version.
-    pub context_version: i64,
-    /// The last call that was measured.
-    pub anchor: Option<Anchor>,
-    /// The newest seq.
-    pub last_seq: Seq,
-    /// Messages wait for the turn.
-    pub waiting: bool,
-    /// Where in a trace it began.
-    pub trace: Option<String>,
-}
-
-impl Owned {
-    /// The configuration that the next step is to be made for.
-    pub fn in_force(&self) -> &Revision {
-        self.newer.as_ref().unwrap_or(&self.made_for)
-    }
-
-    /// Whether a call that is made now is sent no tools: the turn's time is up, or was when the step
-    /// began.
-    pub fn is_late(&self) -> bool {
-        self.late || self.time_left.is_zero()
-    }
-
-    /// How much of the time after the turn's own is left.
-    pub fn grace_left(&self, grace: Duration) -> Duration {
-        grace.saturating_sub(self.overtime)
-    }
-
-    /// How much of all its time is left.
-    pub fn time_with_grace(&self, grace: Duration) -> Duration {
-        self.time_left + self.grace_left(grace)
-    }
-
-    /// From the start of the turn to this look at it.
-    pub fn elapsed(&self) -> Duration {
-        Duration::try_from(self.read_at.duration_since(self.started_at)).unwrap_or_default()
-    }
-}
 
 /// A turn as clients see it.
 #[derive(Debug, Clone)]
@@ -178,23 +102,72 @@ impl Store {
         epoch: i64,
         most_bytes: usize,
     ) -> Result<(Option<Owned>, Seen), Error> {
-        let key = Key::from(key);
-        let turn = turn.as_str();
+        let row = Key::from(key);
         let values = [
-            ("tenant", &key.tenant as Param<'_>),
-            ("session", &key.session),
+            ("tenant", &row.tenant as Param<'_>),
+            ("session", &row.session),
             ("epoch", &epoch),
             ("owner", &self.replica),
-            ("turn", &turn),
+            ("turn", &turn.as_str()),
         ];
-        let most_bytes = i64::try_from(most_bytes).unwrap_or(i64::MAX);
-        let mut page = page_values(&key, &NOW, &Seq(0), &None).to_vec();
-        page.push(("most_bytes", &most_bytes as Param<'_>));
+        let most = i64::try_from(most_bytes).unwrap_or(i64::MAX);
+        let mut page = page_values(&row, &NOW, &Seq(0), &None).to_vec();
+        page.push(("most_bytes", &most as Param<'_>));
         let queries = [OWNED.query(&values)?, LIVE_WITHIN.query(&page)?];
+        let asked = Instant::now();
         let all = self.database.read_together(&queries).await?;
         let rows = |index: usize| all.get(index).map_or([].as_slice(), Vec::as_slice);
-        let owned = rows(0).first().map(owned).transpose()?;
-        Ok((owned, Seen::of(rows(1))?))
+        let seen = seen(rows(1))?;
+        let Some(row) = rows(0).first() else {
+            return Ok((None, seen));
+        };
+        let owned = owned(row)?;
+        if seen.bytes < most_bytes {
+            let as_of = Read {
+                at: owned.read_at,
+                asked,
+            };
+            let config = usize::try_from(get::<i32>(row, "config_bytes")?).unwrap_or_default();
+            let memory = SessionMemory::of_owned(&owned, &seen, (turn, config), as_of);
+            let version = Version(get(row, "version")?);
+            if let Some(memory) = memory {
+                self.own.attach(key, version, memory);
+            }
+        }
+        Ok((Some(owned), seen))
+    }
+
+    /// The same from memory, as the owner's last commit on this replica left it. `None`: it is not known here, or the
+    /// transcript comes to `most_bytes`.
+    pub fn remembered_turn(
+        &self,
+        key: &SessionKey,
+        right: TurnFence<'_>,
+        most_bytes: usize,
+    ) -> Option<(Owned, Seen)> {
+        let Remembered {
+            session, memory, ..
+        } = self.own.remembered(key)?;
+        let is_own = session.is_owned_by(&self.replica);
+        is_own.then(|| memory.owned(&session, right, most_bytes))?
+    }
+
+    /// What a turn begins with in an idle session that this replica has written. `None`: it is not known here, or
+    /// not idle.
+    pub fn remembered_idle(&self, key: &SessionKey) -> Option<Basis> {
+        let Remembered {
+            session, memory, ..
+        } = self.own.remembered(key)?;
+        memory.idle(&session)
+    }
+
+    /// The turn of a session that this replica has written, if it waits for the results of these calls at least. `None`: it
+    /// is not known here, or does not wait for all of them.
+    pub fn remembered_waiting(&self, key: &SessionKey, calls: &[CallId]) -> Option<Waiting> {
+        let Remembered {
+            session, memory, ..
+        } = self.own.remembered(key)?;
+        memory.waiting(&session, calls)
     }
 
     /// One turn. `None` means the session has no such turn.

@@ -40,9 +40,8 @@ use crate::{
     store::{
         self,
         grant::Grant,
-        message::Seen,
+        owned::{Owned, Revision, Seen},
         step::Begun,
-        turn_read::{Owned, Revision},
         written::{Ack, Written},
     },
     turn::{
@@ -92,6 +91,7 @@ pub(in crate::turn) async fn run(
         channel,
         fence: grant.fence,
         seq: grant.last_seq,
+        is_as_left: true,
         last_usage: None,
         writing: None,
         moved: 0,
@@ -386,6 +386,7 @@ impl Run<'_> {
             }) => {
                 self.fence = self.fence.next();
                 self.seq = last_seq;
+                self.is_as_left = true;
                 self.watch.committed(&self.engine.metrics);
                 self.close_message();
                 self.channel.advance(last_seq);

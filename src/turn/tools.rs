@@ -3,6 +3,7 @@
 pub(in crate::turn) mod batch;
 mod mcp;
 mod overdue;
+mod parties;
 mod receipts;
 pub(in crate::turn) mod result_words;
 pub mod submit;

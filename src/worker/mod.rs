@@ -38,6 +38,8 @@ const ERASE: Duration = Duration::from_secs(1);
 /// How often what calls taught is written.
 const LESSONS: Duration = Duration::from_secs(30);
 
+/// What a replica remembers of a session that nothing writes is forgotten after this long, or twice that.
+const SESSION_MEMORY: Duration = Duration::from_mins(15);
 /// How often the messages that wait are counted, by each replica.
 const BACKLOG: Duration = Duration::from_secs(15);
 
@@ -107,6 +109,11 @@ pub fn start(
     let idle = Pace::Each(engine.store().idle_timeout() / LOOKS_PER_IDLE_TIMEOUT);
     loops.every("idle connections", idle, done, |engine| async move {
         engine.store().close_idle_connections();
+        Ok(())
+    });
+    let memory = Pace::Each(SESSION_MEMORY);
+    loops.every("session memory", memory, done, |engine| async move {
+        engine.store().forget_unused();
         Ok(())
     });
     loops.every("cancels", poll, done, |engine| async move {

@@ -74,14 +74,10 @@ async fn a_turn_with_k_tool_steps_is_1_and_2k_and_1_commits_however_long_its_ans
 
 /// Most statements and bytes of WAL of a turn of one step that answers with 50 words, in a session that it
 /// makes and in one that is there, with those of its reader, who gets the events from memory.
-const OF_ONE_STEP: [(i64, i64); 2] = [(21, 8_600), (18, 7_700)];
+const OF_ONE_STEP: [(i64, i64); 2] = [(17, 8_300), (13, 7_500)];
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_turn_of_one_step_takes_few_statements_and_little_wal() {
-    const ALL: &str =
-        "select split_part(query, E'\n', 1), calls, wal_bytes::bigint from pg_stat_statements s
-        join pg_database d on d.oid = s.dbid
-       where d.datname = 'commits' and query not in ('begin', 'commit') order by 1";
     let server = Quiet::start().await;
     let options = Options {
         workers: false,
@@ -100,19 +96,42 @@ async fn a_turn_of_one_step_takes_few_statements_and_little_wal() {
         if !server.statistics {
             return;
         }
-        let rows = server.admin.query(ALL, &[]).await.unwrap();
-        let all: Vec<(String, i64, i64)> = rows
-            .iter()
-            .map(|it| (it.get(0), it.get(1), it.get(2)))
-            .collect();
-        let statements: i64 = all.iter().map(|(_, calls, _)| calls).sum();
-        let wal: i64 = all.iter().map(|(_, _, bytes)| bytes).sum();
+        let (all, statements, wal) = server.all_statements().await;
         eprintln!("a turn {name}: {statements} statements, {wal} bytes of WAL");
         let (most_statements, most_wal) = most;
         assert!(
             statements <= most_statements && wal <= most_wal,
             "{statements}, {wal}: {all:#?}"
         );
+    }
+}
+
+/// Most statements of a step that calls a tool, with the submission of the result.
+const OF_A_TOOL_STEP: i64 = 11;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_step_that_calls_a_tool_takes_few_statements_on_the_replica_that_gets_the_result() {
+    let server = Quiet::start().await;
+    let options = Options {
+        workers: false,
+        row_security: false, // which makes a transaction of each read
+        ..Options::default()
+    };
+    let options = options
+        .script("say-0-50", script(0, 50))
+        .script("say-1-50", script(1, 50));
+    let replica = Replica::start(&server.database, options).await;
+    // What is read once and kept is no turn's.
+    commits_of_turn(&server, &replica, "before", 1, 50, "first").await;
+    let (_, before) = commits_of_turn(&server, &replica, "before", 0, 50, "second").await;
+    let (_, without, _) = server.all_statements().await;
+    let (_, commits) = commits_of_turn(&server, &replica, "before", 1, 50, "third").await;
+    let (all, with, _) = server.all_statements().await;
+    assert_eq!(commits - before, 2, "commits");
+    if server.statistics {
+        let statements = with - without;
+        eprintln!("a step with a tool: {statements} statements");
+        assert!(statements <= OF_A_TOOL_STEP, "{statements}: {all:#?}");
     }
 }
 
@@ -390,6 +409,23 @@ impl Quiet {
             statistics,
             _postgres: postgres,
         }
+    }
+
+    /// All statements with how often they ran and their bytes of WAL, and the sums; nothing without statistics.
+    async fn all_statements(&self) -> (Vec<(String, i64, i64)>, i64, i64) {
+        const ALL: &str =
+            "select split_part(query, E'\n', 1), calls, wal_bytes::bigint from pg_stat_statements s
+            join pg_database d on d.oid = s.dbid
+           where d.datname = 'commits' and query not in ('begin', 'commit') order by 1";
+        let rows = match self.statistics {
+            true => self.admin.query(ALL, &[]).await.unwrap(),
+            false => Vec::new(),
+        };
+        let of_row = |it: &tokio_postgres::Row| (it.get(0), it.get(1), it.get(2));
+        let all: Vec<(String, i64, i64)> = rows.iter().map(of_row).collect();
+        let calls = all.iter().map(|(_, calls, _)| calls).sum();
+        let wal = all.iter().map(|(_, _, bytes)| bytes).sum();
+        (all, calls, wal)
     }
 
     async fn text(&self, query: &str) -> String {

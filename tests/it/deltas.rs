@@ -446,6 +446,7 @@ async fn a_turn_does_not_stream_the_previous_turns_answer() {
     let answer = json!([{"reasoning": "Hm."}, {"text": "One two."}, {"wait_for": "seen"}]);
     // No worker tidies the channel up.
     let host = Host::with(Options {
+        session_memory: 0,
         replace: Some(waits),
         workers: false,
         ..answering(&[answer])

@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 
 use crate::harness::{
     Host, Options, as_worker,
-    events::{kinds, requested, until, until_action, until_written},
+    events::{all, kinds, requested, until, until_action, until_written},
     host::{MODEL, answering, call, script},
     requests::{result, tools, turn},
     transcripts::{check_books, fork, one_turn},
@@ -276,6 +276,39 @@ async fn a_prune_request_may_override_the_policy_numbers() {
     );
     assert_eq!(prune(&host, numbers(291, 300, 1)).await.call_ids, ["c0"]);
     assert_eq!(prune(&host, numbers(0, 0, 0)).await.call_ids, ["c1", "c2"]);
+}
+
+/// What a turn remembers is old after a pause.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_another_replica_prunes_while_a_call_waits_to_be_repeated_is_hidden_from_it() {
+    let limited = json!({"error": {"kind": "rate_limited", "message": "Wait.", "retry_after_ms": 4_000, "times": 1}});
+    let answer = json!([limited, {"text": "Fine."}]);
+    let options = || Options {
+        call_attempts: 2,
+        ..answering(std::slice::from_ref(&answer))
+    };
+    let host = Host::with(options()).await;
+    let second = host.beside(options()).await;
+    host.with_turns("s", &[300]).await;
+    let mut stream = host.execute(turn("s", MODEL, "Go on.")).await;
+    until(&mut stream, |payload| {
+        matches!(payload, Payload::TurnRetrying(_))
+    })
+    .await;
+    let all_of_them = pb::PruneToolOutputsRequest {
+        minimum_tokens: Some(0),
+        protect_tokens: Some(0),
+        protect_turns: Some(0),
+        ..of("s", "")
+    };
+    assert_eq!(prune(&second, all_of_them).await.call_ids, ["c0"]);
+    all(&mut stream).await;
+    let prompts = host.replica.scripted.prompts();
+    let [.., first, again] = prompts.as_slice() else {
+        panic!("{} prompts", prompts.len());
+    };
+    assert_ne!(results_in(first), [PRUNED_WORDS]);
+    assert_eq!(results_in(again), [PRUNED_WORDS]);
 }
 
 /// A model that looks twice, then speaks; of its prompts so much is cached.

@@ -589,6 +589,7 @@ fn slow_owned(sql: &'static str) -> &'static str {
 async fn a_turn_whose_message_was_withdrawn_first_ends_without_a_model_call() {
     let host = Host::with(Options {
         workers: false,
+        session_memory: 0,
         replace: Some(slow_owned),
         ..options()
     })

@@ -136,7 +136,8 @@ type Session struct {
 	ForkedAtSeq int64 `protobuf:"varint,38,opt,name=forked_at_seq,json=forkedAtSeq,proto3" json:"forked_at_seq,omitempty"`
 	// Output only. When it was created.
 	CreateTime *timestamppb.Timestamp `protobuf:"bytes,39,opt,name=create_time,json=createTime,proto3" json:"create_time,omitempty"`
-	// Output only. When its configuration or transcript last changed.
+	// Output only. When its configuration or transcript last changed. A turn counts when it begins, and when it
+	// ends if that is ten seconds later or more.
 	UpdateTime *timestamppb.Timestamp `protobuf:"bytes,40,opt,name=update_time,json=updateTime,proto3" json:"update_time,omitempty"`
 	// Output only. The replica that runs the live turn, by the UUID that it makes at its start and logs with
 	// "listening on"; `service.instance.id` of its metrics and traces. Empty when none does.

@@ -89,8 +89,27 @@ fn finished(session: &Session) -> Option<(Session, Option<Event>)> {
     assert!(change.drops_partial);
     let last = change.events.pop().map(|(_, event)| event);
     assert_eq!(last.is_some(), change.turn.end.is_some());
-    assert_eq!(last.is_some(), change.is_use);
     Some((change.session, last))
+}
+
+#[test]
+fn the_end_of_a_turn_is_a_use_of_its_session_if_it_comes_ten_seconds_after_the_start() {
+    let check = |seconds: u64, session: &Session, is_use: bool| {
+        let result = TurnResult {
+            elapsed: Duration::from_secs(seconds),
+            ..TurnResult::default()
+        };
+        let (ending, rows, cost) = (completed(), answer_rows(20), StepCost::default());
+        let change = finish(session, &rows, &cost, &end(&ending, &result), OWNER);
+        assert_eq!(change.unwrap().is_use, is_use, "after {seconds} s");
+    };
+    check(9, &running(), false);
+    check(10, &running(), true);
+    let waited_for = Session {
+        queue: vec![asap("a")],
+        ..running()
+    };
+    check(10, &waited_for, false);
 }
 
 #[test]

@@ -4,10 +4,7 @@ use jiff::Timestamp;
 
 use crate::{
     codec,
-    model::{
-        CallId, Category, Content, Counted, MessageId, Part, RequestId, TenantId, ToolOutcome,
-        ToolResult, TurnId, UsagePurpose, UsageTotals, event::WaitsFor,
-    },
+    model::{MessageId, RequestId, TenantId, TurnId, UsagePurpose, UsageTotals, event::WaitsFor},
     session::{
         Session,
         change::{
@@ -18,15 +15,20 @@ use crate::{
     store::{
         anchor::AnchorColumns,
         commit::{
-            compaction_columns::CompactionColumns, config_columns::ConfigColumns,
-            event_columns::EventColumns, fork_columns::ForkColumns, import_columns::ImportColumns,
-            mark_columns::MarkColumns, queue_columns::QueueColumns, recent_events,
+            compaction_columns::CompactionColumns,
+            config_columns::ConfigColumns,
+            event_columns::EventColumns,
+            fork_columns::ForkColumns,
+            import_columns::ImportColumns,
+            mark_columns::MarkColumns,
+            queue_columns::QueueColumns,
+            recent_events::{self, Refers},
         },
         counters::CounterColumns,
         pipeline::Param,
         recent_events::RecentEvent,
         row::{ended_number, state_number},
-        rows::{MessageColumns, PartColumns, part_row, signed},
+        rows::{MessageColumns, PartColumns, signed},
         seen::cancel_columns,
         tool_call::{
             ANSWERED, APPROVAL, CANCELLED, DENIED, REQUESTED, TIMED_OUT, WAITING, asked_status,
@@ -55,7 +57,6 @@ pub(super) struct Columns<'a> {
     fork: ForkColumns<'a>,
     described: Option<&'a str>,
     description: &'a [u8],
-    drops_partial: bool,
     is_use: bool,
     creates: bool,
     deletes: bool,
@@ -86,7 +87,6 @@ impl<'a> Columns<'a> {
             fork: ForkColumns::from(change.fork),
             described: described.map(MessageId::as_str),
             description: description.unwrap_or_default(),
-            drops_partial: change.drops_partial,
             is_use: change.is_use,
             creates: change.creates,
             deletes: change.deletes,
@@ -120,18 +120,28 @@ impl Columns<'_> {
         values
     }
 
-    /// Adds the events of this change as they are read after its commit at that time.
+    /// Adds the events of this change, with what they refer to, as they are read after its commit at that time.
     pub(super) fn add_events(
         &self,
         recent: &mut Vec<RecentEvent>,
         change: &Change<'_>,
-        estimator: &str,
+        refers: Refers<'_>,
         (at, totals): (Timestamp, Option<UsageTotals>),
     ) {
         let events = self.events.stored(change.about.as_ref(), at, totals);
-        recent_events::add(recent, change, events, estimator, |message| {
-            self.messages.bytes_of(message) + self.parts.bytes_of(message)
+        recent_events::add(recent, change, events, refers, |id| {
+            self.messages.bytes_of(id) + self.parts.bytes_of(id)
         });
+    }
+
+    /// Bytes of the parts, as they are stored.
+    pub(super) fn part_bytes(&self) -> usize {
+        self.parts.bytes().sum()
+    }
+
+    /// Bytes of the configuration, as it is stored.
+    pub(super) fn config_bytes(&self) -> usize {
+        self.config.bytes()
     }
 
     /// Whether a statement of that name has something to write.
@@ -149,7 +159,6 @@ impl Columns<'_> {
             "store::commit::new_run" | "store::commit::new_activity" => self.creates,
             "store::commit::new_session" => self.creates && !self.fork.is_fork || self.fork.opens,
             "store::commit::spend" => self.turn.totals.calls > 0,
-            "store::commit::drop_partial" => self.drops_partial,
             "store::commit::session_used" => self.is_use && !self.creates,
             "store::commit::new_turn" => self.new_turn.begins,
             "store::commit::message_info" => self.described.is_some(),
@@ -302,27 +311,15 @@ fn parts<'a>(change: &'a Change<'_>) -> (PartColumns<'a>, BlobColumns<'a>) {
     }
     for closed in &change.closed {
         let position = signed(closed.position);
-        let (part, tokens) = match closed.with {
+        match closed.with {
             Closing::Answer(answer) => {
                 for blob in &answer.blobs {
                     blobs.push(closed.message.as_str(), position, blob.as_str());
                 }
-                (part_row(&answer.part), answer.tokens)
             }
-            Closing::Synthetic(synthetic) => (
-                part_row(&without_a_result(&closed.call, synthetic.words)),
-                synthetic.tokens,
-            ),
-        };
-        let row = codec::part::PartRow {
-            name: Some(closed.tool.clone()),
-            ..part
-        };
-        let size = Counted {
-            tokens,
-            category: Category::ToolResults,
-        };
-        parts.push((&closed.message, position), row, size);
+            Closing::Synthetic(_) => {}
+        }
+        parts.push((&closed.message, position), &closed.result());
     }
     for ((message, position), blob) in change.imports.map_or(&[][..], |it| it.blobs) {
         let position = i32::try_from(*position).unwrap_or(i32::MAX);
@@ -334,17 +331,6 @@ fn parts<'a>(change: &'a Change<'_>) -> (PartColumns<'a>, BlobColumns<'a>) {
         }
     }
     (parts, blobs)
-}
-
-fn without_a_result(call: &CallId, words: &str) -> Part {
-    Part::new(Content::ToolResult(ToolResult {
-        call: call.clone(),
-        name: String::new(),
-        parts: vec![words.into()],
-        outcome: ToolOutcome::Cancelled,
-        truncation: None,
-        display_text: String::new(),
-    }))
 }
 
 /// The messages of a change: those of its rows, and the one that holds results.

@@ -43,6 +43,10 @@ impl<'a> ConfigColumns<'a> {
         }
     }
 
+    pub(super) fn bytes(&self) -> usize {
+        self.config.len() + self.tools.len()
+    }
+
     pub(super) fn values(&self) -> [(&'static str, Param<'_>); 9] {
         [
             ("configures", &self.changes),

@@ -17,7 +17,10 @@ use crate::{
     },
     provider::registry::Resolved,
     session::{change::Answer, rows::NewMessage},
-    store::{import::Tail, message::Placed, session::Session, stats::Stats, turn_read::Owned},
+    store::{
+        import::Tail, message::Placed, owned::Owned, session::Session, session_memory::Basis,
+        stats::Stats,
+    },
     turn::{
         Error,
         context::{estimators::estimator, media::cannot_read, reasoning},
@@ -181,6 +184,22 @@ impl<'a> From<&'a Session> for Counters<'a> {
             anchor,
             ..
         } = session;
+        Self {
+            transcript_tokens: *context_tokens,
+            context_version: *context_version,
+            anchor: anchor.as_ref(),
+        }
+    }
+}
+
+impl<'a> From<&'a Basis> for Counters<'a> {
+    fn from(basis: &'a Basis) -> Self {
+        let Basis {
+            context_tokens,
+            context_version,
+            anchor,
+            ..
+        } = basis;
         Self {
             transcript_tokens: *context_tokens,
             context_version: *context_version,

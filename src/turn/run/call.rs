@@ -419,6 +419,7 @@ impl Run<'_> {
 
     /// Waits, unless something happens that the next look must not wait for.
     pub(super) async fn wait(&mut self, delay: Duration) {
+        self.is_as_left = false;
         tokio::select! {
             () = self.lease.lost().cancelled() => {}
             () = self.lease.cancelled().cancelled() => {}

@@ -7,13 +7,18 @@ use uuid::Uuid;
 use crate::{
     context::size::ContextSize,
     model::{
-        Delivery, InputMessage, LimitsOverride, MessageId, Seq, SessionKey, TenantId, TurnId,
+        Delivery, InputMessage, LimitsOverride, MessageId, Seq, SessionConfig, SessionKey,
+        TenantId, TurnId,
         command::{BusyPolicy, ExecuteTurn, SessionDraft, Start, TurnRequest},
         derive,
+        ledger::ModelDependent,
     },
     provider::registry::Resolved,
     session::rows::NewMessage,
-    store::{admission::Admission, following::Fate, queue::QueueState, session::Session},
+    store::{
+        admission::Admission, following::Fate, queue::QueueState, session::Session,
+        session_memory::Basis,
+    },
     turn::{
         Error,
         context::{
@@ -96,6 +101,39 @@ impl Caller {
     fn has_left(self) -> bool {
         self.deadline
             .is_some_and(|deadline| deadline <= Instant::now())
+    }
+}
+
+/// The session in which a turn is to begin.
+#[derive(Debug, Clone, Copy)]
+struct Base<'a> {
+    start: StartingPoint<'a>,
+    /// It is made with the turn.
+    creates: bool,
+    /// Messages waiting in its queue.
+    queued: u32,
+    holds: ModelDependent,
+}
+
+impl<'a> Base<'a> {
+    /// One that is made with this configuration.
+    fn new(config: &'a SessionConfig) -> Self {
+        Self {
+            start: StartingPoint::new(config),
+            creates: true,
+            queued: 0,
+            holds: ModelDependent::default(),
+        }
+    }
+
+    /// One that is there.
+    fn of(basis: &'a Basis) -> Self {
+        Self {
+            start: StartingPoint::of_basis(basis),
+            creates: false,
+            queued: basis.queued,
+            holds: basis.holds,
+        }
     }
 }
 
@@ -217,6 +255,9 @@ impl Engine {
         if command.session.is_none() {
             self.check_room(&key.tenant)?;
         }
+        if let Some(begun) = self.try_begin_as_left(key, command, caller).await {
+            return begun;
+        }
         let session = self.store.session(key).await?;
         if caller.has_left() {
             return Err(Error::DeadlinePassed);
@@ -240,20 +281,13 @@ impl Engine {
             (Some(session), _) => {
                 self.something_to_answer(key, command, session.queued)
                     .await?;
-                let start = StartingPoint::of(&session);
-                self.begin(key, command, start, Some(&session), caller)
-                    .await
+                let basis = Basis::from(session);
+                self.begin(key, command, Base::of(&basis), caller).await
             }
             (None, Some(_)) if !matches!(command.start, Start::Input(_)) => Err(Error::NoInput),
             (None, Some(draft)) => {
-                self.begin(
-                    key,
-                    command,
-                    StartingPoint::new(&self.complete(draft.clone())?),
-                    None,
-                    caller,
-                )
-                .await
+                let config = self.complete(draft.clone())?;
+                self.begin(key, command, Base::new(&config), caller).await
             }
             (None, None)
                 if command.session.is_none() && !matches!(command.start, Start::Input(_)) =>
@@ -261,17 +295,27 @@ impl Engine {
                 Err(Error::NoInput)
             }
             (None, None) if command.session.is_none() => {
-                self.begin(
-                    key,
-                    command,
-                    StartingPoint::new(&self.complete(SessionDraft::default())?),
-                    None,
-                    caller,
-                )
-                .await
+                let config = self.complete(SessionDraft::default())?;
+                self.begin(key, command, Base::new(&config), caller).await
             }
             (None, None) => Err(Error::SessionNotFound(key.session.clone())),
         }
+    }
+
+    /// The same with input, in an idle session as this replica has left it. `None`: it is not known here, or does not
+    /// take the turn. It may have changed since, so the database is asked.
+    async fn try_begin_as_left(
+        self: &Arc<Self>,
+        key: &SessionKey,
+        command: &ExecuteTurn,
+        caller: Caller,
+    ) -> Option<Result<Option<Admitted>, Error>> {
+        let may_begin = command.session.is_some()
+            && matches!(command.start, Start::Input(_))
+            && !caller.has_left();
+        let basis = may_begin.then(|| self.store.remembered_idle(key))??;
+        let begun = self.begin(key, command, Base::of(&basis), caller);
+        Some(begun.await).filter(|begun| matches!(begun, Ok(_) | Err(Error::Store(_))))
     }
 
     /// Whether an idle session holds something that the model is to answer. The statement looks
@@ -415,12 +459,12 @@ impl Engine {
         self: &Arc<Self>,
         key: &SessionKey,
         command: &ExecuteTurn,
-        start: StartingPoint<'_>,
-        session: Option<&Session>,
+        base: Base<'_>,
         caller: Caller,
     ) -> Result<Option<Admitted>, Error> {
         // Before anything is read for it, and again when it is about to begin.
         self.check_room(&key.tenant)?;
+        let Base { start, creates, .. } = base;
         let StartingPoint {
             config, revision, ..
         } = start;
@@ -441,12 +485,12 @@ impl Engine {
         };
         self.check_room_for(key, input.as_ref()).await?;
         let continues = input.is_none();
-        let size = match session.filter(|session| session.queued > 0) {
-            Some(_) => None,
-            None => Some(
-                self.first_size(key, command, &start, session, &model, input.as_ref())
+        let size = match base.queued {
+            0 => Some(
+                self.first_size(key, command, &base, &model, input.as_ref())
                     .await?,
             ),
+            _ => None,
         };
         let rows = opening(Opening {
             request_id: command.idempotency.request.as_ref(),
@@ -478,8 +522,7 @@ impl Engine {
             continues,
         };
         let mut asked = self.request_start(key)?;
-        let created = session.is_none();
-        let granted = if created {
+        let granted = if creates {
             self.store.admit_new(key, &admission, sized(config)).await
         } else {
             self.store.admit(key, &admission).await
@@ -496,7 +539,7 @@ impl Engine {
             key: key.clone(),
             follows: Follows::Turn(turn),
             how: How::Started {
-                session_created: created,
+                session_created: creates,
             },
             after,
             news,
@@ -522,11 +565,11 @@ impl Engine {
         &self,
         key: &SessionKey,
         command: &ExecuteTurn,
-        start: &StartingPoint<'a>,
-        session: Option<&Session>,
+        base: &Base<'a>,
         model: &Resolved,
         input: Option<&NewMessage>,
     ) -> Result<ContextSize<'a>, Error> {
+        let Base { start, holds, .. } = base;
         let config = start.config;
         let request = &command.request;
         let tools = request.tools.as_ref().unwrap_or(&config.tools);
@@ -538,8 +581,7 @@ impl Engine {
             model: model.into(),
         };
         let size = call.size_of_all(start.counters);
-        let holds = session.map(|session| session.holds).unwrap_or_default();
-        let excerpt = self.excerpt(key, &size, call.model, holds).await?;
+        let excerpt = self.excerpt(key, &size, call.model, *holds).await?;
         let following: Vec<PromptMessage<'_>> =
             input.into_iter().map(PromptMessage::from).collect();
         Ok(size_with(size, call.model, &excerpt, &following))

@@ -11,7 +11,7 @@ use crate::{
     },
     provider::{self, registry::Resolved},
     session::{cost::StepCost, rows::Rows},
-    store::turn_read::Owned,
+    store::owned::Owned,
     turn::{
         Error,
         context::{estimators::estimator, stats::budget},

@@ -1,4 +1,4 @@
-//! What a turn reads at each look. A turn whose messages or media are large shares the memory of calls that
+//! What a turn reads at each look: nothing right after a commit of its own, which left it in memory. A turn whose messages or media are large shares the memory of calls that
 //! read whole sessions: it waits for its part before it reads them, and holds it until its model answers.
 
 use std::{pin::pin, time::Duration};
@@ -8,7 +8,7 @@ use futures_util::FutureExt as _;
 use super::state::{Run, StepContext};
 use crate::{
     model::Message,
-    store::{message::Seen, turn_read::Owned},
+    store::owned::{Owned, Seen},
     turn::Error,
 };
 
@@ -27,8 +27,12 @@ pub(super) enum Looked {
 }
 
 impl Run<'_> {
-    /// Reads what is committed, large messages only once there is memory for them.
+    /// Looks at what is committed, at large messages only once there is memory for them.
     pub(super) async fn look(&mut self) -> Result<Looked, Error> {
+        let is_as_left = std::mem::take(&mut self.is_as_left);
+        if is_as_left && let Some(looked) = self.recall() {
+            return Ok(looked);
+        }
         if self.memory.is_none() {
             let Some((owned, seen)) = self.read(LARGE).await? else {
                 return Ok(Looked::Gone);
@@ -46,6 +50,21 @@ impl Run<'_> {
         }
         let read = self.read(usize::MAX).await?;
         Ok(read.map_or(Looked::Gone, |(owned, seen)| Looked::At(owned, seen)))
+    }
+
+    /// What is committed, as the last commit here left it. `None`: it is not known, or a cancel was announced since.
+    fn recall(&self) -> Option<Looked> {
+        if self.lease.cancelled().is_cancelled() {
+            return None;
+        }
+        let most_bytes = match (&self.memory, self.media) {
+            (Some(_), _) => usize::MAX,
+            (None, 0) => LARGE,
+            (None, _) => return None,
+        };
+        let store = &self.engine.store;
+        let (owned, seen) = store.remembered_turn(self.key, self.right(), most_bytes)?;
+        Some(Looked::At(Box::new(owned), seen))
     }
 
     async fn read(&self, most_bytes: usize) -> Result<Option<(Box<Owned>, Seen)>, Error> {

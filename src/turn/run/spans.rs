@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::{
     model::{Ending, Message, Role, SessionKey, TurnId, event::StepPosition},
-    store::turn_read::Owned,
+    store::owned::Owned,
     telemetry::{Span, Trace, Traces, spans::ModelAnswer},
     turn::run::{
         answer::{End, Timing},

@@ -5,8 +5,9 @@ use crate::{
     model::SessionConfig,
     session::creation::FIRST_REVISION,
     store::{
+        owned::{Owned, Revision},
         session::Session,
-        turn_read::{Owned, Revision},
+        session_memory::Basis,
     },
 };
 
@@ -49,6 +50,16 @@ impl<'a> StartingPoint<'a> {
             config: &session.config,
             revision: session.revision,
             counters: session.into(),
+        }
+    }
+
+    /// A session as it was read, or as this replica has left it.
+    pub(in crate::turn) fn of_basis(basis: &'a Basis) -> Self {
+        let Revision { number, config } = &*basis.revision;
+        Self {
+            config,
+            revision: *number,
+            counters: basis.into(),
         }
     }
 }

@@ -19,7 +19,7 @@ use crate::{
         compaction::Trigger, config::Policy, event::StepPosition,
     },
     provider::registry::Resolved,
-    store::turn_read::Owned,
+    store::owned::Owned,
     turn::{
         context::media::Carried,
         engine::Engine,
@@ -51,6 +51,8 @@ pub(super) struct Run<'a> {
     pub(super) channel: &'a Arc<Channel>,
     pub(super) fence: Fence,
     pub(super) seq: Seq,
+    /// Nothing was waited for since its last commit.
+    pub(super) is_as_left: bool,
     pub(super) last_usage: Option<Usage>,
     pub(super) writing: Option<MessageId>,
     /// How often the next step could not begin because the configuration had changed.

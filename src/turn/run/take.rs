@@ -15,9 +15,9 @@ use crate::{
         take::{Advance, Taken},
     },
     store::{
+        owned::Revision,
         queue::{Look, Queued},
         take::Take,
-        turn_read::Revision,
         written::Written,
     },
     turn::{

@@ -7,7 +7,7 @@ use crate::{
     },
     store::{
         answers::{FirstSubmission, Submitted},
-        tool_call::{CallState, KnownCall},
+        known_call::{CallState, KnownCall},
     },
     turn::Error,
 };
@@ -110,7 +110,7 @@ mod tests {
             state,
             edited: Some("{}".to_owned()),
             answer,
-            batch: crate::store::tool_call::Batch::default(),
+            batch: crate::store::known_call::Batch::default(),
         }
     }
 

@@ -22,7 +22,7 @@ use crate::{
     },
     model::{
         BlobId, CallId, Content, Given, Limits, Media, Part, Payload, Role, SessionKey, TenantId,
-        ToolOutcome, ToolResult, Truncation, TurnId,
+        ToolOutcome, ToolResult, Truncation,
         command::{
             AnswerStatus, Decision, Idempotency, SubmitToolResults, SubmittedResult, Verdict,
         },
@@ -38,10 +38,8 @@ use crate::{
     },
     store::{
         answers::{Submission, Submitted},
-        import::NO_TURN,
-        session::Session,
-        tool_call::{Batch, KnownCall, OpenCall},
-        turn_read::Turn,
+        known_call::{Batch, KnownCall},
+        tool_call::OpenCall,
     },
     turn::{
         Error,
@@ -59,6 +57,7 @@ use crate::{
             opening::step_started,
         },
         tools::{
+            parties::Parties,
             receipts::{Sent, same_request, status},
             result_words::{denial, edit_note},
         },
@@ -68,9 +67,6 @@ use crate::{
 /// The media type of outputs that are kept as blobs.
 const OUTPUT_TYPE: &str = "text/plain; charset=utf-8";
 
-/// Calls by their position in a request.
-type Positions = Vec<(usize, CallId)>;
-
 /// The outcome of a submission.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Receipts {
@@ -78,13 +74,6 @@ pub struct Receipts {
     pub answers: Vec<(CallId, AnswerStatus)>,
     /// Calls that still wait.
     pub pending: Vec<CallId>,
-}
-
-/// The turn whose calls are answered, and its session, in whose configuration the next step is
-/// made.
-pub(super) struct Parties {
-    turn: Turn,
-    session: Session,
 }
 
 /// The turn whose calls are answered, and what goes on with it after the last answer.
@@ -133,7 +122,7 @@ impl Addressee<'_> {
 
     /// What comes after these answers, if they are the last ones.
     pub(super) fn next(&self, answers: &[Answer]) -> NextStep {
-        let revision = self.parties.session.revision;
+        let revision = self.parties.basis.revision.number;
         let (
             Some(model),
             Some(Following {
@@ -181,21 +170,11 @@ impl Engine {
         key: &SessionKey,
         command: SubmitToolResults,
     ) -> Result<Receipts, Error> {
-        let request = command.idempotency.request.as_ref();
-        let head = self.store.head(key, request).await?;
-        let head = head.ok_or_else(|| Error::SessionNotFound(key.session.clone()))?;
-        if let (Some(remembered), Some(request)) = (&head.remembered, request)
-            && remembered.hash != command.idempotency.hash
-        {
-            return Err(Error::IdempotencyMismatch(request.clone()));
-        }
-        let known = self.store.calls(key, &named(&command)).await?;
-        check_named(&command, &known)?;
-        let open = known.values().find(|call| call.state.is_open());
-        let parties = match open {
-            Some(call) => Some(self.parties(key, &call.turn).await?),
-            None => None,
+        let (parties, known) = match self.remembered_parties(key, &command) {
+            Some((parties, known)) => (Some(parties), known),
+            None => self.read_parties(key, &command).await?,
         };
+        let open = known.values().find(|call| call.state.is_open());
         let addressee = match (&parties, open) {
             (Some(parties), Some(call)) => {
                 Some(self.addressee(key, parties, call.step, call.batch).await?)
@@ -233,6 +212,9 @@ impl Engine {
         let submitted = self
             .write(&asked, &answers, &approvals, &ids, &idempotency, &next)
             .await?;
+        if submitted.calls.is_empty() {
+            return Err(Error::SessionNotFound(key.session.clone())); // it was only remembered
+        }
         let receipts = sent.into_iter().map(|(call, sent)| {
             let status = known
                 .get(&call)
@@ -321,19 +303,6 @@ impl Engine {
         Ok((approvals, denials))
     }
 
-    /// The turn that made calls, and its session.
-    pub(super) async fn parties(&self, key: &SessionKey, turn: &TurnId) -> Result<Parties, Error> {
-        let turn = self
-            .store
-            .turn(key, turn)
-            .await?
-            .ok_or_else(|| Error::TurnNotFound(turn.clone()))?;
-        Ok(Parties {
-            turn,
-            session: self.session(key).await?,
-        })
-    }
-
     /// What the answers to the calls of a step are prepared for, and the step that follows it.
     pub(super) async fn addressee<'a>(
         &self,
@@ -342,19 +311,25 @@ impl Engine {
         step: u32,
         Batch { open, waiting }: Batch,
     ) -> Result<Addressee<'a>, Error> {
-        let Parties { turn, session } = parties;
+        let Parties {
+            request,
+            elapsed,
+            totals,
+            basis,
+            ..
+        } = parties;
         // The results are those of a step that was made for its own configuration; the next one is
         // made for what is in force now. A model or policy that was removed from the
         // configuration keeps no turn from getting its results: its owner ends it.
-        let policy = self.policy_or_default(&turn.config)?;
-        let config = &session.config;
+        let policy = self.policy_or_default(parties.made_for())?;
+        let config = parties.in_force();
         let Limits {
             turn_timeout,
             grace,
             ..
-        } = self.limits(&turn.config, &turn.request);
-        let concludes = (turn_timeout..turn_timeout + grace).contains(&turn.so_far.elapsed);
-        let model = self.model(turn.request.model.as_ref().unwrap_or(&config.model));
+        } = self.limits(parties.made_for(), request);
+        let concludes = (turn_timeout..turn_timeout + grace).contains(elapsed);
+        let model = self.model(request.model.as_ref().unwrap_or(&config.model));
         let (Ok(model), Ok(in_force)) = (model, self.policy(config)) else {
             let estimator = Estimator::Characters;
             return Ok(Addressee {
@@ -368,23 +343,23 @@ impl Engine {
                 concludes,
             });
         };
-        let limits = self.limits(config, &turn.request);
-        let tools = turn.request.tools.as_ref().unwrap_or(&config.tools);
+        let limits = self.limits(config, request);
+        let tools = request.tools.as_ref().unwrap_or(&config.tools);
         let call = PromptCall {
             config,
             tools,
-            request: &turn.request,
+            request,
             step: step + 1,
             model: (&model).into(),
         };
-        let size = call.size_of_all(session.into());
-        let excerpt = self.excerpt(key, &size, call.model, session.holds).await?;
+        let size = call.size_of_all(basis.into());
+        let excerpt = self.excerpt(key, &size, call.model, basis.holds).await?;
         let stored = size_with(size, call.model, &excerpt, &[]).size();
         let budget = budget(&in_force.context, &model).ok();
         let room = budget.map_or(u32::MAX, |budget| {
             for_results(budget, stored.at_most(), waiting)
         });
-        let goes_on = after_step(step, &turn.so_far.total_usage, &limits).is_none();
+        let goes_on = after_step(step, totals, &limits).is_none();
         let next = goes_on.then_some(Following {
             budget,
             size,
@@ -432,7 +407,7 @@ impl Engine {
         };
         if let Some((
             Addressee {
-                parties: Parties { turn, .. },
+                parties,
                 model,
                 policy,
                 ..
@@ -440,7 +415,8 @@ impl Engine {
             room,
         )) = within
         {
-            let tools = turn.request.tools.as_ref().unwrap_or(&turn.config.tools);
+            let tools = parties.request.tools.as_ref();
+            let tools = tools.unwrap_or(&parties.made_for().tools);
             let limits = policy.limits_for(
                 &result.name,
                 tools.get(&result.name).and_then(|tool| tool.output_limits),
@@ -592,67 +568,6 @@ fn media_tokens(result: &ToolResult, model: &Resolved) -> u32 {
     shown
         .map(|media| media::tokens(media, Pictures::default()))
         .fold(0, u32::saturating_add)
-}
-
-/// The calls that a submission names, results first.
-fn named(command: &SubmitToolResults) -> Vec<CallId> {
-    let results = command.results.iter().map(|result| result.call.clone());
-    results
-        .chain(
-            command
-                .decisions
-                .iter()
-                .map(|decision| decision.call.clone()),
-        )
-        .collect()
-}
-
-/// Refuses a submission that names calls the session never had, or calls that the host appended:
-/// those belong to no turn.
-fn check_named(
-    command: &SubmitToolResults,
-    known: &BTreeMap<CallId, KnownCall>,
-) -> Result<(), Error> {
-    let (results, approvals) = where_named(command, |call| !known.contains_key(call));
-    if !results.is_empty() || !approvals.is_empty() {
-        return Err(Error::UnknownCalls { results, approvals });
-    }
-    let appended = |call: &CallId| {
-        known
-            .get(call)
-            .is_some_and(|call| call.turn.as_str() == NO_TURN)
-    };
-    let (results, approvals) = where_named(command, appended);
-    if results.is_empty() && approvals.is_empty() {
-        Ok(())
-    } else {
-        Err(Error::AppendedCalls { results, approvals })
-    }
-}
-
-/// The calls that are named and are such, by their positions among the results and among the
-/// decisions.
-fn where_named(
-    command: &SubmitToolResults,
-    such: impl Fn(&CallId) -> bool,
-) -> (Positions, Positions) {
-    let results = command
-        .results
-        .iter()
-        .map(|result| &result.call)
-        .enumerate();
-    let decisions = command
-        .decisions
-        .iter()
-        .map(|decision| &decision.call)
-        .enumerate();
-    let results = results
-        .filter(|(_, call)| such(call))
-        .map(|(i, call)| (i, call.clone()));
-    let decisions = decisions
-        .filter(|(_, call)| such(call))
-        .map(|(i, call)| (i, call.clone()));
-    (results.collect(), decisions.collect())
 }
 
 fn edited(call: &CallId, known: &BTreeMap<CallId, KnownCall>) -> bool {

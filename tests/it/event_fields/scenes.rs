@@ -768,7 +768,7 @@ async fn refused_prompt() -> Vec<pb::Event> {
 
 /// A transcript that cannot be read.
 async fn internal_error() -> Vec<pb::Event> {
-    let host = Host::scripted(&[json!([{"text": "Fine."}])]).await;
+    let host = Host::with(answering(&[json!([{"text": "Fine."}])]).forgetful()).await;
     host.ask("s", "Hello").await;
     let unreadable = "update parts set rest = '\\xff' where session_id = 's'";
     host.database

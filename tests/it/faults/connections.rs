@@ -138,6 +138,7 @@ async fn a_turn_that_its_owner_cannot_read_is_left_to_another_replica() {
         ..answering(&[serde_json::json!([{"text": "Hello."}])])
     };
     let broken = Options {
+        session_memory: 0,
         replace: Some(unreadable),
         ..options()
     };

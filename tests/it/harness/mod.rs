@@ -24,6 +24,7 @@ pub mod pooler;
 pub mod process;
 pub mod proxy;
 pub mod raw;
+pub mod remembered;
 pub mod requests;
 pub mod snapshot;
 pub mod strict;
@@ -147,6 +148,8 @@ pub struct Options {
     pub otlp: Option<String>,
     /// MCP servers by name.
     pub mcp: Vec<(String, McpConfig)>,
+    /// Bytes of what turns read that a replica remembers.
+    pub session_memory: usize,
     /// [`Replica::break_admin_port`] is going to be called.
     pub breaks_admin_port: bool,
 }
@@ -211,6 +214,7 @@ impl Default for Options {
             drain_delay: Duration::ZERO,
             otlp: None,
             mcp: Vec::new(),
+            session_memory: 32 << 20,
             breaks_admin_port: false,
         }
     }
@@ -252,6 +256,7 @@ impl Options {
         config.turn.max_takeovers = self.max_takeovers;
         config.turn.delta_flush = self.delta_flush;
         config.turn.share_interval = self.share_interval;
+        config.turn.session_memory = self.session_memory;
         config.turn.poll_interval = self.poll;
         config.turn.max_call_attempts = self.call_attempts;
         config.turn.retry_base_delay = self.retry_delay;
@@ -264,6 +269,14 @@ impl Options {
         config.retention.interval = self.retention.interval;
         config.retention.batch_rows = self.retention.batch;
         config
+    }
+
+    /// A replica that remembers nothing of what turns read.
+    pub fn forgetful(self) -> Self {
+        Self {
+            session_memory: 0,
+            ..self
+        }
     }
 
     /// The usual replica with one more script.

@@ -99,6 +99,8 @@ pub(super) struct Actor {
     pub held: BTreeMap<usize, Hold>,
     /// Epochs that it was granted.
     pub known: BTreeSet<(usize, i64)>,
+    /// What its store remembers is compared with what it reads.
+    pub compares_memory: bool,
 }
 
 impl Actor {

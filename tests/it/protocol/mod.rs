@@ -141,6 +141,8 @@ struct World {
     database: TestDatabase,
     stores: Vec<Store>,
     seed: u64,
+    /// No guard is off.
+    is_whole: bool,
 }
 
 impl World {
@@ -157,6 +159,7 @@ impl World {
             database,
             stores,
             seed: seed(),
+            is_whole: off.is_none(),
         }
     }
 
@@ -176,6 +179,7 @@ impl World {
                 habits: Arc::clone(&habits),
                 held: BTreeMap::new(),
                 known: BTreeSet::new(),
+                compares_memory: self.is_whole,
             });
         }
         join_all(actors.iter_mut().map(Actor::run)).await;

@@ -23,7 +23,7 @@ use super::{
     history::Told,
     words::{self, Handing, OVERHEAD},
 };
-use crate::harness::payloads;
+use crate::harness::{payloads, remembered::remembers};
 
 /// What an owner may do next.
 #[derive(Debug, Clone, Copy)]
@@ -129,6 +129,13 @@ impl Actor {
             Some(Sent::Applied(state)) => {
                 if let Some(hold) = hold {
                     hold.fence = fence.next();
+                    if self.compares_memory && self.dice.chance(30) {
+                        let next = TurnFence {
+                            fence: fence.next(),
+                            ..right
+                        };
+                        remembers(&store, &key, next).await;
+                    }
                     if state != SessionState::Running {
                         self.held.remove(&session);
                     }

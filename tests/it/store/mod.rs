@@ -16,6 +16,7 @@ mod plans;
 mod queue;
 mod rules;
 mod schema;
+mod session_memory;
 
 use std::{collections::BTreeMap, time::Duration};
 

@@ -190,7 +190,9 @@ class Session(_message.Message):
 
     @_builtins.property
     def update_time(self) -> _timestamp_pb2.Timestamp:
-        """Output only. When its configuration or transcript last changed."""
+        """Output only. When its configuration or transcript last changed. A turn counts when it begins, and when it
+        ends if that is ten seconds later or more.
+        """
 
     @_builtins.property
     def lease_expire_time(self) -> _timestamp_pb2.Timestamp:

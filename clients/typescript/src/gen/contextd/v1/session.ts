@@ -151,7 +151,10 @@ export interface Session {
   createTime?:
     | Date
     | undefined;
-  /** Output only. When its configuration or transcript last changed. */
+  /**
+   * Output only. When its configuration or transcript last changed. A turn counts when it begins, and when it
+   * ends if that is ten seconds later or more.
+   */
   updateTime?:
     | Date
     | undefined;

@@ -1,0 +1,96 @@
+//! The messages and results of a commit, as they are read after it.
+
+use jiff::Timestamp;
+
+use crate::{
+    codec::event::CompletedCall,
+    model::{Content, Message, Seq, message::StoredPart},
+    session::{
+        change::{Change, ClosedCall},
+        rows::{NewMessage, Placed},
+    },
+    store::session_memory::SessionMemory,
+};
+
+/// The messages of a change's rows after its commit at that time, but for those that a host appended with a time of creation.
+pub(super) fn messages(change: &Change<'_>, at: Timestamp, estimator: &str) -> Vec<Message> {
+    let rows = change.rows.iter().flat_map(|rows| &rows.messages);
+    rows.filter_map(|placed| as_read(change, placed, at, estimator))
+        .collect()
+}
+
+/// The results of the calls that it closed, where it is known when these were asked for.
+pub(super) fn results(
+    change: &Change<'_>,
+    at: Timestamp,
+    known: Option<&SessionMemory>,
+) -> Vec<CompletedCall> {
+    let completed = |closed: &ClosedCall<'_>| {
+        let elapsed = at.duration_since(known?.asked_at(&closed.call)?);
+        let Content::ToolResult(result) = closed.result().part.content else {
+            return None;
+        };
+        Some(CompletedCall {
+            result,
+            elapsed: elapsed.try_into().unwrap_or_default(),
+        })
+    };
+    change.closed.iter().filter_map(completed).collect()
+}
+
+/// The message that holds the results of a batch, by what is known of the session after the commit. `None`: others than
+/// those of this commit are in it, so that its size as it is stored is not known.
+pub(super) fn of_results(change: &Change<'_>, known: Option<&SessionMemory>) -> Option<Message> {
+    let (_, message) = change.message.as_ref()?;
+    let newest = known?.newest().filter(|newest| newest.id == message.id)?;
+    (newest.parts.len() == change.closed.len()).then(|| newest.clone())
+}
+
+fn as_read(
+    change: &Change<'_>,
+    placed: &Placed,
+    at: Timestamp,
+    estimator: &str,
+) -> Option<Message> {
+    let Placed {
+        event,
+        step,
+        is_summary,
+        message,
+    } = placed;
+    let NewMessage {
+        id,
+        role,
+        parts,
+        overhead,
+        pinned,
+        metadata,
+        response,
+        queued,
+        created_at: None,
+    } = message
+    else {
+        return None;
+    };
+    let part = |part: &StoredPart| StoredPart {
+        estimator: estimator.to_owned(),
+        ..part.clone()
+    };
+    Some(Message {
+        id: id.clone(),
+        turn: change.about.clone().filter(|_| !is_summary),
+        step: *step,
+        seq: Seq(change.first_seq().0 + i64::try_from(*event).ok()?),
+        role: *role,
+        parts: parts.iter().map(part).collect(),
+        overhead: *overhead,
+        created_at: at,
+        response: response.clone(),
+        pinned: *pinned,
+        metadata: metadata.clone(),
+        queued: queued.clone(),
+        is_summary: *is_summary,
+        compacted_by: None,
+        voided_at: None,
+    })
+}

@@ -1,0 +1,583 @@
+//! What the turns of a session read of it, as this replica's commits left it: the configuration, the turn, and the
+//! transcript as the model sees it. A turn that begins here, or goes on here after a commit of its own, reads no table.
+//!
+//! A memory belongs to one version of its session, and what is decided by it is committed only if the session still
+//! has that version.
+
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
+
+use jiff::Timestamp;
+
+use super::{
+    admitted::Read,
+    known_call::{Batch, CallState, KnownCall},
+    owned::{Owned, Revision, Seen},
+};
+use crate::{
+    codec,
+    model::{
+        Anchor, CallId, Content, Message, MessageId, Payload, Role, Seq, SessionConfig, TurnFence,
+        TurnId, UsageTotals, command::TurnRequest, event::WaitsFor, ledger::ModelDependent,
+        message::StoredPart,
+    },
+    session::{
+        Session, SessionState,
+        answers::OpenCall,
+        change::{AskedCall, Change, Event, ResultMessage},
+        compaction_rows::CompactionChange,
+        counters::Counter,
+        new_calls::{CallFate, NewCall},
+    },
+};
+
+/// What a message counts for beside its content.
+const MESSAGE_BYTES: usize = 1 << 10;
+
+/// What is remembered of a session.
+#[derive(Debug, Clone)]
+pub(super) struct SessionMemory {
+    config: Arc<Revision>,
+    config_bytes: usize,
+    turn: Option<OwnTurn>,
+    transcript: Arc<KeptTranscript>,
+    /// Calls of the live turn that have no result yet, in the order the model made them.
+    open: Vec<KeptCall>,
+    /// Results of calls whose message is not committed yet, by their places in it.
+    results: BTreeMap<usize, StoredPart>,
+    /// The time of the commit or the read that it is from.
+    as_of: Read,
+}
+
+/// What the model sees.
+#[derive(Debug, Clone, Default)]
+struct KeptTranscript {
+    messages: Vec<Message>,
+    /// Bytes of the parts, as they are stored.
+    bytes: usize,
+}
+
+/// The live turn, or the last one.
+#[derive(Debug, Clone)]
+struct OwnTurn {
+    id: TurnId,
+    request: TurnRequest,
+    started_at: Timestamp,
+    /// The revision that its step was made for.
+    made_for: i64,
+    /// The step began when the turn's time was up.
+    late: bool,
+    totals: UsageTotals,
+    final_message: Option<MessageId>,
+    trace: Option<String>,
+}
+
+/// A call that has no result yet.
+#[derive(Debug, Clone)]
+struct KeptCall {
+    call: OpenCall,
+    /// The arguments that an approver gave instead of the model's.
+    edited: Option<String>,
+}
+
+/// What a turn or a step of a session is made from.
+#[derive(Debug, Clone)]
+pub struct Basis {
+    /// The configuration in force.
+    pub revision: Arc<Revision>,
+    /// Tokens of the live transcript.
+    pub context_tokens: i64,
+    /// Its version.
+    pub context_version: i64,
+    /// The last call that was measured.
+    pub anchor: Option<Anchor>,
+    /// Messages waiting in the queue.
+    pub queued: u32,
+    /// The part of the transcript that depends on the model that is called.
+    pub holds: ModelDependent,
+}
+
+/// A turn that waits for results.
+#[derive(Debug, Clone)]
+pub struct Waiting {
+    /// What its next step is made from. The step that made the calls was made from the same configuration.
+    pub basis: Basis,
+    /// What it does differently from its session.
+    pub request: TurnRequest,
+    /// From its start until now.
+    pub elapsed: Duration,
+    /// Tokens spent so far.
+    pub totals: UsageTotals,
+    /// The calls that were named.
+    pub calls: BTreeMap<CallId, KnownCall>,
+}
+
+/// A commit that has landed.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Landing<'a> {
+    /// What it changed.
+    pub(super) change: &'a Change<'a>,
+    /// When.
+    pub(super) as_of: Read,
+    /// When the time of the turn is up.
+    pub(super) turn_deadline: Option<Timestamp>,
+    /// Which estimator counted.
+    pub(super) estimator: &'a str,
+    /// Where in a trace a turn of it began.
+    pub(super) trace: Option<&'a str>,
+    /// What the turn has spent, if its row was written.
+    pub(super) totals: Option<UsageTotals>,
+    /// The messages of the change's rows as they are read. `None`: they are not all known.
+    pub(super) messages: Option<&'a [Message]>,
+    /// Bytes of all parts that it wrote.
+    pub(super) bytes: usize,
+    /// Bytes of the configuration that it set.
+    pub(super) config_bytes: usize,
+}
+
+impl SessionMemory {
+    /// A session that this commit made. `None`: the commit gave it messages that are not known here.
+    pub(super) fn of_new(landing: &Landing<'_>) -> Option<Self> {
+        let Change {
+            session, config, ..
+        } = landing.change;
+        let empty = Self {
+            config: revision(session.revision, (*config)?.config),
+            config_bytes: landing.config_bytes,
+            turn: None,
+            transcript: Arc::default(),
+            open: Vec::new(),
+            results: BTreeMap::new(),
+            as_of: landing.as_of,
+        };
+        empty.after(landing)
+    }
+
+    /// A session as its owner has read it. `None`: the transcript is of another version than the turn, or calls are
+    /// open, which were not read.
+    pub(super) fn of_owned(
+        owned: &Owned,
+        seen: &Seen,
+        (turn, config_bytes): (&TurnId, usize),
+        as_of: Read,
+    ) -> Option<Self> {
+        let is_one = seen
+            .context_version
+            .is_none_or(|it| it == owned.context_version);
+        if !is_one || owned.newer.is_some() || owned.open_calls > 0 {
+            return None;
+        }
+        Some(Self {
+            config: Arc::new(owned.made_for.clone()),
+            config_bytes,
+            turn: Some(OwnTurn {
+                id: turn.clone(),
+                request: owned.request.clone(),
+                started_at: owned.started_at,
+                made_for: owned.made_for.number,
+                late: owned.late,
+                totals: owned.totals,
+                final_message: owned.final_message.clone(),
+                trace: owned.trace.clone(),
+            }),
+            transcript: Arc::new(KeptTranscript {
+                messages: seen.messages.clone(),
+                bytes: seen.bytes,
+            }),
+            open: Vec::new(),
+            results: BTreeMap::new(),
+            as_of,
+        })
+    }
+
+    /// What it takes in memory, about.
+    pub(super) fn weight(&self) -> usize {
+        let KeptTranscript { messages, bytes } = &*self.transcript;
+        self.config_bytes + bytes + (messages.len() + 1) * MESSAGE_BYTES
+    }
+
+    /// What is remembered after a commit. `None`: it hid messages or showed them again, or wrote some that are not known
+    /// here.
+    pub(super) fn after(mut self, landing: &Landing<'_>) -> Option<Self> {
+        let change = landing.change;
+        if hides_or_copies(change) {
+            return None;
+        }
+        if let Some(new) = change.config {
+            self.config = revision(change.session.revision, new.config);
+            self.config_bytes = landing.config_bytes;
+        }
+        self.as_of = landing.as_of;
+        self.turn = self.turn_after(landing);
+        self.hand_out(landing)?;
+        self.write(landing)?;
+        Some(self)
+    }
+
+    fn turn_after(&mut self, landing: &Landing<'_>) -> Option<OwnTurn> {
+        let Landing { change, as_of, .. } = *landing;
+        let session = &change.session;
+        let mut turn = match (change.begins, &session.turn) {
+            (Some(row), Some(id)) => OwnTurn {
+                id: id.clone(),
+                request: row.request.clone(),
+                started_at: as_of.at,
+                made_for: session.revision,
+                late: false,
+                totals: UsageTotals::default(),
+                final_message: None,
+                trace: landing.trace.map(str::to_owned),
+            },
+            (None, Some(id)) => self.turn.take().filter(|turn| turn.id == *id)?,
+            (_, None) => return None,
+        };
+        if let Some(revision) = step_begins(change) {
+            turn.made_for = revision;
+            turn.late = landing.turn_deadline.is_some_and(|end| end <= as_of.at);
+        }
+        if let Some(request) = change.turn.request {
+            turn.request = request.clone();
+        }
+        if let Some(message) = change.turn.final_message {
+            turn.final_message = Some(message.clone());
+        }
+        turn.totals = landing.totals.unwrap_or(turn.totals);
+        Some(turn)
+    }
+
+    /// Keeps the calls that are open after it.
+    fn hand_out(&mut self, landing: &Landing<'_>) -> Option<()> {
+        let Landing { change, as_of, .. } = *landing;
+        let is_closed = |call: &CallId| change.closed.iter().any(|closed| closed.call == *call);
+        self.open.retain(|kept| !is_closed(&kept.call.id));
+        for AskedCall {
+            call,
+            waits_for,
+            edited,
+        } in &change.asked
+        {
+            let mut open = self.open.iter_mut();
+            let kept = open.find(|kept| kept.call.id == *call)?;
+            kept.call.waits_for = *waits_for;
+            kept.call.deadline = Some(as_of.at + kept.call.timeout);
+            kept.call.request = None;
+            kept.edited = edited.clone().or(kept.edited.take());
+        }
+        let batch = change.batch.iter().flat_map(|batch| {
+            let made = (0..).zip(&batch.calls);
+            made.filter_map(|(position, call)| kept_call(call, (position, &batch.results), landing))
+        });
+        self.open.extend(batch);
+        Some(())
+    }
+
+    /// Adds what it wrote to the transcript.
+    fn write(&mut self, landing: &Landing<'_>) -> Option<()> {
+        let change = landing.change;
+        for early in change.rows.iter().flat_map(|rows| &rows.early) {
+            let part = counted_by(early.part.clone(), landing.estimator);
+            self.results.insert(early.position, part);
+        }
+        for closed in &change.closed {
+            let position = usize::try_from(closed.position).ok()?;
+            let part = counted_by(closed.result(), landing.estimator);
+            self.results.insert(position, part);
+        }
+        let messages = landing.messages?;
+        let transcript = Arc::make_mut(&mut self.transcript);
+        transcript.messages.extend_from_slice(messages);
+        transcript.bytes += landing.bytes;
+        if let Some((at, message)) = &change.message {
+            let parts: Vec<StoredPart> = std::mem::take(&mut self.results).into_values().collect();
+            let calls = transcript.messages.last().map_or(0, calls_of);
+            if calls != parts.len() {
+                return None;
+            }
+            let results = results(landing, (*at, message), parts);
+            transcript.messages.push(results);
+        }
+        Some(())
+    }
+
+    /// The turn as its owner reads it. `None`: it is not known here as that owner's last commit left it, or its
+    /// transcript comes to `most_bytes`.
+    pub(super) fn owned(
+        &self,
+        session: &Session,
+        right: TurnFence<'_>,
+        most_bytes: usize,
+    ) -> Option<(Owned, Seen)> {
+        let own = session.fence == right.fence && session.turn.as_ref() == Some(right.turn);
+        let turn = self.turn.as_ref().filter(|turn| turn.id == *right.turn)?;
+        let revision = &*self.config;
+        let is_made_for_it =
+            revision.number == session.revision && turn.made_for == revision.number;
+        let transcript = &*self.transcript;
+        if !own || !is_made_for_it || transcript.bytes >= most_bytes {
+            return None;
+        }
+        let now = self.as_of.now();
+        let left = session.turn_deadline?.duration_since(now);
+        let owned = Owned {
+            step: session.step,
+            attempt: session.attempt,
+            takeovers: session.takeovers,
+            open_calls: session.open_calls,
+            cancel: session.cancel.clone(),
+            time_left: left.try_into().unwrap_or_default(),
+            overtime: (-left).try_into().unwrap_or_default(),
+            late: turn.late,
+            started_at: turn.started_at,
+            read_at: now,
+            request: turn.request.clone(),
+            made_for: revision.clone(),
+            newer: None,
+            totals: turn.totals,
+            final_message: turn.final_message.clone(),
+            context_tokens: session.context_tokens(),
+            context_version: session.context_version,
+            anchor: session.anchor.clone(),
+            last_seq: session.last_seq(),
+            waiting: session.messages_wait(),
+            trace: turn.trace.clone(),
+        };
+        let is_empty = transcript.messages.is_empty();
+        let seen = Seen {
+            messages: transcript.messages.clone(),
+            context_version: (!is_empty).then_some(session.context_version),
+            bytes: transcript.bytes,
+        };
+        Some((owned, seen))
+    }
+
+    /// What a turn begins with, where none runs and no call is open.
+    pub(super) fn idle(&self, session: &Session) -> Option<Basis> {
+        let is_idle = session.state == SessionState::Idle && session.open_calls == 0;
+        is_idle.then(|| self.basis(session))?
+    }
+
+    /// The calls that wait for something. `None`: they are not all known here.
+    pub(super) fn open_calls(&self, session: &Session) -> Option<Vec<OpenCall>> {
+        let calls = self.open.iter().map(|kept| kept.call.clone());
+        let is_whole = self.knows_all_calls(session);
+        is_whole.then(|| calls.collect())
+    }
+
+    fn knows_all_calls(&self, session: &Session) -> bool {
+        u32::try_from(self.open.len()) == Ok(session.open_calls)
+    }
+
+    /// When somebody was asked about an open call.
+    pub(super) fn asked_at(&self, call: &CallId) -> Option<Timestamp> {
+        let kept = self.open.iter().find(|kept| kept.call.id == *call)?;
+        Some(kept.call.deadline? - kept.call.timeout)
+    }
+
+    /// The newest message.
+    pub(super) fn newest(&self) -> Option<&Message> {
+        self.transcript.messages.last()
+    }
+
+    /// The database's time, about.
+    pub(super) fn now(&self) -> Timestamp {
+        self.as_of.now()
+    }
+
+    /// The turn, if it waits for the results of these calls at least.
+    pub(super) fn waiting(&self, session: &Session, named: &[CallId]) -> Option<Waiting> {
+        let is_waiting = session.state == SessionState::AwaitingTools && session.cancel.is_none();
+        let turn = self.turn.as_ref().filter(|_| is_waiting)?;
+        let known = self.known_calls(session, &turn.id)?;
+        let calls: BTreeMap<CallId, KnownCall> = named
+            .iter()
+            .map(|call| Some((call.clone(), known.get(call)?.clone())))
+            .collect::<Option<_>>()?;
+        let is_asked = |call: &KnownCall| call.state == CallState::Requested;
+        let is_made_for_it = turn.made_for == session.revision;
+        if !is_made_for_it || !calls.values().all(is_asked) {
+            return None;
+        }
+        let elapsed = self.as_of.now().duration_since(turn.started_at);
+        Some(Waiting {
+            basis: self.basis(session)?,
+            request: turn.request.clone(),
+            elapsed: elapsed.try_into().unwrap_or_default(),
+            totals: turn.totals,
+            calls,
+        })
+    }
+
+    fn known_calls(&self, session: &Session, turn: &TurnId) -> Option<BTreeMap<CallId, KnownCall>> {
+        let batch = Batch {
+            open: session.open_calls,
+            waiting: self.results.values().map(|part| part.size.tokens).sum(),
+        };
+        let known = |KeptCall { call, edited }: &KeptCall| {
+            let known = KnownCall {
+                turn: turn.clone(),
+                step: call.step,
+                name: call.tool.clone(),
+                state: call_state(call),
+                edited: edited.clone(),
+                answer: None,
+                batch,
+            };
+            (call.id.clone(), known)
+        };
+        let is_whole = self.knows_all_calls(session);
+        is_whole.then(|| self.open.iter().map(known).collect())
+    }
+
+    fn basis(&self, session: &Session) -> Option<Basis> {
+        if self.config.number != session.revision {
+            return None;
+        }
+        Some(Basis {
+            revision: Arc::clone(&self.config),
+            context_tokens: session.context_tokens(),
+            context_version: session.context_version,
+            anchor: session.anchor.clone(),
+            queued: u32::try_from(session.queue.len()).ok()?,
+            holds: self.holds(session),
+        })
+    }
+
+    fn holds(&self, session: &Session) -> ModelDependent {
+        let messages = &self.transcript.messages;
+        let is_item = |part: &StoredPart| matches!(part.part.content, Content::ProviderItem(_));
+        ModelDependent {
+            media: messages.iter().any(|it| it.media().next().is_some()),
+            reasoning: session.counters.of(Counter::Reasoning).1 > 0,
+            items: messages.iter().any(|it| it.parts.iter().any(is_item)),
+        }
+    }
+}
+
+fn call_state(call: &OpenCall) -> CallState {
+    match (call.deadline, call.waits_for) {
+        (None, _) => CallState::AwaitingTurn,
+        (Some(_), WaitsFor::Result { edited: _ }) => CallState::Requested,
+        (Some(_), WaitsFor::Approval) => CallState::AwaitingApproval,
+    }
+}
+
+/// A call of a batch, by its place in it and the message of the results. `None`: it is not run.
+fn kept_call(
+    call: &NewCall,
+    (position, results): (u32, &MessageId),
+    Landing { change, as_of, .. }: &Landing<'_>,
+) -> Option<KeptCall> {
+    let NewCall {
+        id,
+        name,
+        part: _,
+        fate,
+        timeout,
+        executor,
+    } = call;
+    let (waits_for, deadline, request) = match fate {
+        CallFate::Asked(waits_for) => (*waits_for, Some(as_of.at + *timeout), None),
+        CallFate::Later { waits_for, request } => {
+            let request = codec::event::encode(request).payload;
+            (*waits_for, None, Some(request))
+        }
+        CallFate::NotRun => return None,
+    };
+    Some(KeptCall {
+        call: OpenCall {
+            id: id.clone(),
+            tool: name.clone(),
+            step: change.session.step,
+            position,
+            results: results.clone(),
+            waits_for,
+            deadline,
+            timeout: *timeout,
+            request,
+            executor: *executor,
+        },
+        edited: None,
+    })
+}
+
+fn revision(number: i64, config: &SessionConfig) -> Arc<Revision> {
+    Arc::new(Revision {
+        number,
+        config: config.clone(),
+    })
+}
+
+/// Whether a change does something else with the transcript than to add messages of its own.
+fn hides_or_copies(change: &Change<'_>) -> bool {
+    let moves = |change: &CompactionChange<'_>| match change {
+        CompactionChange::Applies { .. } | CompactionChange::Reverts { .. } => true,
+        CompactionChange::Begins { .. } | CompactionChange::Fails { .. } => false,
+    };
+    change.marks.is_some()
+        || change.compactions.iter().any(moves)
+        || change.imports.is_some()
+        || change.fork.is_some()
+        || change.described.is_some()
+        || change.takes_back
+        || change.deletes
+}
+
+/// The revision for which a step begins with a change.
+fn step_begins(change: &Change<'_>) -> Option<i64> {
+    let of_rows = change.rows.iter().flat_map(|rows| &rows.events);
+    let of_rows = of_rows.filter_map(|(_, payload)| {
+        let Payload::StepStarted(started) = payload else {
+            return None;
+        };
+        Some(started.revision)
+    });
+    let own = change.events.iter().filter_map(|(_, event)| {
+        let Event::StepStarted { revision, .. } = event else {
+            return None;
+        };
+        Some(*revision)
+    });
+    of_rows.chain(own).last()
+}
+
+fn counted_by(part: StoredPart, estimator: &str) -> StoredPart {
+    StoredPart {
+        estimator: estimator.to_owned(),
+        ..part
+    }
+}
+
+fn calls_of(message: &Message) -> usize {
+    let parts = message.parts.iter();
+    match message.role {
+        Role::Assistant => parts.filter(|stored| stored.part.is_call()).count(),
+        Role::System | Role::User | Role::Tool => 0,
+    }
+}
+
+/// The message of the results of a batch of calls, by the position of its event among those of the change.
+fn results(
+    Landing { change, as_of, .. }: &Landing<'_>,
+    (at, message): (usize, &ResultMessage),
+    parts: Vec<StoredPart>,
+) -> Message {
+    let before = change.rows.map_or(0, |rows| rows.events.len());
+    let position = i64::try_from(before + at).unwrap_or(i64::MAX);
+    let ResultMessage { id, step, overhead } = message;
+    Message {
+        id: id.clone(),
+        turn: change.about.clone(),
+        step: *step,
+        seq: Seq(change.first_seq().0 + position),
+        role: Role::Tool,
+        parts,
+        overhead: *overhead,
+        created_at: as_of.at,
+        response: None,
+        pinned: false,
+        metadata: BTreeMap::new(),
+        queued: Vec::new(),
+        is_summary: false,
+        compacted_by: None,
+        voided_at: None,
+    }
+}

@@ -1,0 +1,41 @@
+//! Which sessions have chunks of text that this replica has written.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use super::generations::Generations;
+use crate::model::SessionKey;
+
+/// Sessions in each of two generations of [`WrittenChunks`].
+const MOST_WRITTEN: usize = 10_000;
+
+/// Sessions with chunks that this replica has written, and that no commit has removed since. Chunks that it has forgotten,
+/// and those of other replicas, are swept.
+#[derive(Debug, Clone)]
+pub(super) struct WrittenChunks(Arc<Mutex<Generations<()>>>);
+
+impl Default for WrittenChunks {
+    fn default() -> Self {
+        Self(Arc::new(Mutex::new(Generations::new(MOST_WRITTEN))))
+    }
+}
+
+impl WrittenChunks {
+    /// Whether a session has some.
+    pub(super) fn has(&self, key: &SessionKey) -> bool {
+        self.lock().get(key).is_some()
+    }
+
+    /// Those of a session are removed.
+    pub(super) fn forget(&self, key: &SessionKey) {
+        self.lock().take(key);
+    }
+
+    /// A session gets some.
+    pub(super) fn add(&self, key: &SessionKey) {
+        self.lock().keep(key, (), 1);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Generations<()>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

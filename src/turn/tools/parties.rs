@@ -1,0 +1,176 @@
+//! The turn whose calls are answered, as this replica remembers it or as it is read.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use crate::{
+    model::{
+        CallId, SessionConfig, SessionKey, TurnId, UsageTotals,
+        command::{SubmitToolResults, TurnRequest},
+    },
+    store::{
+        import::NO_TURN,
+        known_call::KnownCall,
+        session_memory::{Basis, Waiting},
+    },
+    turn::{Error, engine::Engine},
+};
+
+/// Calls by their position in a request.
+type Positions = Vec<(usize, CallId)>;
+
+/// The turn whose calls are answered, and what its next step is made from.
+pub(super) struct Parties {
+    pub(super) request: TurnRequest,
+    /// From its start until now.
+    pub(super) elapsed: Duration,
+    /// Tokens spent so far.
+    pub(super) totals: UsageTotals,
+    /// The configuration that the step with the calls was made for, if it is not known to be the one in force.
+    made_for: Option<SessionConfig>,
+    pub(super) basis: Basis,
+}
+
+impl Parties {
+    /// Those of a turn as this replica has left it.
+    fn of(waiting: Waiting) -> (Self, BTreeMap<CallId, KnownCall>) {
+        let Waiting {
+            basis,
+            request,
+            elapsed,
+            totals,
+            calls,
+        } = waiting;
+        let parties = Self {
+            request,
+            elapsed,
+            totals,
+            made_for: None,
+            basis,
+        };
+        (parties, calls)
+    }
+
+    /// The configuration that the next step is made for.
+    pub(super) fn in_force(&self) -> &SessionConfig {
+        &self.basis.revision.config
+    }
+
+    /// That of the step with the calls.
+    pub(super) fn made_for(&self) -> &SessionConfig {
+        self.made_for.as_ref().unwrap_or(self.in_force())
+    }
+}
+
+impl Engine {
+    /// The turn that waits for the results of all these calls, and the calls, as this replica has left them.
+    pub(super) fn remembered_parties(
+        &self,
+        key: &SessionKey,
+        command: &SubmitToolResults,
+    ) -> Option<(Parties, BTreeMap<CallId, KnownCall>)> {
+        let is_simple = command.decisions.is_empty() && !command.results.is_empty();
+        let waiting = is_simple.then(|| self.store.remembered_waiting(key, &named(command)))??;
+        Some(Parties::of(waiting))
+    }
+
+    /// The same as they are read, if one of the calls is open.
+    pub(super) async fn read_parties(
+        &self,
+        key: &SessionKey,
+        command: &SubmitToolResults,
+    ) -> Result<(Option<Parties>, BTreeMap<CallId, KnownCall>), Error> {
+        let request = command.idempotency.request.as_ref();
+        let head = self.store.head(key, request).await?;
+        let head = head.ok_or_else(|| Error::SessionNotFound(key.session.clone()))?;
+        if let (Some(remembered), Some(request)) = (&head.remembered, request)
+            && remembered.hash != command.idempotency.hash
+        {
+            return Err(Error::IdempotencyMismatch(request.clone()));
+        }
+        let known = self.store.calls(key, &named(command)).await?;
+        check_named(command, &known)?;
+        let open = known.values().find(|call| call.state.is_open());
+        let parties = match open {
+            Some(call) => Some(self.parties(key, &call.turn).await?),
+            None => None,
+        };
+        Ok((parties, known))
+    }
+
+    /// The turn that made calls, and what its next step is made from.
+    pub(super) async fn parties(&self, key: &SessionKey, turn: &TurnId) -> Result<Parties, Error> {
+        let turn = self
+            .store
+            .turn(key, turn)
+            .await?
+            .ok_or_else(|| Error::TurnNotFound(turn.clone()))?;
+        Ok(Parties {
+            request: turn.request,
+            elapsed: turn.so_far.elapsed,
+            totals: turn.so_far.total_usage,
+            made_for: Some(turn.config),
+            basis: self.session(key).await?.into(),
+        })
+    }
+}
+
+/// The calls that a submission names, results first.
+fn named(command: &SubmitToolResults) -> Vec<CallId> {
+    let results = command.results.iter().map(|result| result.call.clone());
+    results
+        .chain(
+            command
+                .decisions
+                .iter()
+                .map(|decision| decision.call.clone()),
+        )
+        .collect()
+}
+
+/// Refuses a submission that names calls the session never had, or calls that the host appended:
+/// those belong to no turn.
+fn check_named(
+    command: &SubmitToolResults,
+    known: &BTreeMap<CallId, KnownCall>,
+) -> Result<(), Error> {
+    let (results, approvals) = where_named(command, |call| !known.contains_key(call));
+    if !results.is_empty() || !approvals.is_empty() {
+        return Err(Error::UnknownCalls { results, approvals });
+    }
+    let appended = |call: &CallId| {
+        known
+            .get(call)
+            .is_some_and(|call| call.turn.as_str() == NO_TURN)
+    };
+    let (results, approvals) = where_named(command, appended);
+    if results.is_empty() && approvals.is_empty() {
+        Ok(())
+    } else {
+        Err(Error::AppendedCalls { results, approvals })
+    }
+}
+
+/// The calls that are named and are such, by their positions among the results and among the
+/// decisions.
+fn where_named(
+    command: &SubmitToolResults,
+    such: impl Fn(&CallId) -> bool,
+) -> (Positions, Positions) {
+    let results = command
+        .results
+        .iter()
+        .map(|result| &result.call)
+        .enumerate();
+    let decisions = command
+        .decisions
+        .iter()
+        .map(|decision| &decision.call)
+        .enumerate();
+    let results = results
+        .filter(|(_, call)| such(call))
+        .map(|(i, call)| (i, call.clone()));
+    let decisions = decisions
+        .filter(|(_, call)| such(call))
+        .map(|(i, call)| (i, call.clone()));
+    (results.collect(), decisions.collect())
+}
