@@ -17,8 +17,8 @@ use crate::model::{Ending, Payload, TurnResult};
 #[cfg(test)]
 mod tests;
 
-/// Uses of a session that are less apart count as one: its start is the only one of a short turn.
-const USES_WITHIN: Duration = Duration::from_secs(10);
+/// A turn that ends within this time of its start is one use of its session, not two.
+const ONE_USE: Duration = Duration::from_secs(10);
 
 /// The end of a turn, as it is written.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -153,7 +153,7 @@ fn over<'a>(change: &mut Change<'a>, end: &End<'a>) {
     };
     change.event(step, event);
     change.turn.end = Some((end.ending, end.result));
-    change.is_use = end.result.elapsed >= USES_WITHIN;
+    change.is_use = end.result.elapsed >= ONE_USE;
     change.lease = Some(Duration::ZERO);
     let becoming = &mut change.session;
     becoming.state = SessionState::Idle;

@@ -110,10 +110,12 @@ impl Store {
             ("numbers", &numbers),
             ("bodies", &bodies),
         ])?;
-        for chunk in chunks {
-            self.chunks.add(&chunk.key);
-        }
-        self.database.write(&save).await.map(drop)
+        let note = || chunks.iter().for_each(|chunk| self.chunks.add(&chunk.key));
+        note();
+        let saved = self.database.write(&save).await;
+        // A commit may have removed what was there before this was written.
+        note();
+        saved.map(drop)
     }
 
     /// Where these sessions stand, and what is new of their open messages. One that does not come

@@ -441,8 +441,8 @@ impl<'a> Bound<'a> {
             trace: self.trace.as_deref(),
             totals,
             messages: (messages.len() == all).then_some(messages.as_slice()),
-            bytes: columns.part_bytes(),
-            config_bytes: columns.config_bytes(),
+            bytes: columns.written_bytes(&messages),
+            result_bytes: &|call| columns.result_bytes(call),
         };
         let known = if change.creates {
             SessionMemory::of_new(&landing)

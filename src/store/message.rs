@@ -91,8 +91,12 @@ pub(super) fn seen(rows: &[Row]) -> Result<Seen, Error> {
         .first()
         .map(|row| get(row, "context_version"))
         .transpose()?;
-    let mut bytes = 0;
+    let (mut bytes, mut message) = (0, None);
     for row in rows {
+        let seq: i64 = get(row, "seq")?;
+        if message.replace(seq) != Some(seq) {
+            bytes += get::<&[u8]>(row, "info")?.len();
+        }
         bytes += get::<Option<&str>>(row, "body")?.map_or(0, str::len);
         bytes += get::<Option<&[u8]>>(row, "rest")?.map_or(0, <[u8]>::len);
     }

@@ -93,7 +93,7 @@ impl OwnSessions {
         }
     }
 
-    /// Keeps what was read of a session, if it is here as it was read.
+    /// Adds what was read from the database, if the session is here in the version that was read.
     pub(super) fn attach(&self, key: &SessionKey, version: Version, memory: SessionMemory) {
         let mut kept = self.lock();
         let here = kept.sessions.get(key).map(|(version, _)| *version);
@@ -102,7 +102,7 @@ impl OwnSessions {
         }
     }
 
-    /// Whether a memory of so many bytes is kept.
+    /// Whether what the turns of one session read may take so many bytes.
     pub(super) fn has_room_for(&self, bytes: usize) -> bool {
         bytes <= self.memory / MOST_OF_MEMORY
     }

@@ -101,6 +101,6 @@ pub struct Seen {
     /// The version of the context. `None` if there is no message. At 0 nothing was ever hidden
     /// from the model.
     pub context_version: Option<i64>,
-    /// Bytes of the parts that were read, as they are stored.
+    /// Bytes of the messages that were read, as they are stored.
     pub bytes: usize,
 }

@@ -88,6 +88,11 @@ impl RecentEvents {
         self.lock().take(key);
     }
 
+    /// Forgets the events of sessions that were not written since the last time.
+    pub(super) fn forget_unused(&self) {
+        self.lock().age();
+    }
+
     /// The events after `after`, as many as fit. `None`: the next one is not known here.
     pub(super) fn follow(
         &self,

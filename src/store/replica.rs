@@ -8,9 +8,6 @@ use super::{
 };
 use crate::model::TenantId;
 
-/// Bytes of what turns read, unless something else is said.
-const SESSION_MEMORY: usize = 32 << 20;
-
 /// The database as one replica uses it.
 #[derive(Debug, Clone)]
 pub struct Store {
@@ -24,19 +21,19 @@ pub struct Store {
 
 impl Store {
     /// A store whose leases are taken in the name of `replica` (unique among running processes) for
-    /// `lease`.
+    /// `lease`. It remembers nothing of what turns read.
     pub fn new(database: Database, replica: impl Into<String>, lease: Duration) -> Self {
         Self {
             database,
             replica: replica.into(),
             lease,
-            own: OwnSessions::new(SESSION_MEMORY),
+            own: OwnSessions::new(0),
             recent: RecentEvents::new(lease),
             chunks: WrittenChunks::default(),
         }
     }
 
-    /// The same store, which keeps so many bytes of what turns read.
+    /// The same store, which remembers up to so many bytes of what turns read.
     #[must_use]
     pub fn with_session_memory(self, bytes: usize) -> Self {
         let own = OwnSessions::new(bytes);
@@ -85,9 +82,10 @@ impl Store {
         self.database.idle_timeout()
     }
 
-    /// Forgets messages and configurations of sessions that were not written here since the last time.
+    /// Forgets the content of sessions that were not written here since the last time.
     pub fn forget_unused(&self) {
         self.own.forget_unused();
+        self.recent.forget_unused();
     }
 
     /// Closes the connections that nothing has used for a while.

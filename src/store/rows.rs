@@ -75,9 +75,9 @@ impl<'a> MessageColumns<'a> {
     }
 
     /// Bytes of a message beside its parts.
-    pub(super) fn bytes_of(&self, message: &str) -> u64 {
+    pub(super) fn info_bytes(&self, message: &str) -> usize {
         let at = self.ids.iter().position(|id| *id == message);
-        at.map_or(0, |at| self.infos[at].len() as u64)
+        at.map_or(0, |at| self.infos[at].len())
     }
 
     pub(super) fn values(&self) -> [(&'static str, Param<'_>); 10] {
@@ -148,26 +148,26 @@ impl<'a> PartColumns<'a> {
         self.messages.is_empty()
     }
 
-    /// Bytes of the parts of a message, or of the result of a call.
-    pub(super) fn bytes_of(&self, id: &str) -> u64 {
-        let of = self.messages.iter().zip(self.result_of());
-        let parts = of.zip(self.bytes());
-        parts
-            .filter(|((message, call), _)| **message == id || *call == Some(id))
-            .map(|(_, bytes)| bytes + PART_BYTES)
-            .sum::<usize>() as u64
+    /// Bytes of the parts of a message, or of the result of a call, as pages count them.
+    pub(super) fn bytes_of(&self, id: &str) -> usize {
+        self.bytes(id).map(|bytes| bytes + PART_BYTES).sum()
     }
 
-    /// Of each part, the call whose result it is.
-    fn result_of(&self) -> impl Iterator<Item = Option<&str>> {
+    /// Bytes of their content alone.
+    pub(super) fn content_bytes(&self, id: &str) -> usize {
+        self.bytes(id).sum()
+    }
+
+    /// Bytes of each part of a message, or of the result of a call.
+    fn bytes(&self, id: &str) -> impl Iterator<Item = usize> {
         let calls = self.kinds.iter().zip(&self.calls);
-        calls.map(|(kind, call)| call.as_deref().filter(|_| kind == codec::part::TOOL_RESULT))
-    }
-
-    /// Bytes of each part, as it is stored.
-    pub(super) fn bytes(&self) -> impl Iterator<Item = usize> {
+        let result_of =
+            calls.map(|(kind, call)| call.as_deref().filter(|_| kind == codec::part::TOOL_RESULT));
         let contents = self.bodies.iter().zip(&self.rests);
-        contents.map(|(body, rest)| body.len() + rest.as_ref().map_or(0, Vec::len))
+        let parts = self.messages.iter().zip(result_of).zip(contents);
+        parts
+            .filter(move |((message, call), _)| **message == id || *call == Some(id))
+            .map(|(_, (body, rest))| body.len() + rest.as_ref().map_or(0, Vec::len))
     }
 
     /// The media among them, by message and place: a medium's body is the blob that holds its content.

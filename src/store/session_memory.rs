@@ -1,8 +1,8 @@
-//! What the turns of a session read of it, as this replica's commits left it: the configuration, the turn, and the
-//! transcript as the model sees it. A turn that begins here, or goes on here after a commit of its own, reads no table.
+//! Keeps in memory what a turn would otherwise read: the configuration, the turn, its open calls and the transcript as the
+//! model sees it. Each commit of this replica brings it up to date.
 //!
-//! A memory belongs to one version of its session, and what is decided by it is committed only if the session still
-//! has that version.
+//! A memory belongs to one version of its session. What is decided by it is committed only if the session still has that
+//! version.
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
@@ -30,8 +30,8 @@ use crate::{
     },
 };
 
-/// What a message counts for beside its content.
-const MESSAGE_BYTES: usize = 1 << 10;
+/// What a message, a call or a turn counts for beside its content.
+const ITEM_BYTES: usize = 1 << 10;
 
 /// What is remembered of a session.
 #[derive(Debug, Clone)]
@@ -42,8 +42,8 @@ pub(super) struct SessionMemory {
     transcript: Arc<KeptTranscript>,
     /// Calls of the live turn that have no result yet, in the order the model made them.
     open: Vec<KeptCall>,
-    /// Results of calls whose message is not committed yet, by their places in it.
-    results: BTreeMap<usize, StoredPart>,
+    /// Results of calls whose message is not committed yet, by their places in it, with their bytes as they are stored.
+    results: BTreeMap<usize, (StoredPart, usize)>,
     /// The time of the commit or the read that it is from.
     as_of: Read,
 }
@@ -52,7 +52,7 @@ pub(super) struct SessionMemory {
 #[derive(Debug, Clone, Default)]
 struct KeptTranscript {
     messages: Vec<Message>,
-    /// Bytes of the parts, as they are stored.
+    /// Bytes of the messages, as they are stored.
     bytes: usize,
 }
 
@@ -61,6 +61,8 @@ struct KeptTranscript {
 struct OwnTurn {
     id: TurnId,
     request: TurnRequest,
+    /// Bytes of the request, as it is stored.
+    request_bytes: usize,
     started_at: Timestamp,
     /// The revision that its step was made for.
     made_for: i64,
@@ -111,8 +113,19 @@ pub struct Waiting {
     pub calls: BTreeMap<CallId, KnownCall>,
 }
 
+/// Bytes of what a commit wrote, as it is stored.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct StoredSize {
+    /// Of the messages of the change's rows.
+    pub(super) messages: usize,
+    /// Of a configuration.
+    pub(super) config: usize,
+    /// Of the request of a turn.
+    pub(super) request: usize,
+}
+
 /// A commit that has landed.
-#[derive(Debug, Clone, Copy)]
+#[derive(Clone, Copy)]
 pub(super) struct Landing<'a> {
     /// What it changed.
     pub(super) change: &'a Change<'a>,
@@ -128,10 +141,17 @@ pub(super) struct Landing<'a> {
     pub(super) totals: Option<UsageTotals>,
     /// The messages of the change's rows as they are read. `None`: they are not all known.
     pub(super) messages: Option<&'a [Message]>,
-    /// Bytes of all parts that it wrote.
-    pub(super) bytes: usize,
-    /// Bytes of the configuration that it set.
-    pub(super) config_bytes: usize,
+    /// How much it wrote.
+    pub(super) bytes: StoredSize,
+    /// Bytes of the result of a call that it wrote.
+    pub(super) result_bytes: &'a dyn Fn(&CallId) -> usize,
+}
+
+impl KeptCall {
+    fn bytes(&self) -> usize {
+        let request = self.call.request.as_ref().map_or(0, Vec::len);
+        request + self.edited.as_ref().map_or(0, String::len)
+    }
 }
 
 impl SessionMemory {
@@ -142,7 +162,7 @@ impl SessionMemory {
         } = landing.change;
         let empty = Self {
             config: revision(session.revision, (*config)?.config),
-            config_bytes: landing.config_bytes,
+            config_bytes: landing.bytes.config,
             turn: None,
             transcript: Arc::default(),
             open: Vec::new(),
@@ -157,7 +177,7 @@ impl SessionMemory {
     pub(super) fn of_owned(
         owned: &Owned,
         seen: &Seen,
-        (turn, config_bytes): (&TurnId, usize),
+        (turn, bytes): (&TurnId, StoredSize),
         as_of: Read,
     ) -> Option<Self> {
         let is_one = seen
@@ -168,10 +188,11 @@ impl SessionMemory {
         }
         Some(Self {
             config: Arc::new(owned.made_for.clone()),
-            config_bytes,
+            config_bytes: bytes.config,
             turn: Some(OwnTurn {
                 id: turn.clone(),
                 request: owned.request.clone(),
+                request_bytes: bytes.request,
                 started_at: owned.started_at,
                 made_for: owned.made_for.number,
                 late: owned.late,
@@ -181,7 +202,7 @@ impl SessionMemory {
             }),
             transcript: Arc::new(KeptTranscript {
                 messages: seen.messages.clone(),
-                bytes: seen.bytes,
+                bytes: bytes.messages,
             }),
             open: Vec::new(),
             results: BTreeMap::new(),
@@ -192,7 +213,11 @@ impl SessionMemory {
     /// What it takes in memory, about.
     pub(super) fn weight(&self) -> usize {
         let KeptTranscript { messages, bytes } = &*self.transcript;
-        self.config_bytes + bytes + (messages.len() + 1) * MESSAGE_BYTES
+        let request = self.turn.as_ref().map_or(0, |turn| turn.request_bytes);
+        let results: usize = self.results.values().map(|(_, bytes)| bytes).sum();
+        let open: usize = self.open.iter().map(KeptCall::bytes).sum();
+        let items = 1 + messages.len() + self.results.len() + self.open.len();
+        self.config_bytes + request + bytes + results + open + items * ITEM_BYTES
     }
 
     /// What is remembered after a commit. `None`: it hid messages or showed them again, or wrote some that are not known
@@ -204,7 +229,7 @@ impl SessionMemory {
         }
         if let Some(new) = change.config {
             self.config = revision(change.session.revision, new.config);
-            self.config_bytes = landing.config_bytes;
+            self.config_bytes = landing.bytes.config;
         }
         self.as_of = landing.as_of;
         self.turn = self.turn_after(landing);
@@ -220,6 +245,7 @@ impl SessionMemory {
             (Some(row), Some(id)) => OwnTurn {
                 id: id.clone(),
                 request: row.request.clone(),
+                request_bytes: landing.bytes.request,
                 started_at: as_of.at,
                 made_for: session.revision,
                 late: false,
@@ -236,6 +262,7 @@ impl SessionMemory {
         }
         if let Some(request) = change.turn.request {
             turn.request = request.clone();
+            turn.request_bytes = landing.bytes.request;
         }
         if let Some(message) = change.turn.final_message {
             turn.final_message = Some(message.clone());
@@ -273,27 +300,33 @@ impl SessionMemory {
     /// Adds what it wrote to the transcript.
     fn write(&mut self, landing: &Landing<'_>) -> Option<()> {
         let change = landing.change;
-        for early in change.rows.iter().flat_map(|rows| &rows.early) {
-            let part = counted_by(early.part.clone(), landing.estimator);
-            self.results.insert(early.position, part);
-        }
-        for closed in &change.closed {
-            let position = usize::try_from(closed.position).ok()?;
-            let part = counted_by(closed.result(), landing.estimator);
-            self.results.insert(position, part);
+        let early = change.rows.iter().flat_map(|rows| &rows.early);
+        let early = early.map(|early| (early.position, early.part.clone()));
+        let closed = change.closed.iter();
+        let closed = closed.map(|closed| (closed.position as usize, closed.result()));
+        for (position, part) in early.chain(closed) {
+            let call = &part.part.content.as_result()?.call;
+            let bytes = (landing.result_bytes)(call);
+            let part = StoredPart {
+                estimator: landing.estimator.to_owned(),
+                ..part
+            };
+            self.results.insert(position, (part, bytes));
         }
         let messages = landing.messages?;
         let transcript = Arc::make_mut(&mut self.transcript);
         transcript.messages.extend_from_slice(messages);
-        transcript.bytes += landing.bytes;
+        transcript.bytes += landing.bytes.messages;
         if let Some((at, message)) = &change.message {
-            let parts: Vec<StoredPart> = std::mem::take(&mut self.results).into_values().collect();
             let calls = transcript.messages.last().map_or(0, calls_of);
-            if calls != parts.len() {
+            if calls != self.results.len() {
                 return None;
             }
-            let results = results(landing, (*at, message), parts);
-            transcript.messages.push(results);
+            let results = std::mem::take(&mut self.results).into_values();
+            let (parts, bytes): (Vec<StoredPart>, Vec<usize>) = results.unzip();
+            transcript.bytes += bytes.iter().sum::<usize>();
+            let message = results_message(landing, (*at, message), parts);
+            transcript.messages.push(message);
         }
         Some(())
     }
@@ -366,7 +399,7 @@ impl SessionMemory {
         u32::try_from(self.open.len()) == Ok(session.open_calls)
     }
 
-    /// When somebody was asked about an open call.
+    /// When the result or the approval of an open call was asked for.
     pub(super) fn asked_at(&self, call: &CallId) -> Option<Timestamp> {
         let kept = self.open.iter().find(|kept| kept.call.id == *call)?;
         Some(kept.call.deadline? - kept.call.timeout)
@@ -409,7 +442,11 @@ impl SessionMemory {
     fn known_calls(&self, session: &Session, turn: &TurnId) -> Option<BTreeMap<CallId, KnownCall>> {
         let batch = Batch {
             open: session.open_calls,
-            waiting: self.results.values().map(|part| part.size.tokens).sum(),
+            waiting: self
+                .results
+                .values()
+                .map(|(part, _)| part.size.tokens)
+                .sum(),
         };
         let known = |KeptCall { call, edited }: &KeptCall| {
             let known = KnownCall {
@@ -506,7 +543,7 @@ fn revision(number: i64, config: &SessionConfig) -> Arc<Revision> {
     })
 }
 
-/// Whether a change does something else with the transcript than to add messages of its own.
+/// Whether a change hides messages, shows hidden ones again, or writes some that are not among its rows.
 fn hides_or_copies(change: &Change<'_>) -> bool {
     let moves = |change: &CompactionChange<'_>| match change {
         CompactionChange::Applies { .. } | CompactionChange::Reverts { .. } => true,
@@ -539,13 +576,6 @@ fn step_begins(change: &Change<'_>) -> Option<i64> {
     of_rows.chain(own).last()
 }
 
-fn counted_by(part: StoredPart, estimator: &str) -> StoredPart {
-    StoredPart {
-        estimator: estimator.to_owned(),
-        ..part
-    }
-}
-
 fn calls_of(message: &Message) -> usize {
     let parts = message.parts.iter();
     match message.role {
@@ -555,7 +585,7 @@ fn calls_of(message: &Message) -> usize {
 }
 
 /// The message of the results of a batch of calls, by the position of its event among those of the change.
-fn results(
+fn results_message(
     Landing { change, as_of, .. }: &Landing<'_>,
     (at, message): (usize, &ResultMessage),
     parts: Vec<StoredPart>,

@@ -23,7 +23,7 @@ use super::{
     row::{count, get, turn_state},
     rows::Key,
     seen::cancel_request,
-    session_memory::{Basis, SessionMemory, Waiting},
+    session_memory::{Basis, SessionMemory, StoredSize, Waiting},
 };
 use crate::{
     codec,
@@ -122,13 +122,15 @@ impl Store {
             return Ok((None, seen));
         };
         let owned = owned(row)?;
-        if seen.bytes < most_bytes {
-            let as_of = Read {
-                at: owned.read_at,
-                asked,
+        if seen.bytes < most_bytes && self.own.has_room_for(seen.bytes) {
+            let at = owned.read_at;
+            let bytes = |column| get::<i32>(row, column).map(|bytes| bytes.unsigned_abs() as usize);
+            let bytes = StoredSize {
+                messages: seen.bytes,
+                config: bytes("config_bytes")?,
+                request: bytes("request_bytes")?,
             };
-            let config = usize::try_from(get::<i32>(row, "config_bytes")?).unwrap_or_default();
-            let memory = SessionMemory::of_owned(&owned, &seen, (turn, config), as_of);
+            let memory = SessionMemory::of_owned(&owned, &seen, (turn, bytes), Read { at, asked });
             let version = Version(get(row, "version")?);
             if let Some(memory) = memory {
                 self.own.attach(key, version, memory);

@@ -81,7 +81,11 @@ fn open_call(n: u32) -> OpenCall {
 
 /// What a finish leaves, with the event of the end if there is one.
 fn finished(session: &Session) -> Option<(Session, Option<Event>)> {
-    let (ending, result) = (completed(), TurnResult::default());
+    let ending = completed();
+    let result = TurnResult {
+        elapsed: ONE_USE,
+        ..TurnResult::default()
+    };
     let rows = answer_rows(20);
     let cost = StepCost::default();
     let mut change = finish(session, &rows, &cost, &end(&ending, &result), OWNER)?;
@@ -89,6 +93,7 @@ fn finished(session: &Session) -> Option<(Session, Option<Event>)> {
     assert!(change.drops_partial);
     let last = change.events.pop().map(|(_, event)| event);
     assert_eq!(last.is_some(), change.turn.end.is_some());
+    assert_eq!(last.is_some(), change.is_use);
     Some((change.session, last))
 }
 

@@ -4,7 +4,10 @@ use jiff::Timestamp;
 
 use crate::{
     codec,
-    model::{MessageId, RequestId, TenantId, TurnId, UsagePurpose, UsageTotals, event::WaitsFor},
+    model::{
+        CallId, Message, MessageId, RequestId, TenantId, TurnId, UsagePurpose, UsageTotals,
+        event::WaitsFor,
+    },
     session::{
         Session,
         change::{
@@ -30,6 +33,7 @@ use crate::{
         row::{ended_number, state_number},
         rows::{MessageColumns, PartColumns, signed},
         seen::cancel_columns,
+        session_memory::StoredSize,
         tool_call::{
             ANSWERED, APPROVAL, CANCELLED, DENIED, REQUESTED, TIMED_OUT, WAITING, asked_status,
             executor_number,
@@ -130,18 +134,25 @@ impl Columns<'_> {
     ) {
         let events = self.events.stored(change.about.as_ref(), at, totals);
         recent_events::add(recent, change, events, refers, |id| {
-            self.messages.bytes_of(id) + self.parts.bytes_of(id)
+            (self.messages.info_bytes(id) + self.parts.bytes_of(id)) as u64
         });
     }
 
-    /// Bytes of the parts, as they are stored.
-    pub(super) fn part_bytes(&self) -> usize {
-        self.parts.bytes().sum()
+    /// Bytes of what the change writes, with those of these messages.
+    pub(super) fn written_bytes(&self, messages: &[Message]) -> StoredSize {
+        let ids = messages.iter().map(|message| message.id.as_str());
+        StoredSize {
+            messages: ids
+                .map(|id| self.messages.info_bytes(id) + self.parts.content_bytes(id))
+                .sum(),
+            config: self.config.bytes(),
+            request: self.new_turn.asked.len() + self.turn.request.as_ref().map_or(0, Vec::len),
+        }
     }
 
-    /// Bytes of the configuration, as it is stored.
-    pub(super) fn config_bytes(&self) -> usize {
-        self.config.bytes()
+    /// Bytes of the result of a call.
+    pub(super) fn result_bytes(&self, call: &CallId) -> usize {
+        self.parts.content_bytes(call.as_str())
     }
 
     /// Whether a statement of that name has something to write.

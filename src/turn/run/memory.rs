@@ -1,4 +1,4 @@
-//! What a turn reads at each look: nothing right after a commit of its own, which left it in memory. A turn whose messages or media are large shares the memory of calls that
+//! What a turn knows before each decision: right after its own commit from memory, else by a read. A turn whose messages or media are large shares the memory of calls that
 //! read whole sessions: it waits for its part before it reads them, and holds it until its model answers.
 
 use std::{pin::pin, time::Duration};

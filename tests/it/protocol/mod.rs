@@ -153,6 +153,7 @@ impl World {
                 .pool_among(REPLICAS)
                 .rewriting(move |statements| rewrite(statements, off));
             Store::new(pool, format!("replica {n}"), Duration::from_secs(30))
+                .with_session_memory(32 << 20)
         };
         let stores = (0..REPLICAS).map(store).collect();
         Self {

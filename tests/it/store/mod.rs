@@ -55,6 +55,8 @@ use crate::harness::{TestDatabase, payloads};
 
 /// How long leases last where a test does not wait for their end.
 const LEASE: Duration = Duration::from_secs(30);
+/// Bytes of what turns read that a store remembers.
+const MEMORY: usize = 32 << 20;
 /// Who counted the tokens of these tests.
 const ESTIMATOR: &str = "test";
 /// Tokens of a synthetic result, and of a message beside its parts.
@@ -70,13 +72,13 @@ struct World {
 impl World {
     async fn new() -> Self {
         let database = TestDatabase::new().await;
-        let store = Store::new(database.pool(), "one", LEASE);
+        let store = Store::new(database.pool(), "one", LEASE).with_session_memory(MEMORY);
         Self { database, store }
     }
 
     /// The store of another replica.
     fn replica(&self, name: &str) -> Store {
-        Store::new(self.database.pool(), name, LEASE)
+        Store::new(self.database.pool(), name, LEASE).with_session_memory(MEMORY)
     }
 
     /// A session with a running turn at its first step.

@@ -21,7 +21,8 @@ fn counting(world: &World) -> (Store, Arc<AtomicUsize>) {
         counted.fetch_add(read.count(), Ordering::Relaxed);
         statements.to_vec()
     });
-    (Store::new(pool, "one", LEASE), reads)
+    let store = Store::new(pool, "one", LEASE).with_session_memory(MEMORY);
+    (store, reads)
 }
 
 async fn append(store: &Store, key: &SessionKey, right: TurnFence<'_>, id: &str) {

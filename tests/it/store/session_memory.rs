@@ -182,6 +182,28 @@ async fn a_transcript_that_was_pruned_is_read_again() {
     assert!(!remembers(store, &key, right).await);
 }
 
+/// Content that is not the transcript's counts too.
+#[tokio::test]
+async fn a_large_request_of_a_turn_is_not_remembered_beyond_what_one_session_may_take() {
+    let world = World::new().await;
+    let check = async |session: &str, bytes: usize, expected: bool| {
+        let store = world.replica("one").with_session_memory(8 * (64 << 10));
+        let key = key(session);
+        let grant = admit_new(&store, &key).await.unwrap();
+        let asks = TurnRequest {
+            model: Some("x".repeat(bytes)),
+            ..TurnRequest::default()
+        };
+        let (rows, cost) = (Rows::new(ESTIMATOR, 0), free());
+        let retried = store.retry(&key, grant.right(), &rows, &cost, Some(&asks));
+        applied(retried.await.unwrap());
+        let is_known = remembers(&store, &key, grant.right().next()).await;
+        assert_eq!(is_known, expected, "{bytes} bytes");
+    };
+    check("small", 32 << 10, true).await;
+    check("large", 64 << 10, false).await;
+}
+
 #[tokio::test]
 async fn a_replica_remembers_no_more_than_it_may() {
     let world = World::new().await;
