@@ -110,9 +110,10 @@ type Session struct {
 	// The host's labels: at most 32, keys up to 64 and values up to 1,024 characters.
 	Metadata map[string]string `protobuf:"bytes,18,rep,name=metadata,proto3" json:"metadata,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	// Delete the session when it was not used for this long, 1 minute to 3,650 days. Each turn that
-	// starts or ends, each AppendMessages, each RecordUsage, each change and each message that is
-	// queued is a use; reading is not. A session with a live turn is never deleted. Absent: kept for as long as the
-	// server keeps sessions (`retention.sessions`, by default for ever), which this can only shorten.
+	// starts, or ends ten seconds or more after its start, each AppendMessages, each RecordUsage, each
+	// change and each message that is queued is a use; reading is not. A session with a live turn is
+	// never deleted. Absent: kept for as long as the server keeps sessions (`retention.sessions`, by
+	// default for ever), which this can only shorten.
 	// A session is deleted within minutes of its time, and as DeleteSession would.
 	Ttl *durationpb.Duration `protobuf:"bytes,19,opt,name=ttl,proto3" json:"ttl,omitempty"`
 	// Output only. Where it stands.

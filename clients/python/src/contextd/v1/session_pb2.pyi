@@ -174,9 +174,10 @@ class Session(_message.Message):
     @_builtins.property
     def ttl(self) -> _duration_pb2.Duration:
         """Delete the session when it was not used for this long, 1 minute to 3,650 days. Each turn that
-        starts or ends, each AppendMessages, each RecordUsage, each change and each message that is
-        queued is a use; reading is not. A session with a live turn is never deleted. Absent: kept for as long as the
-        server keeps sessions (`retention.sessions`, by default for ever), which this can only shorten.
+        starts, or ends ten seconds or more after its start, each AppendMessages, each RecordUsage, each
+        change and each message that is queued is a use; reading is not. A session with a live turn is
+        never deleted. Absent: kept for as long as the server keeps sessions (`retention.sessions`, by
+        default for ever), which this can only shorten.
         A session is deleted within minutes of its time, and as DeleteSession would.
         """
 
